@@ -1,4 +1,4 @@
-"""What is assigned to names, attributes and items."""
+"""Assignments to names, attributes and items."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
         elif matters(value):
             container.items.append(value)
     elif isinstance(container, StateValue):
-        # Tensors put into a state dict may be of another layout: it is another one now.
+        # The tensor may have another layout, so the dict counts as another state.
         same = isinstance(value, StateValue) and value.id == container.id
         if not same and not isinstance(value, Const):
             container.id, container.layout = run.new_id("state"), Layout.UNKNOWN

@@ -1,4 +1,4 @@
-"""What an attribute or an element of a value is."""
+"""Attributes and elements of values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from fsdplint.interpreter.values import (
 from fsdplint.syntax.qualified_names import canonical
 from fsdplint.trace import Layout, PickedByRank
 
-# Attributes of a tensor, or of a model's output, that are tensors of the same origin.
+# Attributes of a tensor or model output that are tensors of the same origin.
 TENSOR_PARTS = {"loss", "logits", "data", "grad"}
 
 
@@ -172,7 +172,7 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         return environment(index)
     if isinstance(value, StateValue):
         if isinstance(index, Const) and index.value == "param_groups":
-            return Unknown()  # an optimizer's settings, no tensors
+            return Unknown()  # settings of an optimizer, not tensors
         text = index.value if isinstance(index, Const) else None
         if value.layout is Layout.SHARDED and isinstance(text, str):
             if text.rpartition(".")[2] not in ("weight", "bias", "state"):
@@ -206,7 +206,7 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
 
 
 def _parameter_in(run: Run, value: Dict, name: object) -> Value | None:
-    """A parameter in a dict of all of a module's: the attribute of this name."""
+    """The parameter of this name in a dict of all parameters of a module; None if unknown."""
     held = value.tensors.get("*")
     if not isinstance(name, str) or not isinstance(held, ParametersOf) or held.unsharded_copy:
         return None
@@ -216,7 +216,7 @@ def _parameter_in(run: Run, value: Dict, name: object) -> Value | None:
 
 
 def parameter_by_name(run: Run, module: ModuleValue, path: str) -> Value:
-    """The parameter that `named_parameters()` calls so, where that is known."""
+    """The parameter of this name in `named_parameters()`; Unknown if it is not found."""
     found: Value = module
     for part in path.split("."):
         found = run.settle(found)
@@ -228,7 +228,7 @@ def parameter_by_name(run: Run, module: ModuleValue, path: str) -> Value:
 
 
 def optimizer_part(optimizer: OptimizerValue, name: str) -> Value:
-    """What an optimizer updates, as something that changes the optimizer with it."""
+    """The parameter groups (or `__dict__`) of an optimizer. A change of them changes it."""
     if name == "__dict__":
         return Dict(open=True, optimizer=optimizer)
     held = ParametersOf(optimizer.modules, optimizer=optimizer)

@@ -1,4 +1,4 @@
-"""What a test means: true, false, true on some ranks, decided by the configuration, or varying."""
+"""The truth of a test: true, false, different by rank, decided per configuration, or varying."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Truth(Enum):
 
 @dataclass
 class Verdict:
-    """The meaning of a test: `guards` are the decisions that it rests on, with their keys."""
+    """The result of a test. `guards`: the decisions that it depends on, with their keys."""
 
     outcome: Truth
     guards: list[tuple[Guard, str]] = field(default_factory=list)
@@ -100,7 +100,7 @@ NEVER_NONE = (
 
 
 def truth(run: Run, node: cst.BaseExpression, prefer: bool = True) -> Verdict:
-    """Evaluate a test. `prefer`: the outcome with which the program goes on."""
+    """Evaluate a test. `prefer`: the outcome with which the program continues."""
     if isinstance(node, cst.BooleanOperation):
         return _boolean(run, node, prefer)
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
@@ -124,9 +124,9 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
         right = truth(run, node.right, prefer)
     guards = left.guards + right.guards
     if right.outcome is decisive:
-        # the left side did not matter, unless it was a decision
+        # the left operand does not matter, unless it was a decision
         return Verdict(decisive, right.guards)
-    # Where the ranks part at all, the operand that varies has let the test of the rank decide.
+    # If ranks diverge here, the varying operand did not short-circuit, so the rank test decides.
     if left.outcome is Truth.RANK:
         return Verdict(Truth.RANK, guards, left.rank_test)
     if left.outcome is Truth.VARYING:
@@ -214,7 +214,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     if any(isinstance(v, ShardTensor | ParametersOf) for v in (left, right)):
         return Unknown(varying=True)  # differs from tensor to tensor
     if any(isinstance(v, Unknown) and v.by_rank for v in (left, right)):
-        return RankTest(Ranks.SOME, Ranks.SOME)  # of something made from the rank
+        return RankTest(Ranks.SOME, Ranks.SOME)  # of a value derived from the rank
     if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
         known = _identity(left, right)
         if known is not None:
@@ -232,8 +232,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
 
 
 def name_origin(run: Run, value: Value) -> None:
-    """Give an unknown value that comes from a call a stable name, so that what is decided about it
-    once holds for it everywhere."""
+    """Give an unknown result of a call a stable name, so that one decision holds everywhere."""
     if isinstance(value, Unknown) and not (value.origin or value.varying or run.loop_depth):
         created_at = value.created_at
         if created_at is not None and value.part_of is None:
@@ -269,8 +268,10 @@ def _condition(
 
 
 def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, single_rank: bool) -> bool | None:
-    """What a test of how many ranks there are comes to: a program is looked at as it runs under a
-    launcher, on more than one, unless it runs on a `single_rank`. None for any other test."""
+    """The result of a test of the number of ranks; None for any other test.
+
+    A run assumes a launcher and more than one rank, unless it is a `single_rank` run.
+    """
     if isinstance(op, cst.In | cst.NotIn):
         launched = isinstance(left, Const) and left.value in LAUNCHED
         if launched and isinstance(right, Symbol) and right.name == "os.environ":
@@ -307,7 +308,7 @@ def _compare_numbers(one: int, op: cst.BaseCompOp, other: int) -> bool | None:
 
 
 def _bound(run: Run, node: cst.Comparison, origin: str, op: cst.BaseCompOp, number: int) -> Value:
-    """A comparison with a whole number, as "is greater than", so that all of them agree."""
+    """A comparison with an integer as a ">" condition, so that related comparisons agree."""
     name = run.text(node.left)
     if isinstance(op, cst.GreaterThan):
         return Condition(f"{origin} > {number}", run.text(node), False, origin, ">", number)
@@ -330,14 +331,14 @@ def _positive_text(run: Run, node: cst.Comparison) -> str:
 
 
 def _identity(left: Value, right: Value) -> bool | None:
-    """Whether two values are the same, where this is known without looking at constants."""
+    """Whether two values are the same; None if that depends on constants or is unknown."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Const) and one.value is None and isinstance(other, NEVER_NONE):
             return False
     if isinstance(left, Symbol) and isinstance(right, Symbol):
         mine, theirs = left.name.split("."), right.name.split(".")
         if mine != theirs and mine[-1] == theirs[-1] and mine[:-1] and mine[-2][:1].isupper():
-            return None  # attributes of two classes: one may inherit it from the other
+            return None  # attributes of two classes: one class may inherit from the other
         return left.name == right.name
     objects = Class | Symbol | ModuleValue | Instance | OptimizerValue
     if isinstance(left, objects) and isinstance(right, objects):
@@ -368,7 +369,7 @@ def _membership(left: Value, right: Value) -> bool | None:
 
 
 def rank_sets(scope: str) -> tuple[Ranks, Ranks]:
-    """Where "the rank is 0" is true, and where it is false."""
+    """The ranks on which "the rank is 0" is true, and those on which it is false."""
     return (Ranks.ONE, Ranks.OTHERS) if scope == "global" else (Ranks.SOME, Ranks.SOME)
 
 
@@ -400,7 +401,7 @@ def compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
             return RankTest(*(zero if isinstance(op, cst.In) else _swap(zero)))
         return RankTest(Ranks.SOME, Ranks.SOME)
     if number == -1:
-        # -1 is the old launcher's "not distributed"
+        # the old launcher passes -1 for "not distributed"
         return Const(isinstance(op, cst.NotEqual | cst.GreaterThan | cst.GreaterThanEqual))
     if isinstance(right, RankValue):
         same = right.scope == rank.scope

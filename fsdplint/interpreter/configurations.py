@@ -1,9 +1,8 @@
-"""Configurations: which way each condition that the program cannot know beforehand is decided.
+"""Configurations: the decisions of the conditions that depend on the environment of a program.
 
-One run of the interpreter follows one configuration. The first run takes every branch that lets the
-program go on, the second run none; then each condition that mattered is decided the other way on
-its own against both. So every pair of conditions is seen in all four combinations at a cost that
-grows linearly.
+One run of the interpreter follows one configuration. The first run takes every branch with which
+the program continues, the second run none. Further runs decide each relevant condition the other
+way, against both. So every pair of conditions occurs in all four combinations, at linear cost.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ MAX_RUNS = 40
 
 
 def _key_order(key: str) -> tuple[bool, str]:
-    """The order of keys: first those whose own name says that they choose how a model is spread."""
+    """The order of keys: keys whose name means the choice of a parallelism strategy come first."""
     return not names_strategy(key), key
 
 
 class Question(NamedTuple):
-    """A condition that a run came to for the first time.
+    """A condition that a run reached for the first time.
 
     Attributes:
-        prefer: the value of its key with which the program goes on.
+        prefer: the value of its key with which the program continues.
         leaving: see `Decisions`.
         answer: how its key was decided.
     """
@@ -43,18 +42,18 @@ class Decisions:
     """The decisions of one run.
 
     Attributes:
-        base: how conditions are decided that are not `forced` (True: as the program prefers).
-        forced: conditions that are decided beforehand, with the value of their keys.
+        base: the decision of conditions that are not `forced` (True: the preferred one).
+        forced: conditions that are decided in advance, with the values of their keys.
         single_rank: the program runs on a single rank, and without a launcher.
         world_size_tested: a test of the number of ranks, or of the launcher, was decided.
-        leaving: the condition being decided chooses between going on and leaving the function; then
-            every base goes on, and only a forced decision leaves.
+        leaving: the current condition chooses between continuing and leaving the function; then
+            both bases continue, and only a forced decision leaves.
         values_by_key: every decision, by key.
         conditions: the conditions decided, by key.
-        relevant: the keys on which something depended that the contract cares about.
-        urgent: those of them that choose between code of FSDP and other code; looked at first,
-            since the number of runs is bounded.
-        questions: what was to be decided, in the order of the run, by key.
+        relevant: the keys that the FSDP contract depends on.
+        urgent: the relevant keys that choose between FSDP code and other code; they are tried
+            first, since the number of runs is bounded.
+        questions: the conditions in the order of the run, by key.
     """
 
     base: bool = True
@@ -77,8 +76,10 @@ class Decisions:
             self._record(condition, value)
 
     def decide(self, condition: Condition, prefer: bool = True) -> bool:
-        """Whether the condition holds in this run; `prefer`: the value with which the program
-        goes on (rather than returns or raises)."""
+        """Whether the condition holds in this run.
+
+        prefer: the value with which the program continues, rather than returns or raises.
+        """
         value = self._decide_key(condition, prefer != condition.negated)
         return value != condition.negated
 
@@ -95,8 +96,10 @@ class Decisions:
         return value
 
     def repeat(self, earlier: Decisions) -> bool:
-        """Whether a run with these would be one that was made, since every question has the same
-        answer. Then they become what they would be at its end."""
+        """Whether a run with these decisions would repeat an earlier run: each answer is the same.
+
+        If so, they take the state that they would have at its end.
+        """
         made = Decisions(self.base, self.forced)
         for question in earlier.questions.values():
             made.leaving = question.leaving
@@ -126,7 +129,7 @@ class Decisions:
             self._none[condition.subject] = False
 
     def _infer(self, condition: Condition) -> bool | None:
-        """What earlier decisions about the same subject say of this one, if anything."""
+        """The value that earlier decisions about the same subject imply; None if they do not."""
         subject = condition.subject
         if not subject:
             return None
@@ -172,10 +175,10 @@ class Decisions:
 
 @dataclass
 class Exploration:
-    """The runs that are still to be made, given what earlier ones met."""
+    """Plans the runs, given the conditions that earlier runs reached."""
 
     max_runs: int = MAX_RUNS
-    untried: int = 0  # configurations that were not tried because there are too many
+    untried: int = 0  # configurations beyond `max_runs`
     _known: set[frozenset[tuple[str, bool]]] = field(default_factory=set)
 
     def runs(self) -> Iterator[Decisions]:
@@ -200,7 +203,7 @@ class Exploration:
                     (other, (turned,)) for other in (base, not base)
                 ]
                 if len(forced) == 1 and key not in base_keys.get(base, {key}):
-                    # met only behind the first forced decision
+                    # only reached after the first forced decision
                     candidates.append((base, (*forced, turned)))
                 for candidate in candidates:
                     name = (
@@ -218,7 +221,7 @@ class Exploration:
         self.untried = len(queue)
 
     def is_new(self, decisions: Decisions) -> bool:
-        """Whether this run differs from earlier ones in what mattered."""
+        """Whether this run differs from earlier ones in a relevant decision."""
         made = frozenset(
             (k, v) for k, v in decisions.values_by_key.items() if k in decisions.relevant
         )

@@ -1,4 +1,4 @@
-"""Where a file's code starts to run: its program, and the functions that nothing calls."""
+"""Entry points of a file: its main program, and its functions and methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAIN_TEST = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
 def entry_order(source: Source) -> tuple[bool, bool]:
-    """Programs come first, and of them those that speak of FSDP: the number of steps is bounded."""
+    """Sort key: programs first, those that mention FSDP before others; steps are bounded."""
     return not MAIN_TEST.search(source.text), not FSDP_WORDS.search(source.text)
 
 
@@ -40,7 +40,7 @@ def definitions(tree: cst.Module) -> list[tuple[cst.ClassDef | None, cst.Functio
 
 
 def only_defines(source: Source) -> bool:
-    """Whether running a file does nothing but define things."""
+    """Whether a file only contains imports and definitions."""
     kinds = (cst.FunctionDef, cst.ClassDef)
     simple = (cst.Import, cst.ImportFrom, cst.Assign, cst.AnnAssign, cst.Expr)
     for statement in source.tree.body:
@@ -59,7 +59,7 @@ def only_defines(source: Source) -> bool:
 
 
 def entry_point(source: Source) -> cst.CSTNode:
-    """Where a file's program begins: at its test of `__name__`, or else at its first statement."""
+    """The node where a program begins: its test of `__name__`, else its first statement."""
     body = source.tree.body
     for statement in body:
         if isinstance(statement, cst.If) and _is_main(statement.test):

@@ -1,4 +1,4 @@
-"""What leaves the code that can be followed: modules and data given to unknown functions."""
+"""Modules and data that are passed to functions that cannot be followed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fsdplint.trace import DataEscaped, Escaped
 
 
 def escape(run: Run, call: Call) -> None:
-    """The modules among the arguments went out of sight."""
+    """Record that the arguments of a call escape."""
     for value in call.values:
         for module in modules_in(run, value):
             info = run.trace.modules.get(module.id)
@@ -56,7 +56,7 @@ def data_in(run: Run, value: Value, depth: int = 0) -> list[str]:
 
 
 def _parts_of(value: Value) -> list[Value]:
-    """What a value holds that somebody who gets it can get at."""
+    """The values that can be reached through a value."""
     if isinstance(value, Sequence):
         return value.items
     if isinstance(value, Dict):

@@ -1,4 +1,4 @@
-"""From files to traces: which programs there are, and the runs that each of them takes."""
+"""From files to traces: finds the programs and runs each in its configurations."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from fsdplint.trace import Wrapped
 MAX_PROGRAM_STEPS = 500_000  # nodes evaluated for one program, over all of its configurations
 MAX_PROGRAMS_STEPS = 1_000_000  # for all of them; each is run once in any case
 MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches
-MAX_UNREACHED_STEPS = 1_000_000  # for all of these that speak of FSDP
-MAX_STEPS = 400_000  # steps after which others of these are left out
+MAX_UNREACHED_STEPS = 1_000_000  # for all such functions that mention FSDP
+MAX_STEPS = 400_000  # steps after which other such functions are skipped
 MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
 
 
@@ -60,10 +60,10 @@ def load(
     """Read and interpret files (see the package's docstring).
 
     Args:
-        paths: the files that the user gave, those that can matter.
+        paths: the relevant files that the user named.
         overrides: texts to use instead of what is on disk.
-        root: the project's root; by default it is looked for from each file.
-        known: sources of an earlier program; one whose text is still the same is not parsed again.
+        root: the root of the project; by default it is searched from each file.
+        known: sources of an earlier program; a file with an unchanged text is not parsed again.
         stop: polled; `Stopped` is raised once it returns True.
         max_bytes: the largest size of code that is read.
     """
@@ -124,7 +124,7 @@ class ProgramLoader:
     # Programs ----------------------------------------------------------------------------------
 
     def _explore_entry(self, source: Source) -> None:
-        """Run a file as a program, in every configuration that matters."""
+        """Run a file as a program in every relevant configuration."""
         is_program = bool(MAIN_TEST.search(source.text)) or not only_defines(source)
         begin = entry_point(source)
         self._explore(lambda run: self._run_entry(run, source), source, begin, complete=is_program)
@@ -142,7 +142,7 @@ class ProgramLoader:
         *,
         complete: bool,
     ) -> None:
-        """Run something of a file, which begins at a node, in every configuration that matters."""
+        """Run code that begins at a node in every relevant configuration."""
         exploration = Exploration()
         limit = self.steps + (MAX_PROGRAM_STEPS if complete else MAX_FUNCTION_STEPS)
         counted, wraps = False, set[object]()
@@ -151,7 +151,7 @@ class ProgramLoader:
         done: list[tuple[Decisions, int, int]] = []  # with the steps and the events of each
         for decisions in runs:
             count += 1
-            # One that was made counts as if it were made again, so that bounds mean what they say.
+            # A repeated run counts with its steps and events, so that the bounds hold.
             same = next((one for one in done if decisions.repeat(one[0])), None)
             if same is None:
                 run = self._run(decisions, body, source, complete, count == 1)
@@ -183,14 +183,14 @@ class ProgramLoader:
             body(run)
         except OutOfSteps as stopped:
             run.trace.complete = False
-            # The first run takes every branch; what it does not come to is rare.
+            # The first run takes every branch, so code that it does not reach is rare.
             self._note_cut(source, stopped, unfinished=complete and first)
         return run
 
     def _explore_alone(self, body: Callable[[Run], None], wraps: set[object]) -> None:
-        """Run a program on a single rank; a model that is plain there is both, plain and wrapped.
+        """Run a program on a single rank, where it may not wrap its model.
 
-        Nothing is to be found in such a run, so that its trace is not kept.
+        Only the values of the run are kept, not its trace.
         """
         run = Run(self.project, Decisions(single_rank=True))
         with contextlib.suppress(OutOfSteps):
@@ -200,11 +200,11 @@ class ProgramLoader:
             self._keep_values(run)
 
     def _note_cut(self, source: Source, stopped: OutOfSteps, *, unfinished: bool) -> None:
-        """Remember where a run met its bound: in the file that was run, and in whatever file.
+        """Record where a run reached a bound: in the file that was run, and in any file.
 
         unfinished: see `Cut`.
         """
-        # What a function of another file is handed and calls is not always known by its file.
+        # The file of a callback that another file calls is not always known.
         at = [site for site in stopped.at if site.source.parent(site.node) is not None]
         here = [site for site in at if site.source is source]
         inner = at[-1] if at else None
@@ -227,7 +227,7 @@ class ProgramLoader:
         self.program.cuts.setdefault(source.path, cut)
 
     def _keep(self, run: Run, new: bool) -> None:
-        """Take over what a run found out."""
+        """Add the results of a run to the program."""
         run.trace.seal()
         self.reached |= run.reached
         self.instantiated |= run.instantiated
@@ -249,7 +249,7 @@ class ProgramLoader:
     # What no program reaches -------------------------------------------------------------------
 
     def _read_unreached(self) -> None:
-        """Read the files that are imported for code that is not reached, and may get a model."""
+        """Read the imported files that no run reached and whose code may get a model."""
         todo = list(self.project.sources.values())
         while todo:
             source = todo.pop()
@@ -264,11 +264,11 @@ class ProgramLoader:
                     self._explore_rest(found)
 
     def _leads_on(self, file: str) -> bool:
-        """Whether a file has to do with FSDP, or is a package, which stands for others."""
+        """Whether a file is relevant for FSDP, or is a package."""
         return is_package(file) or os.path.realpath(file) in self.relevant.files
 
     def _may_get_a_model(self, file: str) -> bool:
-        """Whether a file holds a word of FSDP, be it in a name of its own, or is a package."""
+        """Whether a file mentions FSDP anywhere, or is a package."""
         if is_package(file):
             return True
         text = self.project.override(Path(file))
@@ -278,7 +278,7 @@ class ProgramLoader:
             return False
 
     def _imported_files(self, source: Source) -> Iterator[tuple[str, str]]:
-        """The files that `from` imports of the project ask for: real paths, and paths as shown."""
+        """The project files that `from` imports of a file resolve to: real and shown paths."""
         for node in walk(source):
             if not isinstance(node, cst.ImportFrom):
                 continue
@@ -296,11 +296,11 @@ class ProgramLoader:
                     yield found
 
     def _explore_rest(self, source: Source) -> None:
-        """Run the functions and methods that no program reached, each on its own. Those that can
-        have to do with FSDP have a bound of their own, which is only met in large projects.
+        """Run the functions and methods that no program reached, each on its own.
 
-        The order in which somebody else's code calls them is not known, so such a trace is not
-        complete: rules about what is missing stay silent.
+        Functions that are relevant for FSDP have a separate bound, which only large projects reach.
+        The order of their calls is unknown, so such a trace is not complete: rules about missing
+        calls report nothing.
         """
         called = called_names(source)
         names = self.relevant.names(source)

@@ -1,4 +1,4 @@
-"""What the interpreter keeps of a call that it executes, and the bounds of a run."""
+"""The calls that the interpreter executes, and the bounds of a run."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fsdplint.source.source import NodeSite
 from fsdplint.trace import Guard
 
 MAX_STEPS = 200_000  # nodes evaluated in one run
-MAX_EVENTS = 20_000  # in one run: rules compare events with each other
+MAX_EVENTS = 20_000  # in one run; rules compare events pairwise
 MAX_MODULES = 2_000  # made in one run
 MAX_DEPTH = 40  # nested calls of the project's functions
-MAX_RECURSION = 6  # of them, of one function: enough for a walk down a tree of modules
-MAX_RECURSION_STEPS = 60_000  # in one call of it, with all that it calls
+MAX_RECURSION = 6  # of one function among them: enough to walk down a tree of modules
+MAX_RECURSION_STEPS = 60_000  # in one call of it, nested calls included
 
-# Until when a guard that was left behind by `if ...: return` (or continue) stays.
+# How long a guard holds that `if ...: return` (or continue) leaves behind.
 BLOCK, SUITE, LOOP, FUNCTION, PROGRAM = "block", "suite", "loop", "function", "program"
 
 
 class OutOfSteps(Exception):
-    """The run met its bound; what it has seen so far stands.
+    """The run reached a bound; its results so far are valid.
 
     Attributes:
         at: the place in each function that is being executed, the innermost last.
-        bound: which bound it met, in words.
+        bound: the bound, as text for messages.
     """
 
     def __init__(self, at: tuple[NodeSite, ...], bound: str) -> None:
@@ -37,7 +37,7 @@ class OutOfSteps(Exception):
 
 
 class Stopped(BaseException):
-    """Whoever asked for the work does not want it any more."""
+    """The caller cancelled the work."""
 
 
 @dataclass
@@ -57,15 +57,15 @@ class Frame:
     owner: Class | None = None
     partial: list[tuple[Any, Value]] = field(default_factory=list)  # returned under a guard
     yields: list[Value] = field(default_factory=list)
-    on_yield: Any = None  # what to do at `yield`, for a @contextmanager
-    first_step: int = 0  # the steps of the run before it
+    on_yield: Any = None  # called at `yield`, for a @contextmanager
+    first_step: int = 0  # the number of steps of the run before it
 
 
 @dataclass
 class Call:
-    """A call that is being executed: what models of library functions are given.
+    """A call that is being executed, as models of library functions get it.
 
-    open: a `*args` or `**kwargs` could not be followed, so that further arguments may be there.
+    open: a `*args` or `**kwargs` could not be followed, so it may have further arguments.
     """
 
     node: cst.CSTNode
@@ -74,7 +74,7 @@ class Call:
     open: bool = False
 
     def arg(self, position: int, name: str) -> Value | None:
-        """An argument by its position or name; None where it was not given."""
+        """An argument by its position or name; None if it was not passed."""
         if name in self.kwargs:
             return self.kwargs[name]
         return self.args[position] if position < len(self.args) else None

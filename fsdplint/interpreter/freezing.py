@@ -1,4 +1,4 @@
-"""Which parameters have no gradients."""
+"""Parameters with `requires_grad=False`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsdplint.trace import GuardKind
 def set_frozen(
     run: Run, modules: Iterable[ModuleValue], frozen: bool, *, wholly: bool = True
 ) -> None:
-    """Say of modules and all in them that their parameters have no gradients, or have again."""
+    """Set whether the parameters of modules, submodules included, are frozen."""
     surely = not any(entry.guard.kind is GuardKind.VARYING for entry in run.guards)
     if not frozen:
         doubt_frozen(run, modules)
@@ -28,18 +28,18 @@ def set_frozen(
 
 
 def freeze_parameters(run: Run, parameters: ParametersOf, value: Value) -> None:
-    """`requires_grad` of parameters, each or some of them, is set."""
+    """`requires_grad` is set on all or some of the parameters."""
     if parameters.name and any(child_values(run, module) for module in parameters.modules):
-        return  # one that the module holds itself, which says nothing of its parts
+        return  # the own parameter of a module says nothing about its submodules
     if not (isinstance(value, Const) and value.value is True):
-        # Not taken back where it is set to True: that may be another parameter of them.
+        # True does not undo an earlier False: it may be set on another parameter.
         set_frozen(run, parameters.modules, True, wholly=parameters.each)
     if not (isinstance(value, Const) and value.value is False) or parameters.filtered_by:
         doubt_frozen(run, parameters.modules)
 
 
 def doubt_frozen(run: Run, modules: Iterable[ModuleValue]) -> None:
-    """It is not certain any more that any parameters of these modules have no gradients."""
+    """Forget that parameters of these modules are certainly frozen."""
     for module in modules:
         for part in run.trace.submodules(module.id):
             held = run.objects.get(part)
@@ -49,7 +49,7 @@ def doubt_frozen(run: Run, modules: Iterable[ModuleValue]) -> None:
 
 
 def doubt_wholly_frozen(run: Run, module: ModuleValue) -> None:
-    """A module, what it holds and what holds it may have parameters with gradients again."""
+    """Forget that a module, its submodules and its parents are completely frozen."""
     for other, held in run.objects.items():
         if isinstance(held, ModuleValue) and held.all_frozen:
             if run.trace.related(other, module.id):

@@ -1,4 +1,4 @@
-"""The project's functions: how they are made, bound and executed."""
+"""Functions of the project: definition, binding and execution."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def _of_functools(run: Run, node: cst.BaseExpression) -> bool:
 
 
 def apply_decorators(run: Run, function: Function, node: cst.FunctionDef) -> Value:
-    """What a function is after the decorators that the project itself defines."""
+    """Apply the decorators that the project defines to a function."""
     value: Value = function
     if function.name == "forward":
-        return function  # it is called as such, whatever is around it
+        return function  # decorators do not change how it is called
     for decorator in reversed(node.decorators):
         wrapper = run.settle(run.evaluations.get(decorator.decorator, Unknown()))
         if isinstance(wrapper, Function):
@@ -95,7 +95,7 @@ def call_function(
     open_call: bool = False,
     on_yield: Callable[[Value], None] | None = None,
 ) -> Value:
-    """Execute a function of the project and give what it returns."""
+    """Execute a function of the project and return its result."""
 
     def execute() -> Value:
         return _execute_function(run, function, receiver, args, kwargs, node, open_call, on_yield)
@@ -120,7 +120,7 @@ def _execute_function(
     if len(active) >= MAX_RECURSION or len(run.frames) > MAX_DEPTH:
         return Unknown()
     if active and run.steps - active[0].first_step > MAX_RECURSION_STEPS:
-        return Unknown()  # it calls itself several times at every level
+        return Unknown()  # several recursive calls at every level
     scope = Scope(function.site.source, function.scope, "function", function.scope.module_name)
     self_argument = receiver
     if receiver is None and function.owner is not None and args:
@@ -211,7 +211,7 @@ def call_method_if_any(run: Run, receiver: Instance, name: str) -> Value | None:
 
 
 def bind(run: Run, found: Value, receiver: Value, cls: Class, node: cst.CSTNode) -> Value:
-    """What a class attribute is when it is read off an instance."""
+    """The value of a class attribute that is read from an instance."""
     found = run.settle(found)
     if not isinstance(found, Function):
         return found

@@ -1,4 +1,4 @@
-"""Autograd's mode: what `torch.no_grad`, `torch.inference_mode` and their kin leave it at."""
+"""The autograd mode under `torch.no_grad`, `torch.inference_mode` and similar contexts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CLASSES = ("no_grad", "inference_mode", "enable_grad", "set_grad_enabled")
 
 
 def current(contexts: Sequence[Any], default: GradMode | None) -> GradMode | None:
-    """The mode within contexts, outermost first; None where one of them may change it unseen.
+    """The mode inside contexts, outermost first; None if an unknown context may change it.
 
-    Nothing within inference mode brings gradients back, except for `inference_mode(False)`.
+    Inside inference mode only `inference_mode(False)` enables gradients.
     """
     mode = default
     for context in contexts:

@@ -1,4 +1,4 @@
-"""Imports: of the project's own files, read when a name of theirs is used, and of libraries."""
+"""Imports of project files, which are loaded when a name is used, and of libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fsdplint.trace import Imported
 
 
 def can_do_without(source: Source, node: cst.CSTNode) -> bool:
-    """Whether something stands in a `try` that catches its failure, or under a version test."""
+    """Whether a node is in a `try` with handlers, or under a version test."""
     child, parent = node, source.parent(node)
     while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ClassDef):
         if isinstance(parent, cst.Try) and parent.handlers and child is not parent.finalbody:
@@ -29,7 +29,7 @@ def can_do_without(source: Source, node: cst.CSTNode) -> bool:
 
 
 def stands_for_either(source: Source, name: cst.CSTNode) -> bool:
-    """Whether a node is a name of which it depends on installed versions what it stands for."""
+    """Whether a node is a name whose import depends on the installed versions."""
     if not isinstance(name, cst.Name):
         return False
     for node in walk(source):
@@ -43,13 +43,13 @@ def stands_for_either(source: Source, name: cst.CSTNode) -> bool:
 
 
 def absolute_name(node: cst.ImportFrom) -> str:
-    """The module of a `from` import; relative ones start with their dots."""
+    """The module of a `from` import, with the dots of a relative one."""
     name = dotted_name(node.module) if node.module is not None else ""
     return "." * len(node.relative) + name
 
 
 def import_module(run: Run, name: str) -> Value:
-    """The value of a module: a file of the project or a library's."""
+    """The value of a module of the project or of a library."""
     found = locate_module(run, name)
     if found is None:
         return Symbol(canonical(name)) if not name.startswith(".") else Unknown()
@@ -100,7 +100,7 @@ def import_from(run: Run, base: str, name: str) -> Value:
 def note_import(
     run: Run, node: cst.Import | cst.ImportFrom, package: str, names: tuple[str, ...]
 ) -> None:
-    """Record that something of torch's FSDP is imported."""
+    """Record an import from the FSDP packages of torch."""
     if is_of_fsdp(package) and locate_module(run, package) is None:
         run.emit(
             Imported,

@@ -1,4 +1,4 @@
-"""Objects of the project's classes."""
+"""Instances of the classes of the project."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from fsdplint.interpreter.ranks import rank_default
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.values import Class, Const, Function, Instance, Unknown, Value
 
-# Base classes of libraries whose subclasses are nn.Modules. What they add to the class can't be
-# seen, except for nn.Module itself.
+# Library classes that derive from nn.Module. Except for nn.Module, their code is not visible.
 MODULE_BASES = {
     "torch.nn.Module",
     "pytorch_lightning.LightningModule",
@@ -30,7 +29,7 @@ OPTIMIZER_BASES = {"torch.optim.Optimizer"}
 
 @calls(Class)
 def instantiate(run: Run, klass: Class, call: Call) -> Value:
-    """Make an object of a class of the project: a module, an optimizer or a plain instance."""
+    """Instantiate a class of the project: a module, an optimizer or another object."""
     run.instantiated.add(klass.node)
     bases = klass.library_bases()
     init = klass.lookup("__init__")

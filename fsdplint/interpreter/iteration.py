@@ -1,4 +1,4 @@
-"""What a loop or an unpacking visits."""
+"""The elements that a loop or an unpacking visits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from fsdplint.interpreter.values import Const, Dict, ModuleValue, Sequence, Unkn
 
 
 def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
-    """The elements that a loop over a value visits, and whether these are all of them (then the
-    loop runs once for each; else it is a loop of unknown length)."""
+    """The elements of a value that a loop visits, and whether they are all of them.
+
+    If they are, the loop runs once for each. Otherwise its length is unknown.
+    """
     value = lazy.consume(run, value)
     if isinstance(value, Sequence):
         if value.items and (not value.open or any(matters(i) for i in value.items)):
@@ -58,7 +60,7 @@ def _unknown_element(run: Run, value: Unknown) -> Value:
 
 
 def unpack(run: Run, value: Value, count: int) -> list[Value]:
-    """The values that `a, b = value` gives to `count` targets."""
+    """The values of the `count` targets of `a, b = value`."""
     value = lazy.consume(run, value)
     if isinstance(value, Sequence) and len(value.items) == count and not value.open:
         return list(value.items)

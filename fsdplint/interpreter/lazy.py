@@ -1,4 +1,4 @@
-"""Iterators that do their work when they are consumed: `map(...)`, generators, and the like."""
+"""Iterators that do their work when they are consumed: `map(...)`, generators and others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Dict, Lazy, Sequence, Value
 from fsdplint.source.positions import code_children
 
-MAX_DEPTH = 2  # of lists and dicts in which iterators are looked for
+MAX_DEPTH = 2  # of nested lists and dicts that are searched for iterators
 
-# Functions of Python that consume their arguments; others hand them on or look at the object.
+# Python functions that consume their arguments; others pass them on or inspect the object.
 CONSUMERS = frozenset(
     "builtins.all builtins.any builtins.dict builtins.dict.fromkeys builtins.frozenset "
     "builtins.list builtins.max builtins.min builtins.set builtins.sorted builtins.sum "
@@ -22,18 +22,18 @@ CONSUMERS = frozenset(
 )
 _PYTHON = ("builtins.", "collections.", "functools.", "inspect.", "itertools.", "logging.", "tqdm.",
            "typing.", "warnings.")  # fmt: skip
-# Methods that keep what they are given as it is.
+# Methods that store their argument without consuming it.
 _KEEP = frozenset("append appendleft add insert put setdefault __setitem__ __setattr__".split())
 
 
 def lazy(
     run: Run, node: cst.CSTNode, produce: Callable[[], Value], source: Value | None = None
 ) -> Lazy:
-    """An iterator that is made at a node; its elements are worked out in this file and frame."""
+    """An iterator made at a node; its elements are computed in the current file and frame."""
     file, frame = run.source, run.frames[-1]
 
     def elements() -> Value:
-        if run.frames[-1] is frame:  # no further call, of which the depth is bounded
+        if run.frames[-1] is frame:  # not a nested call, whose depth is bounded
             return produce()
         outer, run.source = run.source, file
         run.frames.append(frame)
@@ -47,7 +47,7 @@ def lazy(
 
 
 def consume(run: Run, value: Value) -> Value:
-    """The elements of an iterator, worked out when they are first asked for; else the value."""
+    """The elements of an iterator, computed at the first use; any other value unchanged."""
     value = run.settle(value)
     if not isinstance(value, Lazy):
         return value
@@ -58,7 +58,7 @@ def consume(run: Run, value: Value) -> Value:
 
 
 def consume_arguments(run: Run, call: Call) -> None:
-    """A function that goes through its arguments is called."""
+    """Consume the iterators in the arguments of a call."""
     call.args = [_consume_inside(run, value) for value in call.args]
     call.kwargs = {name: _consume_inside(run, value) for name, value in call.kwargs.items()}
 
@@ -76,17 +76,17 @@ def _consume_inside(run: Run, value: Value, depth: int = 0) -> Value:
 
 
 def function_consumes(name: str) -> bool:
-    """Whether a library's function, which a model describes, goes through its arguments."""
+    """Whether a modelled library function consumes its arguments."""
     return name in CONSUMERS or not name.startswith(_PYTHON)
 
 
 def method_consumes(name: str) -> bool:
-    """Whether a method, which a model describes, goes through its arguments."""
+    """Whether a modelled method consumes its arguments."""
     return name not in _KEEP
 
 
 def has_lazy(call: Call) -> bool:
-    """Whether an argument is an iterator that was not consumed."""
+    """Whether an argument is an iterator that is not consumed yet."""
     return any(isinstance(value, Lazy) and value.elements is None for value in call.values)
 
 

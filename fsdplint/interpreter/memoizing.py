@@ -12,11 +12,11 @@ Key = tuple[object, ...]
 
 
 class Memory:
-    """What such functions have returned, by their arguments."""
+    """The results of cached functions, by their arguments."""
 
     def __init__(self) -> None:
         self._results: dict[Key, Value] = {}
-        self._alive: list[Value] = []  # so that no id is used twice
+        self._alive: list[Value] = []  # so that no id is reused
 
     def once(
         self,
@@ -25,9 +25,9 @@ class Memory:
         named: Mapping[str, Value],
         execute: Callable[[], Value],
     ) -> Value:
-        """What the function returns; it is executed only where it is not remembered.
+        """The result of a function, which is executed unless it is cached and was called before.
 
-        values: the receiver, None for a plain function, and the arguments by position.
+        values: the receiver (None for a function that is no method) and the positional arguments.
         """
         if not ONCE & set(function.decorators):
             return execute()

@@ -1,4 +1,4 @@
-"""One value for what has several: on other ranks, in other branches, at other times."""
+"""Joining the values of several ranks, branches or iterations into one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fsdplint.trace import Layout
 
 
 def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) -> Value:
-    """The value of something that is `one` on the ranks of a test and `two` on the others."""
+    """Join `one`, the value on the ranks where the test holds, with `two` of the other ranks."""
     one = one if one is not None else Const(None)
     two = two if two is not None else Const(None)
     if (
@@ -49,20 +49,23 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
 
 
 def join_values(one: Value, two: Value) -> Value:
-    """One value for what is `one` at times and `two` at others: where both are states, the one
-    that nothing is wrong with; what some tensors go through may change the others alike."""
+    """Join the values of two branches or iterations.
+
+    Of two states, prefer the one without a problem: the code that changes some tensors may change
+    the others in the same way.
+    """
     if isinstance(one, StateValue) and isinstance(two, StateValue):
         return two if two.layout in (Layout.FULL, Layout.UNKNOWN) else one
     for value, other in ((one, two), (two, one)):
         if _one_tensor(value) and isinstance(other, Unknown) and other.refined is None:
             return other
     if isinstance(one, ShardTensor) != isinstance(two, ShardTensor):
-        return TensorValue("derived")  # made a plain tensor in one of the cases
+        return TensorValue("derived")  # one branch makes a plain tensor of it
     return one if matters(one) else two
 
 
 def matters(value: Value | None) -> bool:
-    """Whether a value is one that the contract speaks of: losing it may lose a finding."""
+    """Whether the FSDP contract depends on a value: losing it may lose a finding."""
     if value is None:
         return False
     value = value.value or value if isinstance(value, LazyImport) else value
@@ -78,7 +81,7 @@ def matters(value: Value | None) -> bool:
 
 
 def decisive(value: Value | None) -> bool:
-    """Whether it is worth a configuration of its own that a name holds this value."""
+    """Whether a decision that leads to this value is worth its own configuration."""
     if isinstance(value, LazyImport):
         value = value.value
     if isinstance(value, Lazy):

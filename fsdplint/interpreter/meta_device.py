@@ -1,4 +1,4 @@
-"""Parameters on the meta device: which modules certainly have theirs there, and what ends that."""
+"""Modules whose parameters are certainly on the meta device, and the code that moves them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fsdplint.trace.queries.common import unseen_before
 
 
 def builds_on_meta(run: Run) -> bool:
-    """Whether what is built now certainly goes to the meta device, on every rank."""
+    """Whether a module that is built here is certainly on the meta device, on every rank."""
     if _doubtful(run):
         return False
     inner = None
@@ -34,12 +34,12 @@ def builds_on_meta(run: Run) -> bool:
         if isinstance(context, Context):
             inner = context if context.kind == "meta_device" else inner
         else:
-            inner = None  # perhaps another device
+            inner = None  # may be another device
     return inner is not None
 
 
 def torch_class_on_meta(run: Run, call: Call, now: bool) -> bool:
-    """The same of a module of torch.nn, which may be given a device; now: where it goes without."""
+    """The same for a module of torch.nn with an optional `device`; now: the default."""
     device = call.kwargs.get("device")
     if call.open or any(isinstance(value, LibraryObject | Context) for value in call.args):
         return False
@@ -53,11 +53,11 @@ def _doubtful(run: Run) -> bool:
     return any(entry.guard.kind is not GuardKind.CONFIG for entry in run.guards)
 
 
-# What puts parameters elsewhere, or may -----------------------------------------------------------
+# Code that moves parameters, or may move them -----------------------------------------------------
 
 
 def leave_meta(run: Run, modules: Iterable[ModuleValue]) -> None:
-    """The parameters of these modules and of all in them may be somewhere else from now on."""
+    """From here on, parameters of these modules and their submodules may not be on meta."""
     for module in modules:
         for part in run.trace.submodules(module.id):
             held = run.objects.get(part)
@@ -66,12 +66,12 @@ def leave_meta(run: Run, modules: Iterable[ModuleValue]) -> None:
 
 
 def leave_meta_everywhere(run: Run) -> None:
-    """The same of all modules that there are."""
+    """The same for all modules."""
     leave_meta(run, [value for value in run.objects.values() if isinstance(value, ModuleValue)])
 
 
 def leave_meta_in_arguments(run: Run, values: Iterable[Value]) -> None:
-    """Code out of sight gets parameters, and may give them another place."""
+    """The same for parameters that are passed to unknown code."""
     for value in values:
         held = run.settle(value)
         if isinstance(held, ParametersOf | TensorValue):
@@ -79,7 +79,7 @@ def leave_meta_in_arguments(run: Run, values: Iterable[Value]) -> None:
 
 
 def note_attribute(module: ModuleValue, value: Value) -> None:
-    """An attribute of a module is set: it may be a parameter."""
+    """An attribute of a module is set, which may be a parameter."""
     if not isinstance(value, Const | ModuleValue):
         module.must_be_meta = False
 
@@ -101,11 +101,11 @@ def note_load(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
         leave_meta(run, [module])
 
 
-# Asking -------------------------------------------------------------------------------------------
+# Queries ------------------------------------------------------------------------------------------
 
 
 def stays_on_meta(run: Run, module: ModuleValue, event: Called) -> bool:
-    """Whether parameters that `fully_shard` has taken are certainly on meta in this call."""
+    """Whether parameters that `fully_shard` shards are certainly on meta in this call."""
     parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
     there = [part for part in parts if isinstance(part, ModuleValue) and part.must_be_meta]
     if not there or sharding_inside(run, module) is not Sharding.FSDP2:

@@ -1,4 +1,4 @@
-"""nn.Modules: what their attributes and elements are."""
+"""Attributes and elements of nn.Modules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fsdplint.interpreter.values import (
 from fsdplint.trace import Fsdp1Used, Sharding
 from fsdplint.trace.groups import Groups
 
-# Attributes of modules that are known to be neither submodules nor methods of the user's.
+# Attributes of modules that are neither submodules nor methods of the user.
 PLAIN_ATTRIBUTES = {"training", "device", "dtype", "config", "weight", "bias"}
 
 
@@ -43,7 +43,7 @@ QUIET_METHODS = {
 }  # fmt: skip
 
 
-# What FSDP1's and DDP's wrappers have for the module inside.
+# Attributes by which the wrappers of FSDP1 and DDP give the wrapped module.
 WRAPPER_ATTRIBUTES = {"module", "_fsdp_wrapped_module"}
 
 
@@ -52,7 +52,7 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
         meta_device.leave_meta(run, [module])
     if name in module.attributes:
         held = module.attributes[name]
-        if isinstance(held, ParametersOf) and held.name:  # shared: what it is by now
+        if isinstance(held, ParametersOf) and held.name:  # shared: its current state
             return take_parameters(run, replace(held, taken_at=None), element=True)
         if _sharded_by_now(run, module, held):
             return _own_parameter(run, module, name)
@@ -70,7 +70,7 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
     if find_method(module, name) is not None or name in QUIET_METHODS or name == "forward":
         return Method(module, name)
     if module.wrapper and module.inner is not None:
-        # FSDP1 and torch.compile pass what they don't have on to what they wrap
+        # FSDP1 and torch.compile look up missing attributes in the wrapped module
         return module_attribute(run, module.inner, name, node)
     info = run.trace.modules[module.id]
     if name in {"weight", "bias"} and (module.library_class or "").startswith("torch.nn."):
@@ -91,7 +91,7 @@ def _own_parameter(run: Run, module: ModuleValue, name: str) -> ParametersOf:
 
 
 def _sharded_by_now(run: Run, module: ModuleValue, held: Value) -> bool:
-    """Whether this is an `nn.Parameter` of a sharded model, read where none is gathered."""
+    """Whether this is an `nn.Parameter` of a sharded model that is not gathered here."""
     is_parameter = isinstance(held, LibraryObject) and held.name == "torch.nn.Parameter"
     if not is_parameter or run.calling:
         return False
@@ -99,7 +99,7 @@ def _sharded_by_now(run: Run, module: ModuleValue, held: Value) -> bool:
 
 
 def lacks_wrapper_attribute(run: Run, value: Value, node: cst.Attribute) -> bool:
-    """Whether a wrapper's attribute is read off an FSDP2 model, which certainly has none."""
+    """Whether an attribute of a wrapper is read from an FSDP2 model that certainly lacks it."""
     value = run.settle(value)
     if not isinstance(value, ModuleValue) or sharding_inside(run, value) is not Sharding.FSDP2:
         return False
@@ -110,7 +110,7 @@ def lacks_wrapper_attribute(run: Run, value: Value, node: cst.Attribute) -> bool
 
 
 def certainly_lacks(run: Run, module: ModuleValue, name: str) -> bool:
-    """Whether a module has no attribute of this name; its wrapper, if it has one, neither."""
+    """Whether a module and its wrapper certainly have no attribute of this name."""
     if module.wrapper in {"fsdp1", "ddp"} or name in module.attributes:
         return False
     if module.inner is not None:
@@ -127,7 +127,7 @@ def certainly_lacks(run: Run, module: ModuleValue, name: str) -> bool:
 
 
 def _may_set(klass: Class, name: str) -> bool:
-    """Whether the code of a class may give its objects an attribute, called so far or not."""
+    """Whether any code of a class may set an attribute on its objects."""
     text = klass.site.source.code(klass.node)
     ways = rf"\.{name}\b\s*(:[^=\n]*)?=[^=]|\bsetattr\b|\b(add|register)_module\b|__dict__"
     return re.search(ways, text) is not None

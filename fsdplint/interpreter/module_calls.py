@@ -1,4 +1,4 @@
-"""nn.Modules: what a call of one does."""
+"""Calls of nn.Modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value
 from fsdplint.trace import Called
 
-MAX_CALLED = 6  # modules entered within each other that are followed
+MAX_CALLED = 6  # nested modules that are followed
 
 
 @calls(ModuleValue)
@@ -22,7 +22,7 @@ def call_module(run: Run, module: ModuleValue, call: Call) -> Value:
 
 
 def call_module_method(run: Run, module: ModuleValue, function: Function, call: Call) -> Value:
-    """A method of the class of a module, called on it from outside or inside."""
+    """Call a method of the class of a module."""
 
     def enter() -> Value:
         return _enter(run, module, function.name, call, function)
@@ -31,7 +31,7 @@ def call_module_method(run: Run, module: ModuleValue, function: Function, call: 
 
 
 def call_library_method(run: Run, module: ModuleValue, name: str, call: Call) -> Value:
-    """A method that the module's library class may have and that no model describes."""
+    """Call a method that the library class of a module may have and that has no model."""
     if name == "forward":
         return _enter(run, module, "forward", call)
     if name in QUIET_METHODS or name.startswith("register_"):
@@ -48,7 +48,7 @@ def _enter(
     call: Call,
     function: Function | None = None,
 ) -> Value:
-    """Record that a module is entered and execute what it does."""
+    """Record that a module is entered, and execute its method."""
     target = _unwrap(module) if via == "call" else module
     forward = function
     if forward is None and target.cls is not None:

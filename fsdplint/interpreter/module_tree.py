@@ -1,4 +1,4 @@
-"""The tree of modules: what a module holds, and how that is sharded by now."""
+"""The tree of modules, and how its parts are sharded at this point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def add_child(run: Run, parent: ModuleValue, name: str, child: ModuleValue) -> N
     if child is parent:
         return
     for part in run.trace.submodules(child.id):
-        # a part that refers back to what contains it: the tree stays one
+        # drop a reference back to the parent, so that the tree has no circle
         below = run.trace.modules[part].children
         for back in [key for key, held in below.items() if held == parent.id]:
             del below[back]
@@ -26,7 +26,7 @@ def add_child(run: Run, parent: ModuleValue, name: str, child: ModuleValue) -> N
 
 
 def child_values(run: Run, module: ModuleValue) -> list[ModuleValue]:
-    """The direct children that are known, in order of registration."""
+    """The known direct children, in order of registration."""
     if module.wrapper and module.inner is not None:
         return [module.inner]
     values = [run.objects.get(c) for c in run.trace.modules[module.id].children.values()]
@@ -34,7 +34,7 @@ def child_values(run: Run, module: ModuleValue) -> list[ModuleValue]:
 
 
 def sharding_inside(run: Run, module: ModuleValue) -> Sharding | None:
-    """How the module or something in it is sharded by now."""
+    """How the module or a submodule is sharded at this point."""
     seen: set[str] = set()
     stack = [module]
     while stack:
@@ -51,7 +51,7 @@ def sharding_inside(run: Run, module: ModuleValue) -> Sharding | None:
 
 
 def sharding_of_parameters(run: Run, parameters: Value) -> Sharding | None:
-    """How a parameter, or some of several, or their gradients are sharded by now."""
+    """How some of the parameters, or their gradients, are sharded at this point."""
     modules: tuple[ModuleValue, ...] = getattr(parameters, "modules", ())
     groups = Groups(run.trace)
     for module in modules:

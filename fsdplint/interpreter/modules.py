@@ -1,4 +1,4 @@
-"""nn.Modules: how they are built, and what they hold."""
+"""nn.Modules: creation and submodules."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def new_module(
 
 
 def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
-    """Instantiate a class of the project that is an nn.Module."""
+    """Instantiate an nn.Module class of the project."""
     others = [b for b in klass.library_bases() if b != "torch.nn.Module"]
     module = new_module(
         run,
@@ -76,7 +76,7 @@ def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
 
 
 def as_module(run: Run, value: Value | None) -> ModuleValue | None:
-    """The module that a value is; an unknown value becomes one, since it is used as one."""
+    """The module of a value. An unknown value becomes a module, since it is used as one."""
     if value is None:
         return None
     value = run.settle(value)
@@ -111,7 +111,7 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
 
 
 def attach_module(run: Run, parent: ModuleValue, child: Value) -> None:
-    """Record that a module gets a submodule, if it is sharded by now."""
+    """Record that a module that is sharded already gets a submodule."""
     if not isinstance(child, ModuleValue):
         return
     sharded = [
@@ -146,7 +146,7 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
 
 
 def note_tie(run: Run, target: Value, name: str, value: Value, node: cst.CSTNode) -> None:
-    """`target.name = value` is about to happen: record it where two modules then share it."""
+    """Record `target.name = value` if two modules share the parameter afterwards."""
     target, value = run.settle(target), run.settle(value)
     if not isinstance(target, ModuleValue):
         return
@@ -201,7 +201,7 @@ def append_element(run: Run, module: ModuleValue, item: Value, *, repeated: bool
 
 
 def set_element(run: Run, module: ModuleValue, key: Value, value: Value) -> None:
-    """`module[key] = value`; where the key is not known, every element is replaced by it."""
+    """`module[key] = value`. With an unknown key, the value replaces the element it wraps."""
     value = run.settle(value)
     if not isinstance(value, ModuleValue):
         return
@@ -227,14 +227,14 @@ def set_element(run: Run, module: ModuleValue, key: Value, value: Value) -> None
 
 
 def hidden_child(run: Run, module: ModuleValue) -> Value:
-    """What stands for the children of a module that can't be seen."""
+    """The value that stands for the unknown children of a module."""
     if "*" not in module.attributes:
         module.attributes["*"] = Unknown(varying=True, part_of=module)
     return run.settle(module.attributes["*"])
 
 
 def submodule_values(run: Run, value: ModulesOf | ModuleValue) -> list[Value]:
-    """What iterating over `m.modules()`, `m.children()`, ... or over a ModuleList gives."""
+    """The elements of `m.modules()`, `m.children()`, ... or of a ModuleList."""
     if isinstance(value, ModuleValue):
         found: list[Value] = list(child_values(run, value))
         return found or [hidden_child(run, value)]

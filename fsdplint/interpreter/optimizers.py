@@ -1,4 +1,4 @@
-"""Optimizers, and whose parameters they are given."""
+"""Optimizers, and the modules whose parameters they update."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fsdplint.interpreter.values import (
 from fsdplint.trace import OptimizerBuilt
 from fsdplint.trace.groups import Groups, Shard
 
-# What optimizers of libraries that are not known are told by: their names, or what they are given.
+# An optimizer of an unknown library is recognized by its name or its arguments.
 OPTIMIZERS = re.compile(
     r"Ada|Dion|Lamb|LAMB|Lion|Muon|NAG|Optim|Prodigy|RMS|SGD|SOAP|Shampoo|Sophia"
 )
@@ -36,7 +36,7 @@ SETTINGS_OF_OPTIMIZERS = {"lr", "betas", "momentum", "weight_decay"}
 def optimizers_in(
     value: Value, settle: Callable[[Value], Value], depth: int = 0
 ) -> list[OptimizerValue]:
-    """The optimizers that a value is, is a part of, or holds as an element."""
+    """The optimizers that a value is, is part of, or contains."""
     value = settle(value)
     if isinstance(value, OptimizerValue):
         return [value]
@@ -53,7 +53,7 @@ def optimizers_in(
 
 
 def build_optimizer(run: Run, class_name: str, call: Call) -> OptimizerValue:
-    """An optimizer over its first argument."""
+    """Build an optimizer over its first argument."""
     optimizer = OptimizerValue(run.new_id("optimizer"), class_name)
     optimizer.created_at = run.site(call.node)
     run.objects[optimizer.id] = optimizer
@@ -82,8 +82,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
 
 
 def lose_optimizer(run: Run, value: Value) -> None:
-    """Say of the optimizers that a value is, holds or is a part of that their parameters may
-    be others than those they were built over."""
+    """Record that the optimizers in a value may update other parameters than at their creation."""
     for optimizer in optimizers_in(value, run.settle):
         for event in run.trace.of(OptimizerBuilt):
             if event.optimizer == optimizer.id:
@@ -91,9 +90,9 @@ def lose_optimizer(run: Run, value: Value) -> None:
 
 
 def note_group_change(run: Run, holder: Value, key: Value | None = None) -> None:
-    """Something is put into a value, or taken out of it, which may be an optimizer's groups.
+    """Record a change of a value that may be the parameter groups of an optimizer.
 
-    key: under which it is put there, where that is all that changes.
+    key: the key of the only element that changes, if it is known.
     """
     holder = run.settle(holder)
     if not isinstance(holder, Dict | Sequence | ParametersOf) or holder.optimizer is None:
@@ -106,7 +105,7 @@ def note_group_change(run: Run, holder: Value, key: Value | None = None) -> None
 
 
 def optimizer_by_parameters(run: Run, name: str, call: Call) -> OptimizerValue | None:
-    """An optimizer of a class that is not known, told by what it is called with."""
+    """An optimizer of an unknown class, recognized by its arguments; None if it is none."""
     if not name[:1].isupper() or not call.args or "chedul" in name:
         return None
     if not OPTIMIZERS.search(name) and not SETTINGS_OF_OPTIMIZERS & set(call.kwargs):
@@ -116,7 +115,7 @@ def optimizer_by_parameters(run: Run, name: str, call: Call) -> OptimizerValue |
 
 
 def owners_of(run: Run, value: Value | None) -> tuple[list[ModuleValue], bool]:
-    """The modules whose parameters a value holds, and whether all of it comes from them."""
+    """The modules whose parameters a value holds, and whether it holds nothing else."""
     value = run.settle(value) if value is not None else Unknown()
     if isinstance(value, ParametersOf):
         return list(value.modules), value.complete
@@ -135,16 +134,16 @@ def owners_of(run: Run, value: Value | None) -> tuple[list[ModuleValue], bool]:
 
 
 def take_parameters(run: Run, value: ParametersOf, *, element: bool = False) -> ParametersOf:
-    """Parameters that are held from now on, as `list(...)` or a loop does."""
+    """The parameters as `list(...)` or a loop reads them at this point."""
     taken = len(run.trace.events) if value.taken_at is None else value.taken_at
     named = value.named and not element
     element = element or value.element
-    optimizer = value.optimizer if element else None  # a list of them is another one
+    optimizer = value.optimizer if element else None  # a list of them is a copy
     return replace(value, named=named, element=element, taken_at=taken, optimizer=optimizer)
 
 
 def stale_modules(run: Run, value: Value | None) -> tuple[str, ...]:
-    """The modules whose parameters in a value have been replaced since they were taken."""
+    """The modules whose parameters were replaced after the value read them."""
     value = run.settle(value) if value is not None else Unknown()
     if isinstance(value, ParametersOf):
         if value.taken_at is None:

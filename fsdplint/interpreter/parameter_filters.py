@@ -1,4 +1,4 @@
-"""By what a program filters a model's parameters, as in `[p for p in ... if p.ndim > 1]`."""
+"""The tests by which a program filters parameters: `[p for p in ... if p.ndim > 1]`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fsdplint.trace import GuardKind
 DIMENSIONS, LEAF_NAME = "dimensions", "leaf name"
 
 
-# What parameters themselves are called, not the modules that hold them.
+# Names of parameters themselves, not of the modules that hold them.
 _LEAF = re.compile(r"(^|\.)(bias|weight)$")
 
 
 def filters_in(run: Run, tests: Iterable[cst.CSTNode]) -> set[str]:
-    """What these tests, which have been evaluated, ask of a parameter."""
+    """The properties of a parameter that evaluated tests read."""
     found: set[str] = set()
     for test in tests:
         nodes = _nodes(test)
@@ -61,7 +61,7 @@ def _texts(run: Run, node: cst.CSTNode) -> list[str]:
 
 
 def with_filters(run: Run, value: Value, tests: Iterable[cst.CSTNode]) -> Value:
-    """A value that was taken under some tests: a parameter, or a pair with one in it."""
+    """Add the filters of some tests to a parameter, or to a pair that contains one."""
     held = [value] if isinstance(value, ParametersOf) else []
     if isinstance(value, Sequence):
         held = [item for item in value.items if isinstance(item, ParametersOf)]
@@ -79,7 +79,7 @@ def with_filters(run: Run, value: Value, tests: Iterable[cst.CSTNode]) -> Value:
 
 
 def with_current_filters(run: Run, value: Value) -> Value:
-    """A value that is put into a list under the conditions that hold now."""
+    """Add the filters of the active guards to a value that is put into a list."""
     tests = [
         entry.guard.site.node
         for entry in run.guards
@@ -89,7 +89,7 @@ def with_current_filters(run: Run, value: Value) -> Value:
 
 
 def tested_in_loop(run: Run) -> bool:
-    """Whether a test of the innermost loop, which could not be decided, led to this point."""
+    """Whether an undecided test in the innermost loop leads to this point."""
     if not run.loop_guards:
         return False
     around = {id(entry) for entry in run.loop_guards[-1]}
@@ -99,13 +99,13 @@ def tested_in_loop(run: Run) -> bool:
 
 
 def doubt_filter(run: Run, value: Value) -> None:
-    """The modules in a value were chosen by a test that could not be decided."""
+    """Record that an undecided test selected the modules in a value."""
     for module in modules_in(run, value):
         run.trace.modules[module.id].perhaps_chosen = True
 
 
 def filters_of(run: Run, value: Value | None) -> set[str]:
-    """By what the parameters in an optimizer's first argument were chosen."""
+    """The filters of the parameters in the first argument of an optimizer."""
     value = run.settle(value) if value is not None else None
     if isinstance(value, ParametersOf):
         return set(value.filtered_by)

@@ -1,4 +1,4 @@
-"""Attributes that a program sets on parameters and asks them for, and hooks on parameters."""
+"""Attributes that a program sets on parameters and reads, and hooks on parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsdplint.interpreter.values import LibraryObject, ModuleValue, Value
 from fsdplint.trace import MethodRegistered, ParameterMarked, ParameterMarkRead, RowEdited
 from fsdplint.trace.groups import Shard
 
-# What every tensor has.
+# Attributes of every tensor.
 _OWN = {"requires_grad", "data", "grad", "names", "grad_dtype"}
 
 
@@ -24,7 +24,7 @@ EDITS = {"zero_", "fill_", "mul_", "normal_", "uniform_"}
 def mark_parameters(
     run: Run, target: Value, name: str, *, hook: bool = False
 ) -> ParameterMarked | None:
-    """An attribute is set on a parameter, or a hook registered on it."""
+    """Record that an attribute is set on a parameter, or that a hook is registered."""
     modules: tuple[str, ...] = ()
     if isinstance(target, ParametersOf) and target.element:
         modules = tuple(module.id for module in target.modules)
@@ -43,14 +43,14 @@ def unmark_parameters(run: Run, target: Value, name: str) -> None:
 
 
 def remove_hooks(run: Run, handle: Value | None, call: Call) -> None:
-    """`handle.remove()`; a handle that is not known may be that of any hook."""
+    """`handle.remove()`; an unknown handle may belong to any hook."""
     node = call.node.func if isinstance(call.node, cst.Call) else None
     if not isinstance(node, cst.Attribute) or node.attr.value != "remove" or call.values:
         return
     hooks = [mark for mark in run.trace.of(ParameterMarked) if mark.hook]
     if isinstance(handle, HookHandle) and handle.mark is not None:
         same = [mark for mark in hooks if mark.site == handle.mark.site]
-        hooks = [*same, handle.mark]  # in a loop there is one handle for those of all turns
+        hooks = [*same, handle.mark]  # in a loop, one handle stands for those of all iterations
     _mark_removed(run, hooks)
 
 
@@ -61,7 +61,7 @@ def _mark_removed(run: Run, marks: Iterable[ParameterMarked]) -> None:
 
 
 def read_mark(run: Run, target: Value, name: str, node: cst.CSTNode) -> None:
-    """An attribute is asked of a parameter; counts if parameters were given it before."""
+    """Record that an attribute is read that was set on parameters before."""
     if name in run.marks and isinstance(target, ParametersOf) and target.element:
         if not stale_modules(run, target):
             modules = tuple(module.id for module in target.modules)
@@ -69,7 +69,7 @@ def read_mark(run: Run, target: Value, name: str, node: cst.CSTNode) -> None:
 
 
 def note_row_edit(run: Run, node: cst.Call) -> None:
-    """`parameter[0].zero_()`, seen before it is called."""
+    """Record `parameter[0].zero_()` before the call."""
     method = node.func
     if not isinstance(method, cst.Attribute) or method.attr.value not in EDITS:
         return
@@ -88,7 +88,7 @@ def note_row_edit(run: Run, node: cst.Call) -> None:
 
 
 def _in_forward(run: Run) -> bool:
-    """Whether a module is running in which parameters may be gathered."""
+    """Whether a module is executing whose parameters may be gathered."""
     gathering = {event.method for event in run.trace.of(MethodRegistered)}
     running = {getattr(run.trace.events[number], "via", "") for number in run.calling}
     return bool(running & {"call", "forward", *gathering}) or bool(running and "*" in gathering)

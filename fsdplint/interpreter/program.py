@@ -1,4 +1,4 @@
-"""The result of the static producer: sources, traces, and what was evaluated at each node."""
+"""The result of the interpreter: sources, traces, and the values of each node."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where the work on a program met its bound.
+    """The place where the interpretation of a program reached a bound.
 
     Attributes:
-        site: the place in the program's file.
-        reason: what was not followed to its end, and the bound, in words.
-        inner: the last place that was come to, where that is another one.
+        site: the place in the file of the program.
+        reason: the code that was not followed to its end, and the bound, as text for messages.
+        inner: the last place that was reached, if it is another one.
         named_by_user: whether the user named the file.
-        unfinished: whether the run of the file as a program that takes every branch ended there.
+        unfinished: whether the first run of the file, which takes every branch, ended there.
     """
 
     site: NodeSite
@@ -42,23 +42,22 @@ class Cut:
 
 @dataclass(eq=False)
 class Program:
-    """What the static producer found out about some files.
+    """The result of interpreting some files.
 
     Attributes:
         sources: every file that was read, by the path that is shown to the user.
-        traces: one per configuration of each entry.
-        evaluations: for each expression node that was reached and is more than Unknown or a
-            constant, its values in the traces (and on a single rank, where a program leaves its
-            model plain there). Names and attributes are there as well as calls.
+        traces: one per configuration of each entry point.
+        evaluations: the values in all traces of each expression that was reached, except constants
+            and unknown values. If a program does not wrap its model on a single rank, the values of
+            such a run are included.
         problems: files that could not be read or parsed.
-        files_to_fix: files of the project that a fix would have to change as well.
-        options: how its findings are to be fixed.
-        projects: the files of its project, those that were not read among them.
-        file_queries: whether there are the files that decide what an import means.
-        configs: the files of settings among those given, and those that a program reads, by their
-            paths.
-        cuts: where it was too large to be followed to its end, by the file whose program it is.
-        cut_short: whether it was anywhere.
+        files_to_fix: further files of the project that a fix has to change.
+        options: how its findings are fixed.
+        projects: the files of its project, unread ones included.
+        file_queries: for each path that decides how an import resolves, whether the file exists.
+        configs: the settings files that the user named or a program reads, by path.
+        cuts: the bounds that were reached, by the file of the program.
+        cut_short: whether any bound was reached.
         cache: results computed from this program, by the name of what computed them.
         max_bytes: the largest size of code that is read.
     """
@@ -82,19 +81,20 @@ class Program:
 
     @property
     def files(self) -> dict[str, Source]:
-        """Every file that was read, those of settings among them."""
+        """Every file that was read, settings files included."""
         return {**self.sources, **self.configs}
 
     def values(self, node: cst.CSTNode) -> list[Value]:
-        """The distinct values that a node had, over all traces; empty where it was not reached."""
+        """The distinct values of a node over all traces; empty if no run reached it."""
         seen: dict[int, Value] = {}
         for value in self.evaluations.get(node, ()):
             seen.setdefault(id(value), value)
         return list(seen.values())
 
     def references(self, prefix: str) -> Iterator[tuple[Source, cst.CSTNode, str]]:
-        """Every Name or Attribute node (imports' own names not among them), reached or not, that
-        names something of a library whose canonical name starts with `prefix`, with that name.
+        """The Name and Attribute nodes whose canonical name starts with `prefix`, with that name.
+
+        Includes code that no run reached. Excludes the names in import statements.
         """
         from fsdplint.syntax.qualified_names import references
 

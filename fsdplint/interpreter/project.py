@@ -1,4 +1,4 @@
-"""The files of a project, and which file an import means."""
+"""The files of a project, and the file that an import resolves to."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Project:
 
     Attributes:
         sources: every file read so far, by the path that is shown to the user.
-        problems: those that could not be read.
+        problems: the files that could not be read.
         namespaces: dotted names of folders of the project that are packages without a file.
-        configs: files of settings that a program reads, by the path that is shown to the user.
-        file_queries: whether there are the files that decide what an import means.
-        words: tells whether a branch or function holds code that the contract may care about.
-        fsdp_words: tells whether it speaks of FSDP itself.
+        configs: settings files that a program reads, by the path that is shown to the user.
+        file_queries: for each path that decides how an import resolves, whether the file exists.
+        words: finds branches and functions that the FSDP contract may depend on.
+        fsdp_words: finds branches and functions that name FSDP itself.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Project:
         self.root = root
         self._known = dict(known or {})
         self._max_bytes = max_bytes
-        self.stop: Callable[[], bool] | None = None  # whether the work is not wanted any more
+        self.stop: Callable[[], bool] | None = None  # whether the caller cancelled the work
         self.sources: dict[str, Source] = {}
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
@@ -65,9 +65,9 @@ class Project:
         self._roots: dict[str, tuple[str, ...]] = {}
 
     def source(self, path: Path, *, imported: bool = False) -> Source | None:
-        """The source of a file, or None where it cannot be read.
+        """The source of a file; None if it cannot be read.
 
-        A file that only an import asks for is no problem of the user's when it can't be read.
+        imported: the user did not name the file, so it is not reported if it cannot be read.
         """
         key = self._realpath(str(path))
         if key in self._by_file:
@@ -88,8 +88,11 @@ class Project:
         return source
 
     def config(self, name: str, file: str) -> ConfigSource | None:
-        """The file of settings that a program in a file calls by a name, where it is found from
-        the file's folder, the project's root or the current folder."""
+        """The settings file that a program names; None if there is none that can be read.
+
+        It is searched from the folder of the program, the root of the project and the current
+        folder.
+        """
         from fsdplint.source.config_files import is_config
         from fsdplint.source.files import read_config
 
@@ -112,11 +115,11 @@ class Project:
         return None
 
     def is_read(self, path: str) -> bool:
-        """Whether a file was read already, or could not be."""
+        """Whether the project tried to read a file."""
         return self._realpath(path) in self._by_file
 
     def override(self, path: Path) -> str | None:
-        """The text that stands for a file's content, if there is one."""
+        """The text that replaces the content of a file, if any."""
         return self.overrides.get(self._realpath(str(path)))
 
     def _realpath(self, path: str) -> str:
@@ -125,7 +128,7 @@ class Project:
         return self._real[path]
 
     def search_path(self, file: str) -> tuple[str, ...]:
-        """The folders that absolute imports of a file are looked up in."""
+        """The folders in which absolute imports of a file are looked up."""
         folder = os.path.dirname(os.path.abspath(file))
         if folder not in self._roots:
             root = str(self.root.absolute()) if self.root else None
@@ -147,7 +150,7 @@ class Project:
         return known
 
     def find(self, name: str, importer: str) -> tuple[str, str] | None:
-        """The file of an absolute module name and its path as shown, None for a library's."""
+        """The file of an absolute module name and its shown path; None for a library module."""
         key = (name, os.path.dirname(importer))
         if key not in self._found:
             self._found[key] = self._find(name, importer)
@@ -181,7 +184,7 @@ class Project:
         return file if file is not None and self._is_file(file) else None
 
     def shown_path(self, file: str, importer: str) -> str:
-        """A path in the style of the file that led to it: relative where that is relative."""
+        """The path for messages: relative if the path of the importing file is relative."""
         known = self._by_file.get(self._realpath(file))
         if known is not None:
             return known.path

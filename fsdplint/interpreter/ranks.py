@@ -1,4 +1,4 @@
-"""Values that depend on the rank, told by where they come from or by their names."""
+"""Values that depend on the rank, recognized by their origin or their name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsdplint.interpreter.values import Const, Unknown, Value
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import LauncherArgumentUsed, Ranks
 
-# Names that mean the number of this rank wherever public code uses them, with the scope.
+# Names that public code uses for the number of this rank only, with the scope.
 RANK_NAMES = {
     "rank": "global",
     "global_rank": "global",
@@ -38,20 +38,20 @@ MAIN_NAMES = {
     "main_process",
     "master_process",
 }
-# A "rank" next to one of these is that of a matrix.
+# Next to one of these words, "rank" is the rank of a matrix.
 OTHER_RANKS = re.compile(r"lora|adapter|peft|svd|low_?rank|tucker", re.IGNORECASE)
 WORLD_SIZE_NAMES = {"world_size", "WORLD_SIZE"}
-WORLD_SIZE = "world size"  # the origin of the number of ranks, which is greater than one
-LAUNCHED = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # what the launcher puts into the environment
+WORLD_SIZE = "world size"  # the origin of the number of ranks, which is above one
+LAUNCHED = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # environment variables of the launcher
 
 
 def is_rank_name(name: str) -> bool:
-    """Whether a name says what is behind it, wherever it comes from."""
+    """Whether a name alone identifies a rank, a test of it or the number of ranks."""
     return name in RANK_NAMES or name in MAIN_NAMES or name in WORLD_SIZE_NAMES
 
 
 def value_by_name(name: str, origin: str) -> Value:
-    """An unknown value that its name says something about: the rank, or a test of it."""
+    """An unknown value of this name: a rank, a test of the rank, or Unknown."""
     if name in WORLD_SIZE_NAMES:
         return Unknown(origin=WORLD_SIZE)
     if name == "rank" and OTHER_RANKS.search(origin):
@@ -66,8 +66,10 @@ def value_by_name(name: str, origin: str) -> Value:
 
 
 def assumed_rank(run: Run, node: cst.CSTNode, value: Value) -> RankValue | None:
-    """The rank where an attribute or a parameter that is called so holds a number: a default, or
-    what a test of the program on one process gives it."""
+    """The rank that an attribute or parameter of such a name stands for; None if it is no rank.
+
+    Its value is a number only because of a default or a test of the program on one process.
+    """
     if isinstance(node, cst.Attribute):
         return rank_default(node.attr.value, dotted_name(node), value)
     function = run.frames[-1].function if run.frames else None
@@ -81,7 +83,7 @@ def assumed_rank(run: Run, node: cst.CSTNode, value: Value) -> RankValue | None:
 
 
 def rank_default(name: str, origin: str, value: Value | None) -> RankValue | None:
-    """The rank where something that is called so is a number if nothing else is said."""
+    """The rank that a name stands for whose default is a number; None if it is no rank."""
     if not isinstance(value, Const) or type(value.value) is not int or value.value < 0:
         return None  # -1: there are no ranks
     found = value_by_name(name, origin)
@@ -104,19 +106,19 @@ def depends_on_rank(value: Value) -> bool:
 
 
 def depends_on_process(value: Value) -> bool:
-    """Whether a value is made of something that each process has of its own."""
+    """Whether a value derives from a property of the process, such as its device."""
     return isinstance(value, Unknown) and value.by_process
 
 
 # The local rank as a command-line argument --------------------------------------------------------
 
-ARGUMENT = "--local_rank"  # what an old launcher passed
-# Where these stand, the value comes from the launcher after all, or from another one.
+ARGUMENT = "--local_rank"  # passed by the old launcher
+# Code with one of these gets the value from the launcher, or uses another launcher.
 _ANSWERS = ("LOCAL_RANK", "deepspeed", "SLURM_", "local-rank", "set_defaults")
 
 
 def of_argument(run: Run, value: Unknown, name: str) -> RankValue | None:
-    """The attribute of the parsed arguments that only the old launcher would have set."""
+    """The local rank in the parsed arguments that only the old launcher sets."""
     site = run.launcher_arguments.get(name)
     if site is None or "parse_args()" not in value.origin:
         return None
@@ -127,7 +129,7 @@ def of_argument(run: Run, value: Unknown, name: str) -> RankValue | None:
 
 
 def note_rank_use(run: Run, node: cst.CSTNode, *values: Value) -> None:
-    """These values choose a device, or are compared with a rank."""
+    """Record that launcher arguments among the values choose a device or are compared."""
     for value in values:
         if isinstance(value, RankValue) and value.argument is not None:
             site = value.argument

@@ -1,12 +1,12 @@
 """Abstract execution of a program: one run, in one configuration, giving one trace.
 
-A run walks the libcst tree the way Python would execute it. What it does not know is Unknown; a
-loop's body is executed twice; a branch on the rank is executed under a guard, a branch on something
-that varies within the run is executed as if both happened, and any other branch is decided once per
-run (`configurations`). Bounded: see `MAX_STEPS` and `MAX_DEPTH`.
+A run walks the libcst tree in the order in which Python executes it. A value that it does not know
+is Unknown. The body of a loop of unknown length is executed twice. A test of the rank executes both
+branches under guards, and so does a test of a value that varies within the run. Any other test is
+decided once per run (`configurations`). Bounded: see `MAX_STEPS` and `MAX_DEPTH`.
 
-`Run` holds the state of the run. What Python's constructs do is in functions that are registered
-for a type of node, and what a call does in functions that are registered for a type of value:
+`Run` holds the state of the run. Functions that are registered for a type of node execute the
+constructs of Python. Functions that are registered for a type of value execute calls:
 
     @evaluates(cst.Call)
     def eval_call(run: Run, node: cst.Call) -> Value: ...
@@ -14,10 +14,10 @@ for a type of node, and what a call does in functions that are registered for a 
     @calls(Partial)
     def call_partial(run: Run, function: Partial, call: Call) -> Value: ...
 
-They are in `constructs`; what the functions of torch mean is in `models`; what both share is in the
-modules beside this one. All of them import this module, and it imports none of them: `eval`,
-`execute` and `call` find the registered function by type, so that constructs which contain each
-other need no imports of each other. `semantics` imports every module that registers something.
+They are in `constructs`. The models of torch functions are in `models`. Code that both share is in
+the modules beside this one. All of them import this module, and it imports none of them: `eval`,
+`execute` and `call` find the registered function by type, so constructs that contain each other do
+not import each other. `semantics` imports every module that registers something.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ V = TypeVar("V", bound=Value)
 R = TypeVar("R", bound=Value)
 S = TypeVar("S", bound="Signal | None")
 
-# Events on which it depends whether others are right: their conditions are worth a configuration.
+# Events that decide whether others are correct: their conditions are worth a configuration.
 DECISIVE = (
     Wrapped, Sharded, OptimizerBuilt, StateTaken, StateLoaded, SyncSwitched, MethodRegistered,
     Gathered, ModuleCopied, ParametersTied, Clipped,
@@ -80,7 +80,7 @@ DECISIVE = (
 
 
 class Run:
-    """One run. `trace` is its result; `evaluations` what each node was (see `Program`)."""
+    """One run. `trace` is its result; `evaluations` has the value of each node (see `Program`)."""
 
     def __init__(self, project: Project, decisions: Decisions) -> None:
         self.project = project
@@ -96,7 +96,7 @@ class Run:
         self.guards: list[GuardEntry] = []
         self.stack: list[NodeSite] = []
         self.loop_depth: int = 0
-        self.loop_guards: list[list[GuardEntry]] = []  # that stand around each loop
+        self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop
         self.steps = 0
         self.marks: set[str] = set()  # names of attributes that were set on parameters
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
@@ -105,17 +105,19 @@ class Run:
         self.source: Source = Source("", "")
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first
         self.grad_default: GradMode | None = GradMode.ON
-        self.callbacks: list[NodeSite] = []  # calls that were given what is being executed
+        self.callbacks: list[NodeSite] = []  # calls that received the executing function
         self.calling: list[int] = []  # indices of the Called events that are being executed
-        self.launcher_arguments: dict[str, NodeSite] = {}  # where they are added, by destination
-        self.seeded: bool | None = None  # alike on all ranks (True) or not (False)
+        self.launcher_arguments: dict[
+            str, NodeSite
+        ] = {}  # the calls of `add_argument`, by destination
+        self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.memory = Memory()
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
 
     # Dispatch on types -------------------------------------------------------------------------
 
     def eval(self, node: cst.CSTNode) -> Value:
-        """The value of an expression; remembered for the node where it is more than Unknown."""
+        """Evaluate an expression, and remember its value for the node unless it is a constant."""
         self.step()
         evaluate = EVALUATORS.get(type(node))
         if evaluate is None:
@@ -131,13 +133,13 @@ class Run:
         return value
 
     def _keep_earlier(self, node: cst.CSTNode, value: ModuleValue) -> None:
-        """A function may be called for a wrapped model and for another: both are to be known."""
+        """Keep the earlier module: a function may get a wrapped and an unwrapped model."""
         before = self.evaluations.get(node)
         if isinstance(before, ModuleValue) and before.wrapper != value.wrapper:
             self.earlier.setdefault(node, {})[before.wrapper] = before
 
     def execute(self, node: cst.CSTNode) -> Signal | None:
-        """Execute a statement; the signal says how control leaves it, None: at its end."""
+        """Execute a statement; the signal says how control leaves it early, None if it does not."""
         self.step()
         execute = EXECUTORS.get(type(node))
         if execute is None:
@@ -163,16 +165,15 @@ class Run:
         return signal
 
     def call(self, function: Value, call: Call) -> Value:
-        """Call a value; unknown callees make their arguments escape."""
+        """Call a value. The arguments of an unknown callee escape."""
         function = self.settle(function)
         return CALLERS.get(type(function), CALLERS[Value])(self, function, call)
 
     def settle(self, value: Value) -> Value:
-        """The value behind a lazy import, what an unknown one turned out to be, or the elements of
-        an iterator that was consumed."""
+        """Resolve a lazy import, a refined unknown value or a consumed iterator."""
         if isinstance(value, LazyImport):
             if value.value is None:
-                value.value = Unknown()  # what an import that goes round in a circle comes to
+                value.value = Unknown()  # the result of a circular import
                 value.value = self.settle(value.load())
             value = value.value
         if isinstance(value, Unknown) and value.refined is not None:
@@ -194,7 +195,7 @@ class Run:
         return texts[node]
 
     def new_id(self, kind: str) -> str:
-        """A fresh id; the same program makes the same ids in each run."""
+        """A new id; the same program makes the same ids in each run."""
         number = self.counters[kind] = self.counters.get(kind, 0) + 1
         return f"{kind}{number}"
 
@@ -215,19 +216,18 @@ class Run:
                 self.guards = [e for e in self.guards if e is not entry]
 
     def leave_guards(self, guards: Iterable[tuple[Guard, str]], until: str) -> None:
-        """From here on, until the end of the loop body or function, these conditions hold."""
+        """Keep guards until the end of the loop body or function."""
         self.guards.extend(GuardEntry(guard, key, until) for guard, key in guards)
 
     def drop_guards(self, outer: list[GuardEntry], until: str) -> None:
-        """Forget the guards that were left behind in a loop body or function which ends here."""
+        """Drop the guards that hold until the end of this loop body or function."""
         known = {id(entry) for entry in outer}
         ended = {"loop": {"block", "loop"}, "function": {"block", "loop", "function"}}[until]
         self.guards = [e for e in self.guards if id(e) in known or e.until not in ended]
 
     @contextmanager
     def in_unknown_call(self, node: cst.CSTNode) -> Iterator[None]:
-        """Code that cannot be followed is given, at a node, what is executed within: it may call
-        it, or not, or later."""
+        """Execute a function that unknown code, called at a node, may call now, later or never."""
         self.callbacks.append(self.site(node))
         try:
             yield
@@ -249,7 +249,7 @@ class Run:
         return result
 
     def mark_relevant(self) -> None:
-        """Something happened under the present conditions that other things may depend on."""
+        """Mark the conditions that hold here as worth a configuration."""
         for entry in self.guards:
             if entry.guard.kind is GuardKind.CONFIG:
                 self.decisions.relevant.add(entry.key)
@@ -257,7 +257,7 @@ class Run:
     # Events ------------------------------------------------------------------------------------
 
     def emit(self, kind: type[E], node: cst.CSTNode, **details: Any) -> E:
-        """Add an event at a node, under the present guards, to the trace."""
+        """Add an event at a node, under the active guards, to the trace."""
         if issubclass(kind, DECISIVE):
             self.mark_relevant()
         if len(self.trace.events) >= MAX_EVENTS:
@@ -287,7 +287,7 @@ class Run:
             raise Stopped
 
     def out_of_steps(self, bound: str) -> OutOfSteps:
-        """What is raised where the run meets a bound."""
+        """The error for a bound that the run reached."""
         return OutOfSteps((*self.stack, self.site(self.executing)), bound)
 
     # Entries -----------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ class Run:
         scope.names["__name__"] = Const("__main__" if main else name)
         scope.names["__file__"] = Unknown(origin="__file__")
         outer = self.source, self.guards, self.loop_depth, self.stack
-        # What a module does when it is imported, it does on every rank and in every configuration.
+        # A module is imported on every rank and in every configuration.
         self.source, self.loop_depth, self.stack = source, 0, []
         if not main:
             self.guards = []
@@ -345,7 +345,7 @@ def executes(kind: type[N]) -> Callable[[Callable[[Run, N], S]], Callable[[Run, 
 def calls(
     *kinds: type[V],
 ) -> Callable[[Callable[[Run, V, Call], R]], Callable[[Run, V, Call], R]]:
-    """Register the function that calls values of exactly these types; `Value`: of all others."""
+    """Register the function that calls values of exactly these types; `Value`: all other types."""
 
     def register(function: Callable[[Run, V, Call], R]) -> Callable[[Run, V, Call], R]:
         for kind in kinds:

@@ -61,7 +61,7 @@ class ParametersOf(Value):
 
 
 def each_parameter(value: Value) -> Value:
-    """One turn of a loop over all parameters, alone or with its name."""
+    """The element of one iteration of a loop over all parameters, with or without its name."""
     if isinstance(value, ParametersOf):
         return replace(value, each=True)
     if isinstance(value, Sequence):
@@ -71,25 +71,25 @@ def each_parameter(value: Value) -> Value:
 
 @dataclass(eq=False, repr=False)
 class ParameterName(Unknown):
-    """What `named_parameters()` calls a parameter, or something told of that name."""
+    """The name of a parameter from `named_parameters()`, or a value derived from the name."""
 
 
 @dataclass(eq=False, repr=False)
 class HookHandle(Unknown):
-    """What registering a hook on parameters gives; `mark` is the event of that."""
+    """The handle of a hook on parameters; `mark` is the event of its registration."""
 
     mark: ParameterMarked | None = None
 
 
 @dataclass(eq=False, repr=False)
 class StateValue(Value):
-    """A state dict of a module or optimizer, or something loaded from disk."""
+    """A state dict of a module or optimizer, or an object loaded from disk."""
 
     id: str
     layout: Layout
     of: Value | None = None
     api: str = "state_dict"
-    on_one_rank: bool = False  # its content is there on rank 0 only
+    on_one_rank: bool = False  # only rank 0 has its content
     tensor: bool = False  # one tensor of it, not the dict
     view: str = ""  # "items", "values" or "keys" of it
 
@@ -98,7 +98,7 @@ class StateValue(Value):
         return StateValue(self.id, self.layout, self.of, self.api, self.on_one_rank, True)
 
     def as_layout(self, layout: Layout, suffix: str) -> StateValue:
-        """One tensor of the state that was made of it and has another layout."""
+        """One tensor of a state that was derived from this one and has another layout."""
         return StateValue(f"{self.id}:{suffix}", layout, self.of, self.api, tensor=True)
 
 
@@ -113,9 +113,8 @@ class SamplerValue(Value):
 class LoaderValue(Value):
     """A torch DataLoader.
 
-    sampler: the DistributedSampler behind it; None where there is none or it is not known.
-    dataset: what it loads from.
-    shuffle: whether it shuffles; None where that, or what else its order depends on, is not known.
+    sampler: its DistributedSampler; None if it has none or it is unknown.
+    shuffle: whether it shuffles; None if its order is unknown.
     """
 
     id: str
@@ -126,17 +125,17 @@ class LoaderValue(Value):
 
 @dataclass(eq=False, repr=False)
 class Batches(Value):
-    """What a loop over a DataLoader runs over: `enumerate(loader)` and the like."""
+    """The iterable of a loop over a DataLoader: `enumerate(loader)` and similar calls."""
 
     loader: LoaderValue
 
 
 @dataclass(eq=False, repr=False)
 class TensorValue(Value):
-    """A tensor that a model made: an output, a loss, a gradient norm.
+    """A tensor that a model computed: an output, a loss, a gradient norm.
 
-    summed: an `all_reduce` has summed it up over all ranks, in place.
-    averaged: and it was divided by their number afterwards.
+    summed: whether an `all_reduce` summed it over all ranks, in place.
+    averaged: whether it was then divided by the number of ranks.
     """
 
     source: str = ""  # "output", "norm", ...
@@ -147,11 +146,11 @@ class TensorValue(Value):
 
 @dataclass(eq=False, repr=False)
 class ShardTensor(TensorValue):
-    """A parameter or gradient of `modules`, or something made of one element by element.
+    """A parameter or gradient of `modules`, or the result of an element-wise operation on one.
 
-    must_be_dtensor: it is known to be a DTensor of which each rank holds a part.
-    reduction: what was taken over all of its elements ("norm", "sum", ...); each rank's part of
-        the result is its own then.
+    must_be_dtensor: whether it is certainly a DTensor of which each rank holds a shard.
+    reduction: the reduction over all of its elements ("norm", "sum", ...); each rank then holds the
+        result for its own shard.
     """
 
     must_be_dtensor: bool = False
@@ -162,7 +161,7 @@ class ShardTensor(TensorValue):
 class RankValue(Value):
     """The number of this rank. scope: "global", "local" (in its node) or "group".
 
-    argument: the call of `add_argument` where it is a command-line argument of the old launcher's.
+    argument: the call of `add_argument` if it is the command-line argument of the old launcher.
     """
 
     scope: str = "global"
@@ -171,7 +170,7 @@ class RankValue(Value):
 
 @dataclass(eq=False, repr=False)
 class RankTest(Value):
-    """A boolean that depends on the rank; it is true on these ranks."""
+    """A boolean that depends on the rank, with the ranks on which it is true and false."""
 
     true_on: Ranks
     false_on: Ranks

@@ -1,4 +1,4 @@
-"""Calls of what cannot be followed."""
+"""Calls of functions that cannot be followed."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ from fsdplint.interpreter.torch_values import ParameterName, RankValue, TensorVa
 from fsdplint.interpreter.values import Bound, Function, Method, Partial, Symbol, Unknown, Value
 from fsdplint.trace import EpochSet, Escaped, PickedByRank, RunElsewhere, Sharded
 
-# Methods that take a part of something.
+# Methods that select a part.
 PICKS = {"narrow", "select", "index_select", "shard", "skip", "take", "split", "chunk", "iloc"}
 
 
-# Unknown callees that get an optimizer and certainly leave its parameters as they are.
+# Unknown callees that get an optimizer and certainly do not change its parameters.
 _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
 
 
 @calls(Value)
 def call_unknown(run: Run, function: Value, call: Call) -> Value:
-    """A call of something that can't be followed: modules that it gets may change, and
-    functions of the project that it gets may be called."""
+    """Call an unknown function. It may change modules, and call functions, that it gets."""
     function = run.settle(function)
-    with run.in_unknown_call(call.node):  # it may go through the iterators that it gets
+    with run.in_unknown_call(call.node):  # it may consume the iterators that it gets
         if isinstance(function, Method):
             lazy.consume(run, function.receiver)  # `generator.send(...)`
         lazy.consume_arguments(run, call)
@@ -92,13 +91,13 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
 
 
 def _call_within(run: Run, function: Unknown, call: Call) -> Value:
-    """A part of a module whose class can't be seen is called: a submodule or a method."""
+    """Call a submodule or method of a module of unknown class."""
     escape(run, call)
     return TensorValue("output")
 
 
 def call_back(run: Run, value: Value, node: cst.CSTNode) -> None:
-    """A function of the project was handed to code that may call it, or not, or later."""
+    """Execute a function of the project that is passed to unknown code, which may call it."""
     value = run.settle(value)
     receiver = None
     if isinstance(value, Partial):

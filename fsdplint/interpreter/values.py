@@ -1,8 +1,8 @@
-"""What the interpreter knows of a value: what the FSDP contract cares about, else Unknown.
+"""Values of the interpreter: the objects that the FSDP contract depends on; the rest is Unknown.
 
-Values are mutable where the program's objects are (lists, dicts, instances, modules) and are
+A value is mutable if the object of the program is (a list, dict, instance or module). Values are
 compared by identity. `created_at` is the node that made a value (the call of `partial(...)`, the
-dict display, ...), so that a rewrite can find the definition of what it reads at a use.
+dict display, ...), so that a rewrite finds the definition of a value that it reads.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import libcst as cst
 
 from fsdplint.source.source import NodeSite, Source
 
-MAX_ELEMENTS = 4_000  # of a list, and characters of a text, that are kept
-MAX_BITS = 4_000  # of a number that is reckoned with
+MAX_ELEMENTS = 4_000  # kept elements of a list, and characters of a text
+MAX_BITS = 4_000  # of a number that is folded
 
 
 @dataclass(eq=False, repr=False)
@@ -26,7 +26,7 @@ class Value:
 
     created_at: NodeSite | None = field(default=None, kw_only=True, repr=False)
 
-    def __repr__(self) -> str:  # for all of them: making one for each takes its time
+    def __repr__(self) -> str:  # shared: to generate one for each class takes time
         shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
@@ -35,8 +35,8 @@ class Value:
 class Scope:
     """The names of a module, function, class body or comprehension.
 
-    kind: "module", "function" or "class" (whose names the functions in it don't see).
-    aliases: names declared `global` or `nonlocal`, with the scope that they live in.
+    kind: "module", "function" or "class" (its functions do not see its names).
+    aliases: names declared `global` or `nonlocal`, with the scope that holds them.
     """
 
     source: Source
@@ -78,22 +78,22 @@ class Scope:
 
 @dataclass(eq=False, repr=False)
 class Unknown(Value):
-    """Nothing is known, but where it comes from: `origin` is a stable name such as "args.fsdp"
-    (the same for the same thing within a run) or "" where not even that is known.
+    """A value of which only the origin may be known.
 
-    varying: it differs within a run (derives from a loop's variable).
-    by_rank: it differs between ranks (a path with the rank in it).
-    by_process: it is made of what a process has of its own (its device, its id, its place in a
-        mesh), and may differ between ranks; nothing is concluded from a test of it.
-    default: a value that it has unless the user sets it otherwise (a dataclass field's default).
-    part_of: it was read off this module, whose children are not all known.
-    owner: the unknown value that it was read off.
+    origin: a stable name such as "args.fsdp", the same for one object within a run; "" if unknown.
+    varying: whether it differs within a run (it derives from a loop variable).
+    by_rank: whether it differs between ranks (a path that contains the rank).
+    by_process: whether it derives from a property of the process (its device, id or position in a
+        mesh) and may differ between ranks; no conclusion is drawn from a test of it.
+    default: its value unless the user sets another one (the default of a dataclass field).
+    part_of: the module that it was read from, whose children are not all known.
+    owner: the unknown value that it was read from.
     label: the first name that the program gave it.
-    refined: what it turned out to be, once it was used as a module.
-    library: the library's function that it comes from, "" where that is not known.
-    parts: what was read off it (attributes; "[]" for its elements), so that reading the same thing
-        twice gives the same value.
-    synthetic_for: the class or function that is executed by itself, of which this is an argument.
+    refined: the module that it became when the program used it as a module.
+    library: the library function that returned it; "" if unknown.
+    parts: the values read from it (attributes; "[]" for its elements), so that a second read gives
+        the same value.
+    synthetic_for: the class or function that is executed on its own with this as an argument.
     """
 
     origin: str = ""
@@ -119,15 +119,15 @@ class Const(Value):
 
 @dataclass(eq=False, repr=False)
 class Sequence(Value):
-    """A list, tuple or set. `open` where it may hold more than `items`."""
+    """A list, tuple or set. `open`: it may hold more than `items`."""
 
     items: list[Value] = field(default_factory=list)
     kind: str = "list"  # "list", "tuple", "set"
     open: bool = False
-    optimizer: OptimizerValue | None = None  # whose param_groups these are
+    optimizer: OptimizerValue | None = None  # the owner of these param_groups
 
     def extend(self, items: Iterable[Value]) -> None:
-        """Add elements; one that would become too long has more than are known from there on."""
+        """Add elements; a sequence that would become too long is open from then on."""
         self.items += list(islice(items, max(MAX_ELEMENTS - len(self.items), 0) + 1))
         if len(self.items) > MAX_ELEMENTS:
             del self.items[MAX_ELEMENTS:]
@@ -138,8 +138,8 @@ class Sequence(Value):
 class Lazy(Value):
     """An iterator that does its work when it is consumed: see `fsdplint.interpreter.lazy`.
 
-    produce: works its elements out. node: the expression that made it. source: what it runs over,
-    where it runs over something. elements: what was worked out, once it was consumed.
+    produce: computes the elements. node: the expression that made it. source: the iterated value,
+    if any. elements: the elements, once it was consumed.
     """
 
     produce: Callable[[], Value]
@@ -150,21 +150,20 @@ class Lazy(Value):
 
 @dataclass(eq=False, repr=False)
 class Dict(Value):
-    """A dict with constant keys; `open` where it may hold more.
+    """A dict with constant keys; `open`: it may hold more.
 
-    tensors: what was put in under keys that are not known (the names of a state dict): one value by
-        the text of the key.
+    tensors: values under unknown keys (the names of a state dict), by the text of the key.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
     open: bool = False
     tensors: dict[str, Value] = field(default_factory=dict)
-    optimizer: OptimizerValue | None = None  # whose param_groups (or `__dict__`) this is one of
+    optimizer: OptimizerValue | None = None  # the owner of this param group (or `__dict__`)
 
 
 @dataclass(eq=False, repr=False)
 class Symbol(Value):
-    """Something of a library, by its canonical dotted name, e.g. "torch.optim.AdamW"."""
+    """An object of a library, by its canonical dotted name, e.g. "torch.optim.AdamW"."""
 
     name: str
 
@@ -187,7 +186,7 @@ class Function(Value):
     defaults: dict[str, Value] = field(default_factory=dict)
     owner: Class | None = None  # the class in whose body it was defined
     decorators: tuple[str, ...] = ()  # "property", "staticmethod", "classmethod", or dotted names
-    contexts: tuple[Value, ...] = ()  # what decorators run it in: @torch.no_grad(), or unknown
+    contexts: tuple[Value, ...] = ()  # that decorators run it in: @torch.no_grad(), or unknown
 
     @property
     def name(self) -> str:
@@ -204,7 +203,7 @@ class Bound(Value):
 
 @dataclass(eq=False, repr=False)
 class Method(Value):
-    """A method of a modelled or unknown object, looked up but not yet called: `receiver.name`."""
+    """A method `receiver.name` of a modelled or unknown object, not called yet."""
 
     receiver: Value
     name: str
@@ -223,7 +222,7 @@ class Class(Value):
     dataclass: bool = False
 
     def mro(self) -> list[Class]:
-        """The project's classes in lookup order (depth first, each once)."""
+        """The classes of the project in lookup order (depth first, each once)."""
         result: list[Class] = []
         for klass in [self, *(c for b in self.bases if isinstance(b, Class) for c in b.mro())]:
             if klass not in result:
@@ -231,7 +230,7 @@ class Class(Value):
         return result
 
     def library_bases(self) -> list[str]:
-        """Canonical names of the library classes that it inherits from, directly or not."""
+        """Canonical names of the library classes that it inherits from, directly or indirectly."""
         return [b.name for c in self.mro() for b in c.bases if isinstance(b, Symbol)]
 
     def has_unknown_base(self) -> bool:
@@ -268,10 +267,11 @@ class Partial(Value):
 
 @dataclass(eq=False, repr=False)
 class LibraryObject(Value):
-    """An object made by calling a library class or function that the contract reads but that has no
-    behaviour of its own: MixedPrecision(...), ModuleWrapPolicy(...), torch.device(...).
+    """An object without behaviour that a library class or function returned.
 
-    args: by parameter name where the signature is known, positional ones as "0", "1", ...
+    Examples: MixedPrecision(...), ModuleWrapPolicy(...), torch.device(...).
+
+    args: by parameter name if the signature is known; positional ones as "0", "1", ...
     """
 
     name: str
@@ -279,16 +279,23 @@ class LibraryObject(Value):
     open: bool = False  # called with a ** or * that could not be followed
 
     def get(self, *names: str) -> Value | None:
-        """The first of these arguments that was given."""
+        """The first of these arguments that was passed."""
         return next((self.args[n] for n in names if n in self.args), None)
 
 
 @dataclass(eq=False, repr=False)
 class ModuleValue(Value):
-    """An nn.Module. `id` is its name in the trace; `attributes` what its code set on it.
+    """An nn.Module.
 
-    synthetic_for: the class (or function) of which this is an argument that was made up, since no
-        program was seen to call it.
+    id: its name in the trace.
+    attributes: the attributes that its code set.
+    on_meta: whether it may be on the meta device.
+    must_be_meta: whether its own parameters are on the meta device now, on every rank.
+    stands_for_parts: whether it stands for any part of a module of unknown class.
+    some_frozen: whether some of its own parameters, if it has any, certainly have no gradient.
+    all_frozen: whether none of its parameters, parts included, certainly has a gradient.
+    synthetic_for: the class or function that no program calls and that is executed on its own with
+        this as an argument.
     """
 
     id: str
@@ -299,11 +306,11 @@ class ModuleValue(Value):
     sharded: bool = False  # by FSDP2
     elements: Sequence | None = None  # of a ModuleList or Sequential
     library_class: str | None = None
-    on_meta: bool = False  # perhaps
-    must_be_meta: bool = False  # its own parameters, as they are now, on every rank
-    stands_for_parts: bool = False  # for any part of a module whose class can't be seen
-    some_frozen: bool = False  # some of its own parameters, if it has any, have no gradient
-    all_frozen: bool = False  # surely none of its parameters, parts included, has a gradient
+    on_meta: bool = False
+    must_be_meta: bool = False
+    stands_for_parts: bool = False
+    some_frozen: bool = False
+    all_frozen: bool = False
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
 
 
@@ -318,9 +325,9 @@ class OptimizerValue(Value):
 class Condition(Value):
     """A boolean whose value is decided per configuration. `key` names what it depends on.
 
-    negated: it is true where the key is decided false.
-    subject, relation, operand: what it says ("args.strategy", "==", "fsdp"), so that decisions
-        about one subject agree with each other; relation is "truth", "==", ">", "is None" or "".
+    negated: whether it is true if the key is decided false.
+    subject, relation, operand: its parts ("args.strategy", "==", "fsdp"), so that decisions about
+        one subject agree; relation is "truth", "==", ">", "is None" or "".
     """
 
     key: str
@@ -341,7 +348,7 @@ class Super(Value):
 
 @dataclass(eq=False, repr=False)
 class LazyImport(Value):
-    """A name imported from a file of the project that has not been looked at yet."""
+    """A name imported from a file of the project that is not loaded yet."""
 
     load: Callable[[], Value]
     value: Value | None = None
@@ -358,8 +365,10 @@ class GeneratorContext(Value):
 
 @dataclass(eq=False, repr=False)
 class Context(Value):
-    """A context manager that the contract cares about, by what it does: "no_sync", "meta_device",
-    "state_dict_type", "summon_full_params", "no_grad", "inference_mode", "null", ...
+    """A context manager that the contract depends on.
+
+    kind: its effect: "no_sync", "meta_device", "state_dict_type", "summon_full_params", "no_grad",
+        "inference_mode", "null", ...
     """
 
     kind: str
@@ -373,5 +382,5 @@ def is_none(value: Value | None) -> bool:
 
 
 def constant(value: Value | None) -> Any:
-    """The Python constant of a value, or None where it has none."""
+    """The Python constant of a value; None if it has none."""
     return value.value if isinstance(value, Const) else None
