@@ -124,7 +124,7 @@ def _check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]
             for built in trace.before(event, OptimizerBuilt):
                 if any(trace.related(module, event.inner) for module in built.modules):
                     site = built.site
-                    if isinstance(site, NodeSite) and not _known(migration, site.node):
+                    if isinstance(site, NodeSite) and not migration.is_blocked(site.node):
                         _block(
                             migration,
                             site.source,
@@ -139,7 +139,7 @@ def _check_copies(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
         for event in trace.of(ModuleCopied):
             site = event.site
             if trace.sharded_within(event.module, event) is Sharding.FSDP1:
-                if isinstance(site, NodeSite) and not _known(migration, site.node):
+                if isinstance(site, NodeSite) and not migration.is_blocked(site.node):
                     reason = MODEL_COPIED()
                     _block(migration, site.source, site.node, reason)
 
@@ -154,7 +154,7 @@ def _check_inner_states(migration: Migration, calls: list[tuple[Source, cst.Call
             site = event.site
             if isinstance(site, NodeSite) and site.node in migration.states.typed_calls:
                 continue  # a `state_dict_type` block sets the type of this module's state
-            if inner and isinstance(site, NodeSite) and not _known(migration, site.node):
+            if inner and isinstance(site, NodeSite) and not migration.is_blocked(site.node):
                 reason = INNER_STATE()
                 _block(migration, site.source, site.node, reason)
 
@@ -171,7 +171,7 @@ def _check_first_calls(migration: Migration, calls: list[tuple[Source, cst.Call]
     for trace in migration.program.traces:
         for early in early_calls(Groups(trace), as_fsdp2=True):
             site = early.call.site
-            if not isinstance(site, NodeSite) or _known(migration, site.node):
+            if not isinstance(site, NodeSite) or migration.is_blocked(site.node):
                 continue
             if trace.sharding(early.holder, early.later) is Sharding.FSDP1:
                 _block(migration, site.source, site.node, PART_FIRST())
@@ -237,7 +237,3 @@ def _check_quantized_weights(migration: Migration, calls: list[tuple[Source, cst
                 reason = QUANTIZED_WEIGHTS(name=name)
                 _block(migration, source, node, reason)
                 return
-
-
-def _known(migration: Migration, node: cst.CSTNode) -> bool:
-    return any(blocker.node is node for blocker in migration.blockers)

@@ -123,7 +123,7 @@ class Migration:
         """The name of FSDP1 that a node refers to, or ""."""
         return self.names.get(node, "") if node is not None else ""
 
-    def called(self, node: cst.CSTNode | None) -> str:
+    def called_name(self, node: cst.CSTNode | None) -> str:
         """The name of FSDP1 that a node is a call of, or ""."""
         return self.fsdp1(node.func) if isinstance(node, cst.Call) else ""
 
@@ -138,6 +138,10 @@ class Migration:
             known = [value for value in found if not is_synthetic(value, node)] or found
             self._values[node] = known
         return known
+
+    def is_blocked(self, node: cst.CSTNode) -> bool:
+        """Whether a node already has a blocker."""
+        return any(blocker.node is node for blocker in self.blockers)
 
     @contextmanager
     def collecting(self) -> Iterator[None]:

@@ -28,7 +28,7 @@ def check_tied_weights(migration: Migration, calls: list[tuple[Source, cst.Call]
         units = Units(trace)
         for event in trace.of(ParametersTied):
             blocker = _of_tie(units, event)
-            if blocker is not None and not _known(migration, blocker.node):
+            if blocker is not None and not migration.is_blocked(blocker.node):
                 migration.blockers.append(blocker)
 
 
@@ -179,7 +179,3 @@ def _base(node: cst.CSTNode) -> cst.BaseExpression | None:
         else:
             node = node.func.value
     return node if isinstance(node, cst.Name | cst.Attribute) else None
-
-
-def _known(migration: Migration, node: cst.CSTNode) -> bool:
-    return any(blocker.node is node for blocker in migration.blockers)

@@ -149,7 +149,7 @@ def _note_accumulation(migration: Migration, calls: Calls) -> None:
         for source in migration.sources
         for node in nodes(source)
         if isinstance(node, cst.Call)
-        and migration.called(node) == "MixedPrecision"
+        and migration.called_name(node) == "MixedPrecision"
         and _reduces_otherwise(source, node)
     ]
     for source, node in _no_sync_calls(migration) if differ else ():

@@ -39,7 +39,7 @@ def rewrites_member(*names: str) -> Callable[[MemberRewriter], MemberRewriter]:
 
 
 def rewriter_of(name: str) -> Rewriter | None:
-    """The rewriter of references to a name, or to what it is a member of."""
+    """The rewriter of references to a name or to its owner, or None."""
     return _REWRITERS.get(name.partition(".")[0])
 
 

@@ -51,9 +51,9 @@ class Member:
         common_name: whether other objects often have an attribute of this name.
     """
 
-    same: bool = False
-    gone: Blocker | None = None
-    called: bool = False
+    unchanged: bool = False
+    blocker: Blocker | None = None
+    calls_only: bool = False
     private: bool = False
     common_name: bool = False
 
@@ -278,7 +278,7 @@ APIS = {
     ),
 }
 
-SAME = Member(same=True)
+SAME = Member(unchanged=True)
 MEMBERS = {
     # Of nn.Module, and of the models of Transformers.
     "train": SAME,
@@ -304,10 +304,10 @@ MEMBERS = {
     "to": SAME,
     "cuda": SAME,
     # Rewritten by a pass, or by a function with `@rewrites_member`.
-    "state_dict": Member(called=True),
-    "load_state_dict": Member(called=True),
-    "clip_grad_norm_": Member(called=True),
-    "no_sync": Member(called=True),
+    "state_dict": Member(calls_only=True),
+    "load_state_dict": Member(calls_only=True),
+    "clip_grad_norm_": Member(calls_only=True),
+    "no_sync": Member(calls_only=True),
     "module": Member(),
     "forward": Member(),
     "summon_full_params": Member(),
@@ -318,20 +318,20 @@ MEMBERS = {
     "world_size": Member(),
     "apply": Member(),
     # Without a counterpart in FSDP2.
-    "register_comm_hook": Member(gone=training.COMM_HOOK),
-    "flat_param": Member(gone=training.FLAT_PARAMETER, private=True),
-    "_flat_param": Member(gone=training.FLAT_PARAMETER, private=True),
-    "_handle": Member(gone=training.HANDLE, private=True, common_name=True),
-    "_handles": Member(gone=training.HANDLE, private=True, common_name=True),
-    "check_is_root": Member(gone=training.ROOT_ASKED, private=True),
-    "_is_root": Member(gone=training.ROOT_ASKED, private=True, common_name=True),
-    "sharding_strategy": Member(gone=training.STRATEGY_ASKED),
-    "mixed_precision": Member(gone=training.PRECISION_ASKED),
-    "compute_device": Member(gone=training.DEVICE_ASKED),
-    "set_state_dict_type": Member(gone=training.SET_TYPE_OF_MODULE),
+    "register_comm_hook": Member(blocker=training.COMM_HOOK),
+    "flat_param": Member(blocker=training.FLAT_PARAMETER, private=True),
+    "_flat_param": Member(blocker=training.FLAT_PARAMETER, private=True),
+    "_handle": Member(blocker=training.HANDLE, private=True, common_name=True),
+    "_handles": Member(blocker=training.HANDLE, private=True, common_name=True),
+    "check_is_root": Member(blocker=training.ROOT_ASKED, private=True),
+    "_is_root": Member(blocker=training.ROOT_ASKED, private=True, common_name=True),
+    "sharding_strategy": Member(blocker=training.STRATEGY_ASKED),
+    "mixed_precision": Member(blocker=training.PRECISION_ASKED),
+    "compute_device": Member(blocker=training.DEVICE_ASKED),
+    "set_state_dict_type": Member(blocker=training.SET_TYPE_OF_MODULE),
 }
 # The members with another meaning, or none, in FSDP2.
-CHANGED = {name for name, member in MEMBERS.items() if not member.same}
+CHANGED = {name for name, member in MEMBERS.items() if not member.unchanged}
 
 # Names within FSDP1 that are about its flat parameters.
 FLAT_PARAMETER_NAMES = (

@@ -95,6 +95,12 @@ def _behind_comma(source: Source, arg: cst.Arg) -> int:
     return end
 
 
+def is_called(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a node is the function of a call."""
+    call = source.parent(node)
+    return isinstance(call, cst.Call) and call.func is node
+
+
 def is_constant(node: cst.CSTNode | None, *texts: str) -> bool:
     """Whether a node is one of these names: `True`, `False`, `None`."""
     return isinstance(node, cst.Name) and node.value in texts

@@ -90,8 +90,10 @@ def test_every_advice_is_used() -> None:
 def test_calls_fill_the_fields() -> None:
     found = list(calls())
     assert [(place, one.code) for place, one, names in found if names != fields(one)] == []
-    gone = {member.gone for member in symbols.MEMBERS.values()}
-    called = {one.code for _, one, _ in found} | {one.code for one in gone if one is not None}
+    blockers_of_members = {member.blocker for member in symbols.MEMBERS.values()}
+    called = {one.code for _, one, _ in found} | {
+        one.code for one in blockers_of_members if one is not None
+    }
     never = {one.code for one in defined().values()} - called
     assert never <= {  # their fields come from a dict, or the blocker from a choice
         "FSDP201-weights-tied-in-units",

@@ -30,15 +30,15 @@ def parts(program: Program) -> list[tuple[Part, list[Source]]]:
     """
     groups = components(program)
     imports = _imports(program)
-    related: list[set[Source]] = [set() for _ in groups]
+    files_run_together: list[set[Source]] = [set() for _ in groups]
     for source in program.sources.values():
         together = set(_closure(imports, source))
-        for group, found in zip(groups, related, strict=True):
+        for group, found in zip(groups, files_run_together, strict=True):
             if not together.isdisjoint(group):
                 found |= together
     result = []
-    for group, found in zip(groups, related, strict=True):
-        foreign = set().union(*related) - found
+    for group, found in zip(groups, files_run_together, strict=True):
+        foreign = set().union(*files_run_together) - found
         own = {source.path for source in group}
         others = {source.path for other in groups if other is not group for source in other}
         part = Part(
@@ -105,7 +105,7 @@ def _has_fsdp1(program: Program, source: Source) -> bool:
     )
 
 
-def related(program: Program, source: Source) -> list[Source]:
+def files_run_together(program: Program, source: Source) -> list[Source]:
     """The files that can run together with a file: those that one of its importers imports."""
     imports = _imports(program)
     found: dict[Source, None] = {source: None}

@@ -153,7 +153,7 @@ def _rewritten(migration: Migration) -> list[Blocked]:
 
 def _in_block(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
     return any(
-        migration.called(item.item) == BLOCK
+        migration.called_name(item.item) == BLOCK
         for parent in ancestors(source, node)
         if isinstance(parent, cst.With)
         for item in parent.items

@@ -36,7 +36,7 @@ class ConfigObjects:
         if isinstance(value, cst.IfExp):
             return self._conditional_text(value, new)
         text = expression(self.migration, self.source, value)
-        if self.migration.called(value) == old:
+        if self.migration.called_name(value) == old:
             return text
         if not any(name == old for name in self.migration.names.values()):
             raise Blocked(self.source, value, CONFIG_UNSEEN(old=old))
@@ -63,7 +63,7 @@ class ConfigObjects:
     ) -> bool:
         """Whether the code may give None in place of a config object."""
         source = source or self.source
-        if self.migration.called(value):
+        if self.migration.called_name(value):
             return False
         if depth > MAX_DEPTH:
             return True

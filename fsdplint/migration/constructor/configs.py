@@ -77,7 +77,7 @@ def _goes_to_constructor(migration: Migration, source: Source, call: cst.Call) -
         if len(uses) != 1:
             return False
         parent = source.parent(uses[0])
-    return isinstance(parent, cst.Arg) and migration.called(source.parent(parent)) == FSDP
+    return isinstance(parent, cst.Arg) and migration.called_name(source.parent(parent)) == FSDP
 
 
 @rewrites("BackwardPrefetch")
@@ -104,7 +104,7 @@ def state_type(migration: Migration, source: Source, node: cst.CSTNode, name: st
     """
     arg = source.parent(node)
     if isinstance(arg, cst.Arg):
-        called = migration.called(source.parent(arg))
+        called = migration.called_name(source.parent(arg))
         if called.endswith("state_dict_type"):
             return
     member = name.partition(".")[2]
@@ -134,7 +134,7 @@ def _looked_up(migration: Migration, source: Source, node: cst.CSTNode) -> None:
 
 
 def _in_constructor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    return any(migration.called(parent) == FSDP for parent in ancestors(source, node))
+    return any(migration.called_name(parent) == FSDP for parent in ancestors(source, node))
 
 
 def _annotation(source: Source, node: cst.CSTNode) -> bool:

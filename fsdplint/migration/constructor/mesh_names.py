@@ -47,7 +47,7 @@ def _wraps(migration: Migration, use: Use) -> bool:
     call = use.source.parent(arg)
     if arg.keyword.value != "device_mesh" or not isinstance(call, cst.Call):
         return False
-    return migration.called(call) == FSDP or use.source.code(call.func) in ("dict", "partial")
+    return migration.called_name(call) == FSDP or use.source.code(call.func) in ("dict", "partial")
 
 
 def _name(migration: Migration, source: Source, node: cst.Call) -> None:

@@ -18,7 +18,7 @@ def makes_policy(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether an expression makes a policy of FSDP1."""
     if node in migration.policies.read_elsewhere:
         return True
-    if migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
+    if migration.called_name(node) in ("ModuleWrapPolicy", "CustomPolicy"):
         return True
     if migration.fsdp1(node) in ("always_wrap_policy", SIZE_POLICY):
         return True

@@ -165,7 +165,7 @@ class PolicyMethods:
             return True  # the value is followed
         place = source.parent(node)
         if isinstance(place, cst.Arg):
-            called = self.migration.called(source.parent(place))
+            called = self.migration.called_name(source.parent(place))
             policy = place.keyword is not None and place.keyword.value == "auto_wrap_policy"
             return called == FSDP and policy
         if isinstance(place, cst.Element):

@@ -123,7 +123,7 @@ def _all_casts(migration: Migration) -> Iterator[bool]:
     """Whether inner modules cast their inputs, for each policy of the files."""
     for source in migration.sources:
         for node in nodes(source):
-            if isinstance(node, cst.Call) and migration.called(node) == "MixedPrecision":
+            if isinstance(node, cst.Call) and migration.called_name(node) == "MixedPrecision":
                 named, _ = arguments(node, PARAMETERS)
                 inner = named.get("cast_forward_inputs")
                 yield inner is not None and is_constant(inner.value, "True")

@@ -46,5 +46,5 @@ def _made(migration: Migration, source: Source, node: cst.BaseExpression) -> lis
     for value in migration.values(node):
         if isinstance(value, LibraryObject) and isinstance(value.created_at, NodeSite):
             found.append(value.created_at.node)
-    calls = (one for one in found if migration.called(one) == "MixedPrecision")
+    calls = (one for one in found if migration.called_name(one) == "MixedPrecision")
     return list(dict.fromkeys(one for one in calls if isinstance(one, cst.Call)))

@@ -246,7 +246,7 @@ class Reader:
             )
 
     def _is_disabled_offload(self, value: cst.BaseExpression) -> bool:
-        if self.migration.called(value) != "CPUOffload" or not isinstance(value, cst.Call):
+        if self.migration.called_name(value) != "CPUOffload" or not isinstance(value, cst.Call):
             return False
         return not value.args or (
             len(value.args) == 1 and is_constant(value.args[0].value, "False")

@@ -138,7 +138,7 @@ class _Receiver:
     def _call_gives_owner(self, source: Source, node: cst.Call) -> bool:
         """Whether a call returns such an object."""
         func = node.func
-        if self.migration.called(node) == FSDP and node.args:
+        if self.migration.called_name(node) == FSDP and node.args:
             return self.is_owner(source, node.args[0].value)
         if isinstance(func, cst.Name) and func.value == "super":
             klass = own_class(source, node)

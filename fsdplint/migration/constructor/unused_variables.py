@@ -127,7 +127,7 @@ def _pure(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether an expression may go: a constant, a name of FSDP1, the current device, a setting of
     the program or of its environment.
     """
-    if migration.fsdp1(node) or migration.called(node) == "CPUOffload":
+    if migration.fsdp1(node) or migration.called_name(node) == "CPUOffload":
         return True
     if isinstance(node, cst.Lambda):
         return True

@@ -65,7 +65,7 @@ def rewrite_call(
     module = named.get("module")
     if module is None:
         raise Blocked(source, node, MODULE_UNKNOWN())
-    if migration.called(node) == "wrap" and _is_container(migration, module.value):
+    if migration.called_name(node) == "wrap" and _is_container(migration, module.value):
         raise Blocked(source, node, MODULE_WITHOUT_FORWARD())
     keywords = read_keywords(migration, source, node, named, rest, precision)
     policy = keywords.policy

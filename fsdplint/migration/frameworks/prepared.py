@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
-from fsdplint.migration.analysis.components import related
+from fsdplint.migration.analysis.components import files_run_together
 from fsdplint.source.source import Source
 from fsdplint.syntax.qualified_names import references, walk
 
@@ -21,7 +21,7 @@ TOGETHER = "FSDP2 takes one model and its optimizer, in one call of `prepare`"
 
 def obstacles(program: Program, configured: Source) -> Iterator[tuple[Source, cst.CSTNode, str]]:
     """The places, and what is to be done there. `configured`: where Accelerate is set up."""
-    for source in related(program, configured):
+    for source in files_run_together(program, configured):
         for _, node, full in references(source, "torch.distributed.fsdp"):
             if full.startswith("torch.distributed.fsdp.FullyShardedDataParallel"):
                 yield source, node, "FSDP1 is used here without Accelerate"

@@ -17,7 +17,7 @@ from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.state_dicts import (
     kinds,
 )
-from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_called
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import statement_of
 from fsdplint.syntax.qualified_names import canonical
@@ -39,16 +39,11 @@ def check_references(state: PassState) -> None:
         # A reference that belongs to a blocked use is not reported a second time.
         if not (cause and symbols.is_rewritten_with_other(name)):
             # `FSDP.forward` that is not called here is stored or replaced.
-            member = name.startswith(f"{FSDP}.") and not _is_called(source, node)
+            member = name.startswith(f"{FSDP}.") and not is_called(source, node)
             internal = "name" if member or symbols.is_internal(name) else ""
             migration.blockers.append(
                 Blocked(source, node, symbols.reason(name), internal=internal)
             )
-
-
-def _is_called(source: Source, node: cst.CSTNode) -> bool:
-    call = source.parent(node)
-    return isinstance(call, cst.Call) and call.func is node
 
 
 def check_old_loads(state: PassState) -> None:

@@ -81,7 +81,7 @@ def _only_returns(migration: Migration, function: cst.FunctionDef, call: cst.Cal
         body = body[1:]
     for line in body[:-1]:
         small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else line
-        if not isinstance(small, cst.Assign) or not migration.called(small.value):
+        if not isinstance(small, cst.Assign) or not migration.called_name(small.value):
             return False
     last = body[-1]
     if isinstance(last, cst.With):

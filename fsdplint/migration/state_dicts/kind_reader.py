@@ -82,7 +82,7 @@ class KindReader:
         for use in reads(self.source, home or self.source.tree, node.value):
             arg = self.source.parent(use)
             call = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
-            if not self.migration.called(call).endswith("state_dict_type"):
+            if not self.migration.called_name(call).endswith("state_dict_type"):
                 return
         self.migration.delete_statement(self.source, found.statement)
 
@@ -95,7 +95,7 @@ class KindReader:
             where = self._definition(node)
             node = where[1]
         source = where[0] if where else self.source
-        if not isinstance(node, cst.Call) or self.migration.called(node) != name:
+        if not isinstance(node, cst.Call) or self.migration.called_name(node) != name:
             raise Blocked(self.source, arg, CONFIG_ARGUMENTS(name=name))
         found, rest = arguments(node, CONFIG_PARAMETERS)
         config = Config(offload="Optim" in name)

@@ -51,7 +51,6 @@ class Config:
     rank0_test: str = ""
     name: str = ""
     variable: tuple[Source, cst.BaseExpression] | None = None
-    used: bool = False
 
 
 @dataclass

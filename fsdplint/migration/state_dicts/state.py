@@ -408,7 +408,6 @@ class ModelStates(KindReader):
         """Let the variable that holds the config hold the options instead."""
         assert config.variable is not None
         source, node = config.variable
-        config.used = True
         if node in self.migration.states.option_variables:
             if self.migration.states.option_variables[node] != parts:
                 raise Blocked(source, node, CONFIG_OF_TWO_KINDS())

@@ -35,7 +35,7 @@ from fsdplint.migration.text import string_literal
 from fsdplint.migration.training import syncing
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import Source
-from fsdplint.syntax.arguments import arguments, is_constant
+from fsdplint.syntax.arguments import arguments, is_called, is_constant
 from fsdplint.syntax.layout import descend
 
 SYNC = "Switch gradient synchronisation with set_requires_gradient_sync"
@@ -270,11 +270,6 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
     migration.step(source, node, "Scale with torch.amp.GradScaler")
 
 
-def _is_called(source: Source, node: cst.Attribute) -> bool:
-    parent = source.parent(node)
-    return isinstance(parent, cst.Call) and parent.func is node
-
-
 def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """Block on a method or attribute of an FSDP1 module with another meaning in FSDP2.
 
@@ -283,14 +278,14 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
     """
     name = node.attr.value
     member = MEMBERS.get(name)
-    if member is not None and member.called and not _is_called(source, node):
+    if member is not None and member.calls_only and not is_called(source, node):
         _method_as_value(migration, source, node)
-    elif member is not None and member.gone is not None:
+    elif member is not None and member.blocker is not None:
         internal = "attribute" if member.private else ""
-        raise Blocked(source, node, member.gone(name=name), internal=internal)
+        raise Blocked(source, node, member.blocker(name=name), internal=internal)
     elif (rewriter := member_rewriter(name)) is not None:
         rewriter(migration, source, node)
-    elif member is None and _is_called(source, node):
+    elif member is None and is_called(source, node):
         _check_call(migration, source, node)
 
 

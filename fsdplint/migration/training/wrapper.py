@@ -181,9 +181,9 @@ def _configures_sharding(migration: Migration, call: cst.Call) -> bool:
     """Whether a call configures the sharding: the constructor, a partial of it, or `wrap`."""
     if migration.symbol(call.func) == "functools.partial":
         return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
-    if migration.called(call) == "wrap":
+    if migration.called_name(call) == "wrap":
         return any(arg.star or arg.keyword is not None for arg in call.args)
-    return migration.called(call) in (FSDP, "enable_wrap")
+    return migration.called_name(call) in (FSDP, "enable_wrap")
 
 
 def _shards_over_one_group(migration: Migration, kind: cst.BaseExpression) -> bool:
@@ -279,7 +279,7 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     """
     name = node.attr.value
     member = MEMBERS.get(name)
-    if member is None or member.gone is None or not member.private:
+    if member is None or member.blocker is None or not member.private:
         return
     if is_constant(node.value, "self") or node in migration.uncalled_nodes:
         return
@@ -290,7 +290,7 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     values = migration.values(node.value)
     if any(not isinstance(v, ModuleValue | Unknown) or is_fsdp1(v) for v in values):
         return  # another object, or a wrapped model, whose attributes `check_attribute` checks
-    raise Blocked(source, node, member.gone(name=name), internal="attribute")
+    raise Blocked(source, node, member.blocker(name=name), internal="attribute")
 
 
 def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
