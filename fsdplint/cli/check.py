@@ -1,6 +1,7 @@
-"""What `fsdplint check` does, option by option; the options themselves are in `fsdplint.cli.main`.
+"""The work of `fsdplint check`; its options are in `fsdplint.cli.main`.
 
-Exit codes: 0 nothing found (or all of it fixed), 1 findings or a diff, 2 the job could not be done.
+Exit codes: 0 if there are no findings (or all are fixed), 1 if there are findings or a diff, 2 if
+the job could not be done.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ BASELINE = "fsdplint-baseline.json"
 
 @dataclass(frozen=True)
 class Job:
-    """What the command line asks for, besides the settings.
+    """The options of the command line, besides the settings.
 
     Attributes:
         paths: files and folders.
-        stdin: the content of the only path, where it comes from standard input.
+        stdin: the content of the only path, if it comes from standard input.
         output: the file for the report; None for standard output.
     """
 
@@ -65,17 +66,17 @@ class Job:
 
 
 def do(job: Job) -> int:
-    """Do it; gives the exit code.
+    """Do a job; returns the exit code.
 
     Raises:
         SettingsError: the settings are wrong.
-        Interrupted: an earlier run was killed while it wrote, and that can't be completed, or
-            this one writes nothing.
+        Interrupted: an earlier run was killed while it wrote, and this run cannot complete the
+            write.
         OverwriteError: the report would overwrite a file of another kind.
     """
     if job.output is not None:
         refuse_overwriting(job.output, _kind(job), force=job.force)
-    # Trees and traces are full of cycles that stay: looking for garbage that often finds none.
+    # Trees and traces hold many long-lived cycles, so frequent garbage collection finds nothing.
     gc.set_threshold(100_000, 20, 20)
     cache = None if job.no_cache or job.stdin is not None else _cache(job)
     session = Session(job.paths, job.command_line, stdin=job.stdin, writes=_writes_sources(job))
@@ -103,16 +104,16 @@ def _check(session: Session, cache: Cache | None) -> Result:
 
 
 def _kind(job: Job) -> str:
-    """What is written to the file for the report (see `fsdplint.cli.overwriting`)."""
+    """The kind of the report's file (see `fsdplint.cli.overwriting`)."""
     if job.show_files:
-        return "list of files"
+        return "file list"
     if job.show_settings:
-        return "list of settings"
+        return "settings list"
     return "diff" if job.diff and not job.add_noqa else "report"
 
 
 def _writes_sources(job: Job) -> bool:
-    """Whether it changes the files that it looks at."""
+    """Whether the job changes the checked files."""
     if job.diff or job.show_files or job.show_settings:
         return False
     return job.fix or job.add_noqa
@@ -120,7 +121,7 @@ def _writes_sources(job: Job) -> bool:
 
 def _cache(job: Job) -> Cache:
     settings = SettingsFinder(job.command_line).of(job.paths[0])
-    if job.cache_dir is not None:  # no shell replaces the ~ of a variable
+    if job.cache_dir is not None:  # a shell does not expand ~ in an environment variable
         return Cache(Path(os.path.expanduser(job.cache_dir)))
     if settings.cache_dir is not None:
         return Cache(settings.cache_dir, within=settings.root)
@@ -201,7 +202,7 @@ def _fix(job: Job, session: Session, cache: Cache | None) -> int:
 
 
 def _notes(changes: Changes) -> Iterable[str]:
-    """What the fixes change in behaviour or cost."""
+    """Notes on what the fixes change in behaviour or cost."""
     from fsdplint.report.notes import note_lines, remarks_on
 
     return note_lines(remarks_on(changes.applied))
@@ -221,7 +222,7 @@ def _write(changes: Changes) -> None:
 
 
 def _fixes(applied: Sequence[Finding]) -> list[str]:
-    """Which findings were fixed, counted in each file."""
+    """The number of fixed findings for each file and rule."""
     files: dict[str, dict[tuple[str, str], int]] = {}
     for one in applied:
         counts = files.setdefault(one.site.path, {})
@@ -263,10 +264,10 @@ def _diff(job: Job, session: Session, cache: Cache | None) -> int:
 
 
 def _migration_blockers(result: Result) -> list[str]:
-    """Why a migration is not in the diff."""
+    """The reasons why migrations are not in the diff."""
     from fsdplint.report.result import waiting
 
-    lines: dict[str, str] = {}  # what holds for all uses of FSDP1 in a program is said once
+    lines: dict[str, str] = {}  # all uses of FSDP1 in a program share one reason
     for one in result.findings:
         why = f"Not migrated: {one.blocker}." if one.blocker else ""
         if one.rule.grouped and one.fix is None:
@@ -305,9 +306,9 @@ def _add_noqa(job: Job, session: Session, cache: Cache | None) -> int:
 
 
 def record_baseline(job: Job) -> int:
-    """Record what is found now, so that it is not reported again.
+    """Record the current findings in the baseline; returns the exit code.
 
-    Where something cannot be checked, nothing is: what was recorded of it would be lost.
+    If a file cannot be checked, nothing is recorded: the file's known findings would be lost.
 
     Raises: see `do`.
     """
@@ -316,13 +317,15 @@ def record_baseline(job: Job) -> int:
 
     file = job.output or SettingsFinder().of(job.paths[0]).baseline or Path(BASELINE)
     if job.output is None and leads_out(project_root(file), file):
-        fail(f"{file}: a link leads out of the project; nothing is recorded; -o names another file")
+        fail(
+            f"{file}: a link leads out of the project, so nothing is recorded; name a file with -o"
+        )
     refuse_overwriting(file, "baseline", force=job.force)
     result = _check(Session(job.paths, job.command_line), None)
     show_warnings(result)
     show_problems(result.problems)
     if result.problems:
-        fail(f"nothing is recorded in {file}, for not everything could be checked")
+        fail(f"nothing is recorded in {file}, because not everything could be checked")
     try:
         save(file, text_of(file, result.findings, result.sources).encode("utf-8"))
     except OSError as error:

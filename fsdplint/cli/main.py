@@ -1,4 +1,4 @@
-"""The commands of the command line, and nothing else: what they do is in modules of their own."""
+"""The commands of the command line. Modules of their own hold the work."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DefaultCheck(click.Group):
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        with streams():  # around what click says itself of wrong options
+        with streams():  # click itself reports wrong options
             return super().main(*args, **extra)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
@@ -64,7 +64,7 @@ class DefaultCheck(click.Group):
         return sorted(known, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What may follow: commands, and what `check` takes, which may be left out."""
+        """Complete the commands, and the arguments of `check`, whose name may be left out."""
         found = super().shell_complete(ctx, incomplete)
         known = {item.value for item in found}
         of_check = check.shell_complete(ctx, incomplete)
@@ -106,46 +106,44 @@ def main() -> None:
 @project_option("fixes")
 @click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
 @click.option(
-    "--fix-only", is_flag=True, help="Apply the fixes, and say nothing about what remains."
+    "--fix-only", is_flag=True, help="Apply the fixes; do not report the remaining findings."
 )
-@click.option("--show-fixes", is_flag=True, help="List what was fixed.")
+@click.option("--show-fixes", is_flag=True, help="List the findings that were fixed.")
 @click.option(
     "--exit-non-zero-on-fix",
     is_flag=True,
-    help="Exit with 1 also where all that was found is fixed.",
+    help="Exit with 1 if a finding was fixed, even if none remains.",
 )
 @section("Rules")
 @rule_options
 @target_option
 @section("Known findings")
-@click.option(
-    "--add-noqa", is_flag=True, help="Put a comment on every line with a finding, to turn it off."
-)
+@click.option("--add-noqa", is_flag=True, help="Add a `noqa` comment to every line with a finding.")
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Report only what is not in this file (see `fsdplint baseline`).",
+    help="Report only findings that are not in this file (see `fsdplint baseline`).",
 )
-@click.option("--no-baseline", is_flag=True, help="Report also what is in the baseline.")
+@click.option("--no-baseline", is_flag=True, help="Report the findings in the baseline too.")
 @section("Files")
 @click.option(
     "--force-exclude/--no-force-exclude",
     default=None,
-    help="Let `exclude` hold for the paths given, too.",
+    help="Apply `exclude` to the given paths too.",
 )
 @click.option(
     "--stdin-filename",
     type=click.Path(path_type=Path),
-    help="The name of the file that is read from standard input.",
+    help="The name of the file on standard input.",
 )
 @cache_options
-@click.option("--show-files", is_flag=True, help="List the files that would be looked at.")
+@click.option("--show-files", is_flag=True, help="List the files that would be checked.")
 @click.option("--show-settings", is_flag=True, help="Show the settings of the first file.")
 @section("Output")
 @output_options
 @file_options
-@click.option("-w", "--watch", is_flag=True, help="Do it again whenever a file changes.")
+@click.option("-w", "--watch", is_flag=True, help="Run again whenever a file changes.")
 def check(
     paths: tuple[Path, ...],
     select: tuple[str, ...],
@@ -155,12 +153,12 @@ def check(
     watch: bool,
     **values: Any,
 ) -> None:
-    """Check files and folders (by default the current one); `-` is standard input.
+    """Check files and folders (by default the current folder); `-` reads standard input.
 
-    RULES are codes, beginnings of codes, names or ALL, with commas between them.
+    RULES is a comma-separated list of codes, prefixes of codes, names, or ALL.
 
-    Exit code 0: nothing was found, or all of it was fixed; 1: there are findings, or with --diff a
-    diff; 2: something could not be checked.
+    Exit codes: 0 if there are no findings or all were fixed; 1 if there are findings, or with
+    --diff a diff; 2 if something could not be checked.
     """
     from fsdplint.cli.check import Job
     from fsdplint.config.settings import CommandLine
@@ -181,14 +179,14 @@ def check(
         paths = (stdin_filename or STDIN,)
         stdin = _standard_input()
     elif stdin_filename is not None:
-        raise click.UsageError("--stdin-filename goes with `-`.")
+        raise click.UsageError("--stdin-filename can only be used with `-` (standard input).")
     values["fix"] = values["fix"] or values["fix_only"]
     values["output"] = values.pop("output_file")
     job = Job(paths or (Path(),), command_line, stdin, **values)
     if watch:
-        from fsdplint.cli.watch import watch as again
+        from fsdplint.cli.watch import watch as run_again
 
-        again(job.paths, lambda: _do(job), command_line)
+        run_again(job.paths, lambda: _do(job), command_line)
         return
     sys.exit(_do(job))
 
@@ -201,7 +199,7 @@ def _standard_input() -> bytes:
 
 
 def _refuse_together(values: dict[str, Any], watch: bool, stdin: bool) -> None:
-    """Refuse options that contradict each other, as far as nothing else does."""
+    """Refuse options that contradict each other."""
     pairs = [
         ("--exit-zero", values["exit_zero"], "--exit-non-zero-on-fix", "exit_non_zero_on_fix"),
         ("--diff", values["diff"], "--add-noqa", "add_noqa"),
@@ -224,7 +222,7 @@ def _do(job: Any) -> int:
 
 
 def _guarded(work: Callable[[], int]) -> int:
-    """Do it, with what the user can do something about as a message."""
+    """Do the work; an error that the user can mend becomes a message."""
     from fsdplint.cli.overwriting import OverwriteError
     from fsdplint.config.settings import SettingsError
     from fsdplint.edits.journal import Interrupted
@@ -239,7 +237,7 @@ def _guarded(work: Callable[[], int]) -> int:
         os._exit(FAILED)  # the thread that does the work cannot be stopped in any other way
 
 
-@main.command(short_help="Record what is found now, so that only what is new is reported.")
+@main.command(short_help="Record the current findings, so that only new ones are reported.")
 @click.argument("paths", nargs=-1, type=GivenPath())
 @rule_options
 @output_file_option(
@@ -254,10 +252,10 @@ def baseline(
     output_file: Path | None,
     force: bool,
 ) -> None:
-    """Record what is found in files and folders (by default the current one) in a file.
+    """Record the findings in files and folders (by default the current folder) in a file.
 
-    `fsdplint --baseline FILE`, or `baseline = "FILE"` in the settings, then reports only what is
-    not in it. A finding is the same one when its lines are moved.
+    With `fsdplint --baseline FILE`, or `baseline = "FILE"` in the settings, only findings that are
+    not in this file are reported. A finding stays known if its lines move.
     """
     from fsdplint.cli.check import Job, record_baseline
     from fsdplint.config.settings import CommandLine
@@ -268,10 +266,10 @@ def baseline(
     sys.exit(_guarded(lambda: record_baseline(job)))
 
 
-@main.command(short_help="Print what makes a shell complete the commands.")
+@main.command(short_help="Print a script that makes a shell complete the commands.")
 @click.argument("shell", type=click.Choice(["bash", "fish", "zsh"]))
 def generate_shell_completion(shell: str) -> None:
-    """Print a script for SHELL, e.g. for its start-up file."""
+    """Print a completion script for SHELL, for its start-up file."""
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)
@@ -281,13 +279,13 @@ def generate_shell_completion(shell: str) -> None:
 
 @main.command()
 @click.argument("rule", metavar="[RULE]", required=False)
-@click.option("--all", "every", is_flag=True, help="All rules.")
+@click.option("--all", "every", is_flag=True, help="Explain all rules.")
 @click.option(
     "--output-format",
     type=click.Choice(["text", "json", "markdown"]),
     default="text",
     show_default=True,
-    help="markdown is a table.",
+    help="The format; markdown prints a table.",
 )
 def rule(rule: str | None, every: bool, output_format: str) -> None:
     """Explain a rule, given by its code or name."""
@@ -295,7 +293,7 @@ def rule(rule: str | None, every: bool, output_format: str) -> None:
     from fsdplint.report import pages
 
     if (rule is None) == (not every):
-        raise click.UsageError("Give one rule, or --all.")
+        raise click.UsageError("Give either one rule or --all.")
     if rule is None:
         rules = list(documented_rules())
     else:
@@ -307,7 +305,7 @@ def rule(rule: str | None, every: bool, output_format: str) -> None:
                 resolve(rule)
             except UnknownRuleError as error:
                 fail(str(error))
-            fail(f"{rule!r} is no single rule; `fsdplint rule --all` lists the rules")
+            fail(f"{rule!r} matches several rules; `fsdplint rule --all` lists the rules")
         rules = [one]
     if output_format == "json":
         data = [pages.as_data(one) for one in rules]
@@ -324,7 +322,7 @@ def rule(rule: str | None, every: bool, output_format: str) -> None:
 
 
 def _running_command(name: str) -> click.Command:
-    """A command that runs programs; it says itself if torch is missing."""
+    """A command that runs programs; it reports itself if torch is missing."""
     from fsdplint.cli.prove import prove_command, run_command
 
     return prove_command if name == "prove" else run_command

@@ -30,34 +30,36 @@ SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
 
 def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
     if value is not None and value.suffix.lower() not in SUFFIXES:
-        raise click.BadParameter("the name has to end in .md or .json")
+        raise click.BadParameter("the name must end in .md or .json")
     if value is not None and not value.absolute().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {value.parent}")
+        raise click.BadParameter(f"the folder {value.parent} does not exist")
     return value
 
 
-@click.command("migrate", short_help="Report on the migration to FSDP2, and do it.")
+@click.command("migrate", short_help="Report on the migration to FSDP2, or perform it.")
 @click.argument("paths", nargs=-1, type=GivenPath())
-@click.option("--fix", is_flag=True, help="Write the files; without it nothing is changed.")
+@click.option(
+    "--fix", is_flag=True, help="Write the migrated files; without this option no file changes."
+)
 @unsafe_option("rewrites", "unsafe")
-@project_option("it")
+@project_option("the migration")
 @click.option(
     "--report",
     "report_file",
     type=FILE_TO_WRITE,
     callback=_suffix,
     metavar="FILE",
-    help="Write the report to FILE.md or FILE.json, and its summary to the terminal.",
+    help="Write the report to FILE (.md or .json), and print a summary.",
 )
 @force_option
 @click.option(
     "--annotate",
     is_flag=True,
-    help="Mark what blocks by comments in the files; take away those that no longer hold.",
+    help="Mark each blocker with a comment in the files; remove outdated marks.",
 )
 @target_option
 @colour_option
-@exit_zero_option("where FSDP1 is left")
+@exit_zero_option("FSDP1 remains")
 def migrate_command(
     paths: tuple[Path, ...],
     fix: bool,
@@ -70,14 +72,14 @@ def migrate_command(
     colour: str,
     exit_zero: bool,
 ) -> None:
-    """Report on the migration of files and folders (by default the current one) to FSDP2.
+    """Report on the migration of files and folders (by default the current folder) to FSDP2.
 
-    For each program: what is rewritten and why, what blocks it and what has to be decided, what
-    changes in behaviour or cost, and the command that proves it. A program is migrated whole or
-    not at all; with --fix those that can be are.
+    For each program, the report lists the rewrites and their reasons, the blockers, the decisions
+    to take, the changes in behaviour or cost, and the command that proves the migration. A program
+    is migrated as a whole or not at all; --fix migrates the programs without blockers.
 
-    Exit code 0: no FSDP1 is left; 1: some is, blocked or not written yet; 2: something could not
-    be read or written.
+    Exit codes: 0 if no FSDP1 remains; 1 if some remains, blocked or not written yet; 2 if something
+    could not be read or written.
     """
     from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
     from fsdplint.config.settings import SettingsError
@@ -87,7 +89,7 @@ def migrate_command(
 
     try:
         if report_file is not None:
-            refuse_overwriting(report_file, "report of a migration", force=force)
+            refuse_overwriting(report_file, "migration report", force=force)
         run = MigrationRun(
             paths or (Path(),),
             target_torch,

@@ -1,4 +1,4 @@
-"""What commands have in common: options, and a help text whose options stand in sections."""
+"""Options that several commands share, and help texts with sections."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class GivenPath(click.Path):
-    """A file or folder to look at. An empty text, as a variable that is not set gives, is none: as
-    a path it would be the current folder."""
+    """A file or folder to check. An empty text (an unset variable of a shell) is refused: as a path
+    it would be the current folder."""
 
     def __init__(self, *, allow_dash: bool = False) -> None:
         super().__init__(path_type=Path, allow_dash=allow_dash)
@@ -38,7 +38,7 @@ class GivenPath(click.Path):
 
 
 class Sections(click.Command):
-    """A command whose options are shown in sections, as `section` divides them."""
+    """A command whose help lists the options in the sections that `section` begins."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         titles: dict[str, str] = getattr(self.callback, "_sections", {})
@@ -56,7 +56,7 @@ class Sections(click.Command):
 
 
 def section(title: str) -> Callable[[F], F]:
-    """Begin a section with the options below."""
+    """Begin a section of the help with the options below."""
 
     def decorate(command: F) -> F:
         parameters = getattr(command, "__click_params__", [])
@@ -69,7 +69,7 @@ def section(title: str) -> Callable[[F], F]:
 
 
 def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Options that a command takes together, in their order in its help."""
+    """Several options as one decorator, in the order of the help."""
 
     def decorate(command: F) -> F:
         for option in reversed(options):
@@ -80,7 +80,7 @@ def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def _rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Codes and names of rules, for a shell that completes them."""
+    """Completions for codes and names of rules."""
     from click.shell_completion import CompletionItem
 
     from fsdplint.diagnostics.codes import known_rules
@@ -98,9 +98,9 @@ def _select(name: str, text: str) -> Callable[[F], F]:
 
 
 rule_options = all_of(
-    _select("--select", "The rules that are on."),
-    _select("--ignore", "Rules that are off."),
-    _select("--extend-select", "Further rules."),
+    _select("--select", "Enable only these rules."),
+    _select("--ignore", "Disable these rules."),
+    _select("--extend-select", "Enable these rules too."),
 )
 
 colour_option = click.option(
@@ -108,19 +108,19 @@ colour_option = click.option(
     "colour",
     type=click.Choice(("auto", "always", "never")),
     default="auto",
-    help="When to write colours.  [default: auto, to a terminal]",
+    help="When to use colours.  [default: auto, on a terminal]",
 )
 
 target_option = click.option(
     "--target-torch",
     metavar="VERSION",
-    help="The oldest torch that the program has to run on.  [default: as the project requires]",
+    help="The oldest torch that the program must run on.  [default: from the requirements]",
 )
 
 force_option = click.option(
     "--force",
     is_flag=True,
-    help="Let the report overwrite a file that is no such report.",
+    help="Overwrite the report's file even if it is not an earlier report.",
 )
 
 
@@ -130,7 +130,7 @@ def unsafe_option(what: str, *name: str) -> Callable[[F], F]:
         "--unsafe-fixes/--no-unsafe-fixes",
         *name,
         default=None,
-        help=f"Take {what} too that may change what the program does.",
+        help=f"Include {what} that may change the program's behaviour.",
     )
 
 
@@ -139,14 +139,13 @@ def project_option(who: str) -> Callable[[F], F]:
     return click.option(
         "--project",
         is_flag=True,
-        help=f"Let {who} change other files of the project as well, "
-        "where they have to change together.",
+        help=f"Allow {who} to change files of the project that were not given.",
     )
 
 
-def exit_zero_option(where: str) -> Callable[[F], F]:
+def exit_zero_option(condition: str) -> Callable[[F], F]:
     """The option for the exit code 0 in spite of findings."""
-    return click.option("-e", "--exit-zero", is_flag=True, help=f"Exit with 0 also {where}.")
+    return click.option("-e", "--exit-zero", is_flag=True, help=f"Exit with 0 even if {condition}.")
 
 
 def output_file_option(text: str, envvar: str | None = None) -> Callable[[F], F]:
@@ -164,7 +163,7 @@ def output_file_option(text: str, envvar: str | None = None) -> Callable[[F], F]
 file_options = all_of(
     output_file_option("Write the report to this file.", "FSDPLINT_OUTPUT_FILE"),
     force_option,
-    click.option("--statistics", is_flag=True, help="Show how often each rule was found."),
+    click.option("--statistics", is_flag=True, help="Show the number of findings of each rule."),
 )
 
 cache_options = all_of(
@@ -173,14 +172,14 @@ cache_options = all_of(
         "--no-cache",
         is_flag=True,
         envvar="FSDPLINT_NO_CACHE",
-        help="Find everything anew, and remember nothing.",
+        help="Neither read nor write cached results.",
     ),
     click.option(
         "--cache-dir",
         type=click.Path(path_type=Path, file_okay=False),
         envvar="FSDPLINT_CACHE_DIR",
         metavar="FOLDER",
-        help="Where to remember what was found.  [default: .fsdplint_cache in the project]",
+        help="The folder of the cache.  [default: .fsdplint_cache in the project]",
     ),
 )
 
@@ -189,8 +188,8 @@ output_options = all_of(
         "--output-format",
         type=click.Choice(FORMATS),
         envvar="FSDPLINT_OUTPUT_FORMAT",
-        help="How findings are shown.  [default: full]",
+        help="The format of the report.  [default: full]",
     ),
     colour_option,
-    exit_zero_option("where there are findings"),
+    exit_zero_option("there are findings"),
 )

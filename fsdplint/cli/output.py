@@ -1,4 +1,4 @@
-"""Where a command's report goes, and what is said of one in numbers."""
+"""Writing reports, problems and statistics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from fsdplint.source.nesting import deep_stack
 
 
 def refuse_statistics(output_format: str) -> None:
-    """End the command where the format is one that statistics do not have."""
+    """End the command if statistics cannot be written in the format."""
     if not writer(output_format).HAS_STATISTICS:
         *names, last = (name for name in FORMATS if writer(name).HAS_STATISTICS)
-        fail(f"--statistics has no format {output_format}: {', '.join(names)} or {last}")
+        formats = f"{', '.join(names)} and {last}"
+        fail(f"--statistics supports the formats {formats}, not {output_format}")
 
 
 def show_warnings(result: Result) -> None:
@@ -31,7 +32,7 @@ def show_warnings(result: Result) -> None:
 
 
 def show_problems(problems: Iterable[Problem]) -> None:
-    """Write what could not be checked to standard error."""
+    """Write problems to standard error."""
     for problem in problems:
         click.echo(problem_line(problem), err=True)
 
@@ -39,7 +40,7 @@ def show_problems(problems: Iterable[Problem]) -> None:
 def emit(
     output: Path | None, lines: Iterable[str], *, err: bool = False, colour: bool = False
 ) -> None:
-    """Write lines where the report goes: a file, or a standard stream."""
+    """Write lines to a file, or to a standard stream if `output` is None."""
     if output is None:
         for line in lines:
             click.echo(line, err=err, color=colour or None)
@@ -64,9 +65,16 @@ def report(
     err: bool = False,
     before: Iterable[str] = (),
 ) -> None:
-    """Write the findings, or how many there are, where the report goes.
+    """Write a report.
 
-    before: lines that come first.
+    Args:
+        result: the findings.
+        output_format: the name of the format.
+        output: the file; None for a standard stream.
+        colour: "auto", "always" or "never".
+        counted: write the number of findings of each rule instead of the findings.
+        err: write to standard error instead of standard output.
+        before: lines to write first.
     """
     stream = sys.stderr if err else sys.stdout
     result.colour = output is None and colours(colour, stream)
@@ -79,7 +87,7 @@ def report(
 
 
 def statistics(result: Result, output_format: str) -> list[str]:
-    """How often each rule was found, the most frequent first."""
+    """The number of findings of each rule, the most frequent first."""
     from fsdplint.report.records import records
 
     found: dict[str, list[bool]] = {}

@@ -1,7 +1,7 @@
-"""Which files a report may overwrite: an earlier report of its kind, and nothing else.
+"""Which files a report may overwrite: only an earlier report of its kind.
 
-An existing file is recognised by its content. A file of the user's, such as a program that was
-named by mistake, is none of ours and stays.
+The content of an existing file decides. Any other file, such as a program that the user named by
+mistake, stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsdplint.source import config_files
 from fsdplint.source.files import SUFFIXES
 
 LONGEST = 10_000  # characters of a line up to the code of its finding
-LARGEST = 256 * 1024 * 1024  # bytes of a report; a larger file is none
+LARGEST = 256 * 1024 * 1024  # bytes of a report; a larger file is not one
 GENERATOR = '<meta name="generator" content="fsdplint">'  # in every page
 
 _PLACE = re.compile(r"(?:.+:\d+:\d+|.+:\d+|.+): \[?([A-Z]+\d+)\]? ")  # of a finding or problem
@@ -35,16 +35,19 @@ _OF_GITLAB = {"check_name", "description", "severity", "fingerprint"}
 
 
 class OverwriteError(Exception):
-    """A report would overwrite a file that is none of its kind; the text names it."""
+    """A report would overwrite a file of another kind; the message names the file."""
 
 
 def refuse_overwriting(path: Path, kind: str, *, force: bool = False) -> None:
-    """Refuse to overwrite a file with a report of a kind, one of `KINDS`.
+    """Refuse to overwrite a file that is not an earlier report.
 
-    force: overwrite it whatever it is.
+    Args:
+        path: the file.
+        kind: the kind of the report, one of `KINDS`.
+        force: allow to overwrite any file.
 
     Raises:
-        OverwriteError: it is a file with something else in it.
+        OverwriteError: the file holds something else.
     """
     from fsdplint.edits.atomic_file import is_open_name
 
@@ -57,10 +60,12 @@ def refuse_overwriting(path: Path, kind: str, *, force: bool = False) -> None:
         known = status.st_size <= LARGEST and KINDS[kind](path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         known = False
-    except OSError:  # there is none, or the report cannot be written either
+    except OSError:  # the file does not exist, or the report cannot be written either
         return
     if not known:
-        raise OverwriteError(f"{path} exists and is no {kind} of fsdplint; --force overwrites it")
+        raise OverwriteError(
+            f"{path} exists and is not a {kind} of fsdplint; use --force to overwrite it"
+        )
 
 
 # The kinds ----------------------------------------------------------------------------------------
@@ -98,7 +103,7 @@ def _begins_as_for_people(lines: list[str]) -> bool:
 
 
 def _names_its_tool(data: Any) -> bool:
-    """Whether it is a report in SARIF or in the format of reviewdog."""
+    """Whether JSON data is a report in SARIF or in the format of reviewdog."""
     try:
         runs = data.get("runs")
         tool = runs[0]["tool"]["driver"] if runs else data["source"]
@@ -148,16 +153,16 @@ def _is_proof(text: str) -> bool:
 KINDS: dict[str, Callable[[str], bool]] = {
     "report": _is_report,
     "diff": _is_diff,
-    "list of files": _is_file_list,
-    "list of settings": _is_settings,
+    "file list": _is_file_list,
+    "settings list": _is_settings,
     "baseline": _is_baseline,
-    "report of a migration": _is_migration_report,
-    "report of a proof": _is_proof,
+    "migration report": _is_migration_report,
+    "proof report": _is_proof,
 }
 
 
 def _json(text: str) -> Any:
-    """What a text holds as JSON; None where it is none."""
+    """The JSON value in a text; None if the text is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

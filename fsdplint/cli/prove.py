@@ -24,7 +24,7 @@ from fsdplint.cli.options import (
     rule_options,
     target_option,
 )
-from fsdplint.cli.streams import CLEAN, FAILED, FOUND
+from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
 
 if TYPE_CHECKING:
     from fsdplint.runtime.launch.machines import Nodes
@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _launching(seed: int | None) -> Callable[[F], F]:
-    """The options of both commands: how the program is run."""
+    """The options of both commands about the run."""
     return all_of(
         click.option(
             "--nproc-per-node",
@@ -42,21 +42,29 @@ def _launching(seed: int | None) -> Callable[[F], F]:
             type=click.IntRange(min=1),
             default=2,
             show_default=True,
-            help="Ranks on this machine.",
+            help="The number of ranks on each machine.",
         ),
         click.option(
             "--nnodes",
             type=click.IntRange(min=1),
             default=1,
             show_default=True,
-            help="Machines; the same command runs on each, with a --keep that all of them see.",
+            help="The number of machines. Run the same command on each, with a shared --keep.",
         ),
         click.option(
-            "--node-rank", type=click.IntRange(min=0), default=0, help="Which of them this is."
+            "--node-rank", type=click.IntRange(min=0), default=0, help="The number of this machine."
         ),
-        click.option("--rdzv-endpoint", default="", metavar="HOST:PORT", help="Where they meet."),
         click.option(
-            "--rdzv-id", default="fsdplint", show_default=True, help="What they meet for."
+            "--rdzv-endpoint",
+            default="",
+            metavar="HOST:PORT",
+            help="The address where the machines meet.",
+        ),
+        click.option(
+            "--rdzv-id",
+            default="fsdplint",
+            show_default=True,
+            help="The name of the run for the machines.",
         ),
         click.option(
             "--steps",
@@ -68,39 +76,39 @@ def _launching(seed: int | None) -> Callable[[F], F]:
             type=int,
             default=seed,
             show_default=seed is not None,
-            help="Seed of torch, random and numpy.",
+            help="The seed of torch, random and numpy.",
         ),
         click.option(
             "--timeout",
             type=click.FloatRange(min=1),
             default=600.0,
             show_default=True,
-            help="Seconds for each run.",
+            help="The time limit of each run, in seconds.",
         ),
         click.option(
             "--device",
             type=click.Choice(["auto", "cpu", "cuda"]),
             default="auto",
             show_default=True,
-            help="cpu: a program written for CUDA runs on the CPU.",
+            help="The device; cpu runs a program written for CUDA on the CPU.",
         ),
         click.option(
             "--keep",
             type=click.Path(path_type=Path, file_okay=False),
-            help="Keep what is recorded (and copied) in this new folder.",
+            help="Keep the records and copies in this new folder.",
         ),
         click.option(
             "--torchrun",
             "torchrun",
             multiple=True,
             metavar="OPTION",
-            help="A further option for torchrun itself, e.g. --torchrun=--max-restarts=1.",
+            help="Pass an option to torchrun, such as --torchrun=--max-restarts=1.",
         ),
     )
 
 
 class _Launcher(click.Command):
-    """A command whose program has options of its own, which come after `--`."""
+    """A command that runs a program. Options of the program come after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
@@ -108,8 +116,11 @@ class _Launcher(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             at = [arg.partition("=")[0] for arg in given].index(error.option_name)
-            command = shlex.join([*ctx.command_path.split(), *given[:at], "--", *given[at:]])
-            text = f"{error.format_message()}\nAn option of the program comes after `--`: {command}"
+            has_script = any(arg.endswith(".py") for arg in given[:at])
+            arguments = given[:at] if has_script else ["SCRIPT"]
+            options = given[at:] if has_script else [given[at]]
+            command = shlex.join([*ctx.command_path.split(), *arguments, "--", *options])
+            text = f"{error.format_message()}\nPut options of the program after `--`: {command}"
             raise click.UsageError(text, ctx) from error
 
 
@@ -125,47 +136,48 @@ class _Launcher(click.Command):
 )
 @_launching(seed=0)
 @click.option(
-    "--unsafe-fixes", "unsafe", is_flag=True, help="Also apply fixes that may change meaning."
+    "--unsafe-fixes",
+    "unsafe",
+    is_flag=True,
+    help="Apply fixes that may change the program's behaviour too.",
 )
 @target_option
 @click.option(
     "--json",
     "json_path",
     type=FILE_TO_WRITE,
-    help="Write everything to this file.",
+    help="Write all data of the proof to this file, as JSON.",
 )
 @click.option(
     "--html",
     "html_path",
     type=FILE_TO_WRITE,
-    help="Write a report to this file, one page that needs no network.",
+    help="Write a report to this file, as a self-contained page.",
 )
 @click.option(
     "--markdown",
     "markdown_path",
     type=FILE_TO_WRITE,
-    help="Write a report for a pull request to this file.",
+    help="Write a report to this file, as Markdown for a pull request.",
 )
 @force_option
 @click.option(
     "--oracle",
     is_flag=True,
-    help="Also run the program without sharding. Done anyway where it is broken as it is.",
+    help="Run the program without sharding too. Implied if the program fails before its fixes.",
 )
 @click.option(
     "--resume",
     metavar="ARGS",
-    help="Also go on from the checkpoints: SCRIPT's arguments for that, all of them.",
+    help="Resume from the checkpoints too. ARGS are all arguments of SCRIPT for that.",
 )
 @click.option(
     "--simulate",
     "simulated",
     is_flag=True,
-    help="Run one rank of --world-size without the others and without values, and count bytes.",
+    help="Run one rank of --world-size alone, without tensor values, and count bytes.",
 )
-@click.option(
-    "--world-size", type=click.IntRange(min=1), help="With --simulate: the number of ranks."
-)
+@click.option("--world-size", type=click.IntRange(min=1), help="The number of ranks of --simulate.")
 def prove_command(
     json_path: Path | None,
     html_path: Path | None,
@@ -178,14 +190,16 @@ def prove_command(
 ) -> None:
     """Run SCRIPT before and after its fixes on several ranks and give a verdict for every fix.
 
-    What follows `--` goes to the script. Exit code 0: all is proven; 1: something is not; 2: the
-    job could not be done.
+    Arguments after `--` go to SCRIPT. Exit codes: 0 if every fix is proven; 1 if one is not; 2 if
+    the job could not be done.
     """
     if simulated != (world_size is not None):
-        raise click.UsageError("--simulate and --world-size go together")
+        raise click.UsageError("--simulate and --world-size need each other")
     if simulated and resume is not None:
-        raise click.UsageError("a simulation writes no checkpoints that --resume could go on from")
-    _prepare("prove")
+        raise click.UsageError(
+            "--resume cannot be used with --simulate, which writes no checkpoints"
+        )
+    _require_torch("prove")
     from fsdplint.runtime.launch.workplace import WorkplaceError
     from fsdplint.runtime.proof.program_pair import Options, ProveError
     from fsdplint.runtime.proof.reports.page import PageError
@@ -196,18 +210,18 @@ def prove_command(
     files = {kind: path for kind, path in paths.items() if path}
     _prepare_files(files.values(), force)
     try:
-        with _ended_cleanly():
+        with _cleanup_on_signals():
             if simulated:
                 good = _simulate(options, files)
             else:
                 good = _prove(options, files)
     except (ProveError, WorkplaceError, PageError) as error:
-        _fail(str(error))
+        fail(str(error))
     sys.exit(CLEAN if good else FOUND)
 
 
 def _arguments_of(resume: str | None) -> tuple[str, ...] | None:
-    """The arguments in the value of --resume, as a shell splits them."""
+    """The arguments in the value of --resume, split as a shell does."""
     try:
         return None if resume is None else tuple(shlex.split(resume))
     except ValueError as error:
@@ -215,36 +229,36 @@ def _arguments_of(resume: str | None) -> tuple[str, ...] | None:
 
 
 def _nodes(values: dict[str, Any]) -> Nodes:
-    """The options about nodes, taken out of all options."""
+    """The options about nodes; they are removed from `values`."""
     from fsdplint.runtime.launch.machines import Nodes
 
     names = ("nnodes", "node_rank", "rdzv_endpoint", "rdzv_id")
     nodes = Nodes(*(values.pop(name) for name in names))
     if nodes.rank >= nodes.count:
-        raise click.UsageError(f"--node-rank {nodes.rank} is not one of --nnodes {nodes.count}")
+        raise click.UsageError(f"--node-rank {nodes.rank} must be less than --nnodes {nodes.count}")
     if nodes.count > 1 and not (nodes.endpoint and values["keep"]):
-        raise click.UsageError("--nnodes needs --rdzv-endpoint, and a --keep that all nodes see")
+        raise click.UsageError("--nnodes needs --rdzv-endpoint, and a --keep that all machines see")
     return nodes
 
 
 def _prepare_files(paths: Iterable[Path], force: bool) -> None:
-    """Make the folders of the reports, and refuse to overwrite what is no such report: what cannot
-    be written is not found out when all has been run."""
+    """Make the folders of the reports, and refuse to overwrite other files. An error ends the
+    command before the program runs."""
     from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
     from fsdplint.edits.atomic_file import make_folder
 
     for path in paths:
         try:
-            refuse_overwriting(path, "report of a proof", force=force)
+            refuse_overwriting(path, "proof report", force=force)
             make_folder(path.parent)
         except OSError as error:
-            _fail(f"cannot write {path}: {error.strerror or error}")
+            fail(f"cannot write {path}: {error.strerror or error}")
         except OverwriteError as error:
-            _fail(str(error))
+            fail(str(error))
 
 
 def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]], text: str) -> None:
-    """Write the reports, each that can be, and then the text: its reader may have gone by now."""
+    """Write all reports that can be written. The text comes last: its reader may be gone."""
     from fsdplint.edits.atomic_file import save
 
     failed = []
@@ -255,16 +269,11 @@ def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]], 
             failed.append(f"cannot write {path}: {error.strerror or error}")
     click.echo(text, nl=False)
     if failed:
-        _fail("; ".join(failed))
-
-
-def _fail(text: str) -> NoReturn:
-    click.echo(f"fsdplint prove: {text}", err=True)
-    sys.exit(FAILED)
+        fail("; ".join(failed))
 
 
 def _prove(options: Options, files: dict[str, Path]) -> bool:
-    """Show the proof and write it to these files; gives whether it holds."""
+    """Show a proof and write its reports; returns whether it holds."""
     from fsdplint.runtime.launch.progress import OnStandardError
     from fsdplint.runtime.proof.prove import prove
     from fsdplint.runtime.proof.reports.data import as_json
@@ -273,7 +282,7 @@ def _prove(options: Options, files: dict[str, Path]) -> bool:
     from fsdplint.runtime.proof.reports.text import as_text
 
     if "html" in files:
-        check_libraries()  # not only when all has been run
+        check_libraries()  # before the program runs
     proof = prove(options, OnStandardError())
     writers = {
         "json": lambda: json.dumps(as_json(proof), indent=2) + "\n",
@@ -285,7 +294,7 @@ def _prove(options: Options, files: dict[str, Path]) -> bool:
 
 
 def _simulate(options: Options, files: dict[str, Path]) -> bool:
-    """Show what was counted and write it to these files; gives whether both came to their end."""
+    """Show a simulation and write its reports; returns whether both programs ended."""
     from fsdplint.runtime.launch.progress import OnStandardError
     from fsdplint.runtime.proof.reports.page import check_libraries
     from fsdplint.runtime.proof.reports.simulated import as_markdown, as_page
@@ -304,25 +313,24 @@ def _simulate(options: Options, files: dict[str, Path]) -> bool:
     return simulated.ok
 
 
-def _prepare(command: str) -> None:
+def _require_torch(command: str) -> None:
     import importlib.util
 
     if importlib.util.find_spec("torch") is None:
-        click.echo(f"fsdplint {command} needs torch: pip install 'fsdplint[prove]'", err=True)
-        sys.exit(FAILED)
+        fail(f"fsdplint {command} needs torch: pip install 'fsdplint[prove]'")
 
 
-_ENDING = [
+_SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
 
 
 @contextmanager
-def _ended_cleanly() -> Iterator[None]:
-    """Whatever ends the command in here, it ends its ranks and removes its folder."""
-    before = {number: signal.getsignal(number) for number in _ENDING}
+def _cleanup_on_signals() -> Iterator[None]:
+    """Let a signal end the command's ranks and remove its folder."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as under nohup
+        if handler is not signal.SIG_IGN:  # it is under nohup
             signal.signal(number, _end)
     try:
         yield
@@ -332,16 +340,14 @@ def _ended_cleanly() -> Iterator[None]:
 
 
 def _end(number: int, frame: object) -> NoReturn:
-    """Leave; a second signal does not disturb the cleaning up."""
-    for other in _ENDING:
+    """Exit. A second signal does not interrupt the cleanup."""
+    for other in _SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     os.write(2, b"\nstopped; ending the ranks\n")
     sys.exit(128 + number)
 
 
-@click.command(
-    "run", cls=_Launcher, short_help="Run a program once, and check what really happened."
-)
+@click.command("run", cls=_Launcher, short_help="Run a program once, and check the recorded run.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @_launching(seed=None)
@@ -360,13 +366,13 @@ def run_command(
     statistics: bool,
     **values: Any,
 ) -> None:
-    """Run SCRIPT once on several ranks, where it is, and check what really happened.
+    """Run SCRIPT once on several ranks, without a copy, and check the recorded run.
 
-    All rules read the record, also those that only a real run can show. What follows `--` goes to
-    the script; what it prints is not shown. Exit code 0: nothing was found; 1: there are findings;
-    2: the program could not be run, or did not come to its end and nothing was found.
+    All rules check the record, including those that need a real run. Arguments after `--` go to
+    SCRIPT. The output of SCRIPT is not shown. Exit codes: 0 if there are no findings; 1 if there
+    are findings; 2 if the program could not be run, or failed and nothing was found.
     """
-    _prepare("run")
+    _require_torch("run")
     from fsdplint.cli.output import refuse_statistics, report, show_warnings
     from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
     from fsdplint.config.settings import CommandLine, SettingsError, SettingsFinder
@@ -382,16 +388,15 @@ def run_command(
     try:
         if output_file is not None:
             refuse_overwriting(output_file, "report", force=force)
-        if statistics:  # said before the program is run
+        if statistics:  # an error comes before the run
             refuse_statistics(SettingsFinder(command_line).of(values["script"]).output_format)
-        with _ended_cleanly():
+        with _cleanup_on_signals():
             watched = watch(
                 Options(command_line=command_line, nodes=_nodes(values), **values),
                 OnStandardError(),
             )
     except (LaunchError, SettingsError, Interrupted, WorkplaceError, OverwriteError) as error:
-        click.echo(f"fsdplint run: {error}", err=True)
-        sys.exit(FAILED)
+        fail(str(error))
     result = watched.result
     show_warnings(result)
     report(result, watched.output_format, output_file, colour, counted=statistics)

@@ -1,4 +1,4 @@
-"""What becomes of a command whose output nobody takes any more, or for which there is no room."""
+"""Standard streams that are closed, full or no longer read; and exit codes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
-CLEAN, FOUND, FAILED = 0, 1, 2  # exit codes: nothing found; findings; the job was not done
+CLEAN, FOUND, FAILED = 0, 1, 2  # exit codes: no findings; findings; the job was not done
 
 
 @contextlib.contextmanager
 def streams() -> Iterator[None]:
-    """Ends the process with a code where the operating system refuses something.
+    """End the process with an exit code if the operating system refuses to read or write.
 
-    A reader that has seen enough (`fsdplint ... | head -1`) ends it quietly with 0, as the reader
-    of a compiler's or a searching tool's output does. All else, such as a full device, is said in
-    one line.
+    If the reader of the output ends first (`fsdplint ... | head -1`), the process ends quietly with
+    0. Any other error, such as a full device, is reported in one line.
     """
     _open_closed()
     try:
@@ -32,7 +31,7 @@ def streams() -> Iterator[None]:
         if debugging():
             raise
         reason = error.strerror or str(error)
-        where = error.filename if isinstance(error.filename, str) else _unnamed()
+        where = error.filename if isinstance(error.filename, str) else _subject_without_file()
         with contextlib.suppress(OSError):
             print(f"error: {where}: {reason}", file=sys.stderr, flush=True)
         _discard(sys.stdout.fileno())
@@ -40,39 +39,39 @@ def streams() -> Iterator[None]:
 
 
 def fail(message: str) -> NoReturn:
-    """End the command, whose job cannot be done."""
+    """Print an error and end the process with `FAILED`."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(FAILED)
 
 
 def _open_closed() -> None:
-    """Give the process the standard streams that it was started without (`>&-`): what is written
-    to them goes nowhere, and what is read from them is an error.
+    """Open the standard streams that the process was started without (`>&-`). Writes to them are
+    discarded, and reads raise.
 
-    A file that is opened later would get the number of the missing one, and all that is meant for
-    the stream.
+    Otherwise a file that is opened later would get the descriptor of a missing stream, and with it
+    the stream's output.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            _open_nowhere(number)
+            _open_null(number)
             mode = "w" if number else "r"
             stream = open(number, mode, errors="backslashreplace", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
 
 
-def _open_nowhere(number: int) -> None:
-    """Open a descriptor of this number, where there is none, for writing only."""
+def _open_null(number: int) -> None:
+    """Open a descriptor of this number for writing only, if there is none."""
     try:
         os.fstat(number)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        if nowhere != number:
-            os.dup2(nowhere, number)
-            os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
 
 
-def _unnamed() -> str:
-    """What an error is about that names no file."""
+def _subject_without_file() -> str:
+    """The subject of an error that names no file."""
     try:
         os.getcwd()
     except OSError:
@@ -81,8 +80,8 @@ def _unnamed() -> str:
 
 
 def _discard(*descriptors: int) -> None:
-    """Have what is still in the buffers of streams go nowhere when the process ends."""
+    """Discard the buffered output of streams when the process ends."""
     with contextlib.suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
+        null = os.open(os.devnull, os.O_WRONLY)
         for descriptor in descriptors:
-            os.dup2(nowhere, descriptor)
+            os.dup2(null, descriptor)

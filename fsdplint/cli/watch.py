@@ -1,4 +1,4 @@
-"""`--watch`: the same again whenever a file changes."""
+"""`--watch`: run again whenever a file changes."""
 
 from __future__ import annotations
 
@@ -13,53 +13,56 @@ from fsdplint.config.settings import CommandLine, SettingsError, SettingsFinder
 from fsdplint.discovery.walk import discover
 from fsdplint.source.folders import project_root
 
-PAUSE = 0.5  # seconds between two looks
-SHARE = 10  # a look may take this part of the time
+PAUSE = 0.5  # seconds between two snapshots
+PAUSE_FACTOR = 10  # a pause is at least this many times as long as a snapshot
 
 Snapshot = dict[str, tuple[int, int]]
-Look = Callable[[], Snapshot]
+TakeSnapshot = Callable[[], Snapshot]
 
 
 def watch(
     paths: Sequence[Path],
     job: Callable[[], object],
     command_line: CommandLine | None = None,
-    changed: Callable[[Look, Snapshot], None] | None = None,
+    wait: Callable[[TakeSnapshot, Snapshot], None] | None = None,
 ) -> None:
-    """Do the job, and again after each change of a file below the paths, until interrupted.
+    """Do a job now and after each change of a file below the paths, until interrupted.
 
-    command_line: what it says about the settings, which may exclude files.
-    changed: waits until the files are no longer as they were.
+    Args:
+        paths: files and folders.
+        job: the job.
+        command_line: the settings of the command line, which may exclude files.
+        wait: waits until the files differ from a snapshot.
     """
-    wait = changed or wait_for_change
+    wait = wait or wait_for_change
 
-    def look() -> Snapshot:
+    def take() -> Snapshot:
         return snapshot(paths, command_line)
 
     try:
         while True:
-            before = look()
+            before = take()
             click.clear()
             try:
                 job()
             except SystemExit:
-                pass  # wrong settings may be mended
-            click.echo("Watching for changes; Ctrl-C ends it.", err=True)
-            wait(look, before)
+                pass  # the user may correct wrong settings
+            click.echo("Watching for changes; press Ctrl-C to stop.", err=True)
+            wait(take, before)
     except KeyboardInterrupt:
         click.echo(err=True)
 
 
-def wait_for_change(look: Look, before: Snapshot) -> None:
+def wait_for_change(take: TakeSnapshot, before: Snapshot) -> None:
     while True:
         start = time.monotonic()
-        if look() != before:
+        if take() != before:
             return
-        time.sleep(max(PAUSE, (time.monotonic() - start) * SHARE))
+        time.sleep(max(PAUSE, (time.monotonic() - start) * PAUSE_FACTOR))
 
 
 def snapshot(paths: Sequence[Path], command_line: CommandLine | None = None) -> Snapshot:
-    """When the files, and the settings of their projects, were last written, and their sizes."""
+    """The modification times and sizes of the files and of their projects' settings."""
     files = {str(file.path) for file in discover(paths, _Excluded(command_line))[0]}
     files |= {str(project_root(path) / "pyproject.toml") for path in paths}
     result = {}
@@ -73,7 +76,7 @@ def snapshot(paths: Sequence[Path], command_line: CommandLine | None = None) -> 
 
 
 class _Excluded:
-    """Whether the settings exclude a file or folder; wrong ones exclude nothing."""
+    """Whether the settings exclude a file or folder; invalid settings exclude nothing."""
 
     def __init__(self, command_line: CommandLine | None) -> None:
         self._finder = SettingsFinder(command_line)

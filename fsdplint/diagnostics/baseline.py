@@ -1,7 +1,7 @@
-"""Findings that were there when somebody began: recorded in a file, and not reported again.
+"""The baseline: a file of known findings, which are not reported again.
 
-A finding is recognised by its fingerprint (`fsdplint.diagnostics.fingerprint`), so that it is the
-same one when lines are moved; of several with the same one as many are known as were recorded.
+A finding is recognised by its fingerprint (`fsdplint.diagnostics.fingerprint`), even if its lines
+move. If several findings have the same fingerprint, as many are known as were recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION = 1
 
 
 class BaselineError(Exception):
-    """A baseline that cannot be used; the text names the file."""
+    """A baseline cannot be used; the message names the file."""
 
 
 @dataclass
@@ -33,21 +33,21 @@ class Baseline:
     """Known findings.
 
     Attributes:
-        file: where they are recorded; paths are told from its folder.
-        counts: how many there are of each fingerprint.
+        file: the file of the baseline; recorded paths are relative to its folder.
+        counts: the number of findings with each fingerprint.
     """
 
     file: Path
     counts: Counter[str] = field(default_factory=Counter)
 
     def known(self, found: Sequence[Finding], sources: Mapping[str, Source]) -> set[int]:
-        """The ids of the findings that are recorded; of more than were, the later ones are new."""
-        left = Counter(self.counts)
+        """The ids of the recorded findings. Findings beyond the recorded number are new."""
+        remaining = Counter(self.counts)
         result = set()
         for one in found:
             mark = self.fingerprint(one, sources)
-            if left[mark] > 0:
-                left[mark] -= 1
+            if remaining[mark] > 0:
+                remaining[mark] -= 1
                 result.add(id(one))
         return result
 
@@ -62,13 +62,13 @@ def read(file: Path) -> Baseline:
     """The baseline in a file.
 
     Raises:
-        BaselineError: it is missing, or holds something else.
+        BaselineError: the file is missing, or is not a baseline.
     """
     try:
         data = json.loads(reading.read(file))
         if data["version"] != VERSION:
             raise BaselineError(
-                f"{file}: a baseline of another version; `fsdplint baseline` writes it anew"
+                f"{file}: a baseline of another version; `fsdplint baseline` writes a new one"
             )
         counts = Counter(
             {str(mark): int(entry["count"]) for mark, entry in data["findings"].items()}
@@ -82,7 +82,7 @@ def read(file: Path) -> Baseline:
 
 
 def text_of(file: Path, found: Iterable[Finding], sources: Mapping[str, Source]) -> str:
-    """What a baseline with these findings holds: sorted, so that its changes can be reviewed."""
+    """The content of a baseline with these findings, sorted so that changes can be reviewed."""
     baseline = Baseline(file)
     entries: dict[str, dict[str, object]] = {}
     for one in found:

@@ -1,7 +1,7 @@
 """Which rules are on: selectors, as `--select` and the settings use them.
 
-The codes and names are read from the text of the rules' files, so that nothing has to be imported
-to see that a selector is wrong.
+The codes and names are read from the text of the rules' files: a selector is checked without an
+import of the rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RULE = re.compile(r'^    code = "(FSDP\d+)"\n    name = "([\w-]+)"', re.MULTILI
 
 
 class UnknownRuleError(ValueError):
-    """A selector that no rule answers to."""
+    """A selector matches no rule."""
 
 
 @lru_cache(maxsize=1)
@@ -63,7 +63,7 @@ def resolve(selector: str) -> str:
     digits = code.translate(str.maketrans("OIL", "011"))  # letters that look like digits
     if digits in known_rules():
         close = [digits]
-    beginning = re.fullmatch(r"(FSDP\d+)[X*]+", code)  # FSDP2xx: meant as a pattern
+    beginning = re.fullmatch(r"(FSDP\d+)[X*]+", code)  # FSDP2xx as a pattern
     if beginning and any(known.startswith(beginning.group(1)) for known in known_rules()):
         close = [beginning.group(1)]
     hint = f"did you mean {close[0]}?" if close else "`fsdplint rule --all` lists the rules"
@@ -71,16 +71,15 @@ def resolve(selector: str) -> str:
 
 
 def split(values: Iterable[str]) -> tuple[str, ...]:
-    """Selectors from options that were given several times or hold commas."""
+    """The selectors in the values of an option, which may hold commas."""
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Selectors of one place (the settings, or the command line).
+    """The selectors of the settings or of the command line.
 
-    Of a select and an ignore that both fit a rule, the longer one decides; of two equal ones, the
-    ignore.
+    If a select and an ignore both match a rule, the longer one decides; of equal ones, the ignore.
     """
 
     select: tuple[str, ...] = (ALL,)
@@ -95,12 +94,13 @@ class Selection:
         return chosen is not None and (ignored is None or chosen > ignored)
 
     def with_more(self, select: Sequence[str], ignore: Sequence[str]) -> Selection:
-        """This selection with further selectors, which win over those there are."""
-        kept = [code for code in known_rules() if self.has(code) and _longest(ignore, code) is None]
-        return Selection((*kept, *select), tuple(ignore))
+        """This selection with further selectors, which win over the present ones."""
+        codes = known_rules()
+        present = [code for code in codes if self.has(code) and _longest(ignore, code) is None]
+        return Selection((*present, *select), tuple(ignore))
 
 
 def _longest(selectors: Iterable[str], code: str) -> int | None:
-    """The length of the longest selector that fits a code."""
-    fitting = [len(prefix) for prefix in map(resolve, selectors) if code.startswith(prefix)]
-    return max(fitting, default=None)
+    """The length of the longest selector that matches a code."""
+    matching = [len(prefix) for prefix in map(resolve, selectors) if code.startswith(prefix)]
+    return max(matching, default=None)

@@ -1,4 +1,4 @@
-"""Findings and fixes: what rules give, and what everything above them passes on."""
+"""Findings and fixes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsdplint.trace import Event, Guard, GuardKind, Location, Site
 
 
 class Severity(Enum):
-    """What a finding means for the user's training run."""
+    """The effect of a finding on the training run."""
 
     ERROR = "error"  # crashes, hangs, or trains wrongly
     WARNING = "warning"  # wastes memory or time, or breaks on another torch
@@ -20,7 +20,7 @@ class Severity(Enum):
 
 
 class Safety(Enum):
-    """SAFE keeps meaning and comments; UNSAFE may not and needs --unsafe-fixes."""
+    """SAFE keeps behaviour and comments. UNSAFE may change them and needs --unsafe-fixes."""
 
     SAFE = "safe"
     UNSAFE = "unsafe"
@@ -41,9 +41,9 @@ class Import:
     """A name that a fix needs: `from module import name`, or `import module` where name is None.
 
     Attributes:
-        alias: the local name where it is not the plain one (`... as alias`).
-        at: offset of the code that uses the name, which decides where it is imported (a file that
-            imports lazily goes on doing so); None for the top of the module.
+        alias: the local name, if the import renames (`... as alias`).
+        at: offset of the code that uses the name, which decides where it is imported (a lazy import
+            stays lazy); None for the top of the module.
     """
 
     module: str
@@ -54,12 +54,12 @@ class Import:
 
 @dataclass(frozen=True)
 class Note:
-    """What a fix changes in cost or in a detail of behaviour.
+    """A change in cost or in a detail of behaviour that a fix makes.
 
     Attributes:
-        text: what, in a few words.
-        detail: how much, and what can be done about it.
-        places: the lines that it is about, where there are some.
+        text: the change, in a few words.
+        detail: its size, and what the user can do about it.
+        places: the lines in question.
     """
 
     text: str
@@ -72,16 +72,16 @@ class Fix:
     """A rewrite that mends a finding.
 
     Attributes:
-        title: what it does, in the imperative: "Call the module".
+        title: its effect, in the imperative: "Call the module".
         safety: SAFE or UNSAFE.
         edits: non-overlapping replacements, in any file of the program.
         imports: (path, import) pairs that the edited files need.
         group: fixes with the same group are applied together or not at all (a migration).
         maybe_unused_imports: (path, local name) pairs of imports that the edits may have left
             without a use.
-        depends_on: (path, start, end) spans of code that has to stay as it is for this fix to be
-            right: what is done to it by another fix comes in another round.
-        notes: what it changes besides what it mends.
+        depends_on: (path, start, end) spans of code that must not change in the same round: the fix
+            is right only for that code.
+        notes: other changes in cost or behaviour that it makes.
     """
 
     title: str
@@ -95,7 +95,7 @@ class Fix:
 
 
 class RuleInfo:
-    """What is known of a rule without running it; `fsdplint.registry.rule.Rule` adds the check.
+    """The attributes of a rule; `fsdplint.registry.rule.Rule` adds the check.
 
     Attributes are set on the class.
     """
@@ -106,21 +106,21 @@ class RuleInfo:
     fixable: ClassVar[Safety | None] = None  # the safety that its fixes usually have
     grouped: ClassVar[bool] = False  # its fixes belong to a group with those of other such rules
     fix_since: ClassVar[str] = "2.4"  # the oldest torch that has what its fixes use
-    # Whether a finding counts only if every configuration that comes to its place shows it: for
-    # what costs and is no mistake where a program has it as one of its choices.
+    # Whether every configuration that reaches the place must show the finding. This is for costs
+    # that are no mistake if the program offers them as a choice.
     all_configurations: ClassVar[bool] = False
-    # Whether only a real run can show it (`fsdplint run`): the interpreter's traces are not given
-    # to the rule.
+    # Whether the rule needs a recorded run (`fsdplint run`); it does not check the interpreter's
+    # traces.
     runtime_only: ClassVar[bool] = False
-    # Whether its fix gives the steps other data, on purpose: no run after it can agree with one
-    # before. A proof leaves these fixes out, and says so.
+    # Whether its fix changes the data of the steps on purpose, so that the runs before and after it
+    # differ. A proof leaves these fixes out, and says so.
     changes_data_order: ClassVar[bool] = False
-    # Whether the weights that a program with a finding starts with depend on how its model is cut:
-    # a migration, which cuts it in another way, does not train the same model then.
+    # Whether the initial weights of a program with a finding depend on the sharding. A migration
+    # changes the sharding, so that runs before and after it differ.
     init_depends_on_sharding: ClassVar[bool] = False
     # Whether a finding makes the exit code 1.
     affects_exit_code: ClassVar[bool] = True
-    # The entry point that a rule of another package comes from, and the address of its page.
+    # The entry point of a plug-in's rule, and the address of its page.
     plugin: ClassVar[str | None] = None
     url: ClassVar[str | None] = None
 
@@ -132,13 +132,13 @@ class Finding:
     Attributes:
         rule: the rule that found it.
         site: where; the primary span.
-        message: one sentence: what is wrong here, naming the objects in question.
-        help: what to do about it, in words, also where there is a fix.
+        message: one sentence that says what is wrong and names the objects in question.
+        help: advice, also if there is a fix.
         events: the events that make the finding, the one at `site` first.
-        related: further places with a word on each ("sharded here").
-        configuration: the conditions under which it holds; empty where it always does.
+        related: further places, each with a few words ("sharded here").
+        configuration: the conditions under which it holds; empty if it always holds.
         group: the group of fixes it belongs to (a migration), see `Fix.group`.
-        blocker: why the group cannot be rewritten, where this finding is what prevents it.
+        blocker: why the group cannot be rewritten, if this finding prevents it.
         blocker_codes: the stable codes of the reasons in `blocker`.
         fix: filled in by the engine from `Rule.fix`.
     """
@@ -157,7 +157,7 @@ class Finding:
 
 
 def configuration_of(events: Iterable[Event]) -> tuple[Guard, ...]:
-    """The config conditions that all of these events stand under, each once, in order."""
+    """The config conditions of all of these events, each once, in order."""
     seen: dict[tuple[str, bool], Guard] = {}
     for event in events:
         for guard in event.guards:

@@ -1,7 +1,6 @@
-"""What a finding is known by while the lines around it move: its rule, file, scope and line's text.
+"""Fingerprints of findings: rule, file, scope and the text of the line, without its number.
 
-Two findings may have the same fingerprint (the same line twice in one function); who tells them
-apart has to count.
+Two findings may have the same fingerprint (the same line twice in one function).
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ def fingerprint(code: str, path: str, source: Source | None, line: int) -> str:
     """The fingerprint of a finding.
 
     Args:
-        code: of its rule.
-        path: its file, as it is named wherever the finding is looked at.
-        source: the file; None where it can't be read.
+        code: the code of its rule.
+        path: the path of its file; comparable fingerprints name a file in the same way.
+        source: the file; None if it cannot be read.
         line: its first line.
     """
     parts = [code, path]

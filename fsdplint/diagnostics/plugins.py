@@ -3,8 +3,8 @@
     [project.entry-points."fsdplint.rules"]
     house = "house_rules:RULES"
 
-Nothing that a plug-in does ends a run: what cannot be loaded, and a rule that raises, is reported
-as a problem and left out.
+A plug-in cannot end a run. An entry point that cannot be loaded, and a rule that raises, is left
+out and reported as a problem.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fsdplint.source.debug import VARIABLE, debugging
 from fsdplint.source.files import Problem
 
 GROUP = "fsdplint.rules"
-OWN = "FSDP"  # what only the codes of fsdplint's rules begin with
+RESERVED = "FSDP"  # the prefix of the codes of fsdplint's rules
 
 _CODE = re.compile(r"[A-Z]+[0-9]+")
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 
 @dataclass(frozen=True)
 class Plugins:
-    """The rules of other packages that are installed, and what kept some from being loaded."""
+    """The rules of other installed packages, and the problems with loading them."""
 
     rules: tuple[type[RuleInfo], ...] = ()
     problems: tuple[Problem, ...] = field(default=())
@@ -62,7 +62,7 @@ def plugins() -> Plugins:
 
 
 def broken(plugin: str, what: str, error: BaseException) -> Problem:
-    """The problem that a plug-in is."""
+    """The problem of a broken plug-in."""
     return Problem(
         plugin,
         None,
@@ -74,7 +74,7 @@ def broken(plugin: str, what: str, error: BaseException) -> Problem:
 
 
 def _classes(loaded: Any) -> list[type[RuleInfo]]:
-    """The rule classes that an entry point names: one, several, or those of a module."""
+    """The rule classes that an entry point names: a class, several, or those of a module."""
     if isinstance(loaded, type):
         return [loaded]
     if isinstance(loaded, ModuleType):
@@ -97,7 +97,7 @@ def rules_in(module: ModuleType) -> list[type[RuleInfo]]:
 
 
 def _check(rule: Any) -> None:
-    """Refuse what is no rule that could run. Raises TypeError or ValueError."""
+    """Check that an object is a usable rule. Raises TypeError or ValueError."""
     if not (isinstance(rule, type) and issubclass(rule, RuleInfo)):
         raise TypeError(f"{rule!r} is no subclass of fsdplint.rule.Rule")
     missing = sorted(getattr(rule, "__abstractmethods__", ()))
@@ -106,8 +106,8 @@ def _check(rule: Any) -> None:
     code, name = getattr(rule, "code", None), getattr(rule, "name", None)
     if not isinstance(code, str) or not _CODE.fullmatch(code):
         raise ValueError(f"{rule.__name__} needs a code of capitals and digits, has {code!r}")
-    if code.startswith(OWN):
-        raise ValueError(f"{rule.__name__}: codes that begin with {OWN} belong to fsdplint")
+    if code.startswith(RESERVED):
+        raise ValueError(f"{rule.__name__}: codes that begin with {RESERVED} belong to fsdplint")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"{rule.__name__} needs a name in lower case with hyphens, has {name!r}")
     if not isinstance(getattr(rule, "severity", None), Severity):

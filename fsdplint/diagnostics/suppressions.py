@@ -2,14 +2,14 @@
 
     x = f()  # noqa                            every finding that starts on this line
     x = f()  # noqa: FSDP101, FSDP3            these codes, and codes that start so
-    x = f()  # fsdplint: ignore[FSDP101]       the same, and not read by other linters
+    x = f()  # fsdplint: ignore[FSDP101]       the same; other linters do not read it
     # fsdplint: ignore[FSDP101]                in a line of its own: in the statement below
     # fsdplint: disable[FSDP101]               from here to the `enable` with the same rules, or to
     # fsdplint: enable[FSDP101]                the end of the block
     # fsdplint: file-ignore[FSDP101]           in the whole file
 
-A comment behind code counts on the finding's first and last line and on the last line of its
-statement, so that it can stand behind the closing bracket of a call that runs over several lines.
+A comment behind code applies if it is on the first or last line of the finding, or on the last line
+of its statement. It can follow the closing bracket of a call that spans several lines.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _OWN = re.compile(
     r"#\s*fsdplint:\s*(?P<kind>file-ignore|ignore|disable|enable)"
     r"(?:[ \t]*\[(?P<codes>[^\]]*)\])?(?![\w-]|[ \t]*\[)"
 )
-# Speaks to this tool. What `--annotate` writes is for people: see fsdplint.edits.annotations.
-_SPOKEN = re.compile(
+# A comment for this tool. The comments of `--annotate` are for people (fsdplint.edits.annotations).
+_ADDRESSED = re.compile(
     r"#\s*fsdplint:(?!\s*FSDP\d+ blocks the migration:)(?P<words>[^#]*)", re.IGNORECASE
 )
 _KINDS = ("ignore", "disable", "enable", "file-ignore")
 _SEPARATOR = re.compile(r"[,\s]+")
-EVERY = ""  # the selector of what names no rules
+EVERY = ""  # the selector of a comment that names no rules
 LAST = 10**9  # a line behind the end of every file
 
 
 @dataclass(frozen=True)
 class Directive:
-    """One comment that turns findings off, or ends that.
+    """One comment that turns findings off, or on again.
 
     Attributes:
-        kind: "noqa", or what stands behind `fsdplint:`.
-        line: of the comment.
+        kind: "noqa", or the word after `fsdplint:`.
+        line: the line of the comment.
         start: offset of its `#` in the text of the file.
-        end: offset of where the next comment of the line begins, or the line ends.
-        words: offset of what stands behind it in the same comment, a reason for people.
-        codes: offsets of the rules that it names; None where it names none.
-        selectors: codes, beginnings of codes and names, as written; `EVERY` where it names none.
+        end: offset of the next comment of the line, or of the end of the line.
+        words: offset of the rest of the comment, a reason for people.
+        codes: offsets of the rules that it names; None if it names none.
+        selectors: codes, prefixes of codes and names, as written; `EVERY` if it names none.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Directive:
 
 @dataclass
 class _Span:
-    """The lines that a selector is off in. `whole`: also statements that end in one of them."""
+    """The lines in which a selector is off. whole: also for statements that end in one of them."""
 
     directive: Directive
     selector: str
@@ -85,9 +85,9 @@ class Suppressions:
 
     Attributes:
         directives: all of them, in order.
-        last_line: the last line of the statement that each line of a longer one belongs to.
-        unmatched: what ends nothing: a directive `enable`, and one of its selectors.
-        unknown: comments for this tool that are no directive: the line, and why not.
+        last_line: for the lines of statements over several lines, the statement's last line.
+        unmatched: selectors of `enable` that end nothing, each with its directive.
+        unknown: comments for this tool that are no directives: the line, and the reason.
     """
 
     directives: list[Directive] = field(default_factory=list)
@@ -97,13 +97,13 @@ class Suppressions:
     unknown: list[tuple[int, str]] = field(default_factory=list)
 
     def covers(self, code: str, name: str, line: int, end_line: int = 0) -> bool:
-        """Whether a finding of the rule that spans these lines is off."""
+        """Whether a finding of a rule in these lines is turned off."""
         return any(True for _ in self.covering(code, name, line, end_line))
 
     def covering(
         self, code: str, name: str, line: int, end_line: int = 0
     ) -> Iterator[tuple[Directive, str]]:
-        """What turns a finding of the rule off: comments, each with its selector."""
+        """The comments that turn a finding off, each with its selector."""
         places = (line, end_line or line, self.last_line.get(line, line))
         for span in self.spans:
             lines = places if span.whole else (line,)
@@ -112,7 +112,7 @@ class Suppressions:
 
     @property
     def selectors(self) -> list[tuple[int, str]]:
-        """Every code or name for this tool as written, with the line of its comment."""
+        """Every code or name for this tool, as written, with the line of its comment."""
         return [
             (one.line, selector)
             for one in self.directives
@@ -123,11 +123,11 @@ class Suppressions:
 
 def is_own(directive: Directive, selector: str) -> bool:
     """Whether a selector is for this tool and not for another linter."""
-    return directive.kind != "noqa" or (selector != EVERY and _is_ours(selector))
+    return directive.kind != "noqa" or (selector != EVERY and _is_own_code(selector))
 
 
-def _is_ours(written: str) -> bool:
-    """Whether what a `noqa` names is a rule of this tool."""
+def _is_own_code(written: str) -> bool:
+    """Whether a code in a `noqa` is a rule of this tool."""
     from fsdplint.diagnostics.codes import known_rules
 
     code = written.upper()
@@ -135,13 +135,13 @@ def _is_ours(written: str) -> bool:
 
 
 def is_addressed(text: str) -> bool:
-    """Whether a comment in a file's text speaks to this tool; it may be a string that looks so.
+    """Whether a file's text may hold a comment for this tool; a string may look like one.
 
-    Most comments that turn something off are for other linters, and matter only on the lines of
-    findings. Reading all of a file's takes as long as parsing it.
+    Most suppression comments are for other linters and matter only on lines with findings. Reading
+    all comments of a file takes as long as parsing it.
     """
-    return _SPOKEN.search(text) is not None or any(
-        _is_ours(one)
+    return _ADDRESSED.search(text) is not None or any(
+        _is_own_code(one)
         for match in _NOQA.finditer(text)
         for one in _SEPARATOR.split(match.group("codes") or "")
         if one
@@ -149,7 +149,7 @@ def is_addressed(text: str) -> bool:
 
 
 def has_blanket(text: str) -> bool:
-    """Whether a comment in a file's text turns off what any linter finds, or looks so."""
+    """Whether a file's text may hold a `noqa` without codes."""
     return any(not match.group("colon") for match in _NOQA.finditer(text))
 
 
@@ -162,12 +162,12 @@ def read_suppressions(text: str) -> Suppressions:
         for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
             reader.take(token)
     except (tokenize.TokenError, SyntaxError):
-        pass  # syntax that this Python does not know; what was read until there holds
+        pass  # syntax that this Python does not know; the comments before it apply
     return reader.finish()
 
 
 def read_line_comments(text: str) -> Suppressions:
-    """The same of a file in which a `#` behind white space begins a comment, as in YAML."""
+    """The same for a file in which `#` after white space begins a comment, as in YAML."""
     if not _QUICK.search(text):
         return Suppressions()
     reader = _Reader(text)
@@ -185,15 +185,15 @@ _BLANK = {tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, toke
 
 
 class _Reader:
-    """Goes through a file and works out which lines its comments hold for."""
+    """Reads a file and finds the lines that its comments apply to."""
 
     def __init__(self, text: str) -> None:
         self.result = Suppressions()
         self.text = text
         self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
-        self.waiting: list[_Span] = []  # for the statement below
-        self.inside: list[_Span] = []  # between the brackets of one: for the next line of it
-        self.open: list[tuple[_Span, int]] = []  # with the indentation of the line
+        self.waiting: list[_Span] = []  # apply to the next statement
+        self.inside: list[_Span] = []  # apply to the next line of the current statement
+        self.open: list[tuple[_Span, int]] = []  # `disable`, with the indentation of its line
         self.first = 0  # line of the statement that is being read
 
     def take(self, token: tokenize.TokenInfo) -> None:
@@ -217,11 +217,11 @@ class _Reader:
         for directive in _directives(comment, line, start + column):
             self.result.directives.append(directive)
             for selector in directive.selectors:
-                self._hold(directive, selector, before)
+                self._apply(directive, selector, before)
         self.result.unknown += ((line, why) for why in _unknown(comment))
 
-    def _hold(self, directive: Directive, selector: str, before: str) -> None:
-        """Work out where a directive holds; before: what stands before its comment."""
+    def _apply(self, directive: Directive, selector: str, before: str) -> None:
+        """Find the lines that a directive applies to. before: the text before its comment."""
         kind, line = directive.kind, directive.line
         if kind == "enable":
             self._end(directive, selector)
@@ -252,20 +252,20 @@ class _Reader:
             self.result.unmatched.append((directive, selector))
 
     def _close_blocks(self, line: int, column: int) -> None:
-        """A statement further left ends what was turned off in the block above."""
+        """A dedented statement ends each `disable` of the block above."""
         for pair in list(self.open):
             if column < pair[1]:
                 pair[0].last = line - 1
                 self.open.remove(pair)
 
     def statement(self, first: int, last: int) -> None:
-        """A statement (of a block: its head) stands in these lines."""
+        """Handle a statement, or the header of a block, in these lines."""
         for line in range(first, last):
             self.result.last_line[line] = last
         _place(self.waiting, first, last)
 
     def finish(self) -> Suppressions:
-        return self.result  # what still waits keeps line 0, which no finding has
+        return self.result  # spans that still wait keep line 0, which no finding has
 
 
 def _place(spans: list[_Span], first: int, last: int) -> None:
@@ -286,7 +286,7 @@ def _directives(comment: str, line: int, offset: int) -> list[Directive]:
         codes = match.group("codes")
         if codes is None:
             if not own and match.group("colon"):
-                continue  # it names what are no rules
+                continue  # it names no rules
             selectors: tuple[str, ...] = (EVERY,)
         else:
             written = [part for part in _SEPARATOR.split(codes) if part]
@@ -302,8 +302,8 @@ def _directives(comment: str, line: int, offset: int) -> list[Directive]:
 
 
 def _unknown(comment: str) -> Iterator[str]:
-    """What stands where a directive should: why it is none."""
-    for match in _SPOKEN.finditer(comment):
+    """The reasons why comments for this tool are no directives."""
+    for match in _ADDRESSED.finditer(comment):
         if _OWN.match(comment, match.start()):
             continue
         words = match.group("words").strip()
@@ -316,5 +316,5 @@ def _unknown(comment: str) -> Iterator[str]:
         elif close:
             hint = f"did you mean {close[0]}?"
         else:
-            hint = "there are ignore, disable, enable and file-ignore"
+            hint = "known are ignore, disable, enable and file-ignore"
         yield f"unknown comment {match.group().strip()!r}; {hint}"

@@ -1,4 +1,4 @@
-"""How messages name several things."""
+"""Lists of names and ranks in messages."""
 
 from __future__ import annotations
 

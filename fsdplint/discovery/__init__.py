@@ -1,1 +1,1 @@
-"""Finding files: which of them matter, which belong together, and who imports whom."""
+"""Finding files: which are relevant, which belong together, and which import others."""

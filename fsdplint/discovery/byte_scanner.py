@@ -1,7 +1,7 @@
-"""The statements of a file, roughly: which names each of them binds and uses, read off its bytes.
+"""An approximate scan of a file's bytes: its statements, and the names that each binds and uses.
 
-This decides which files are parsed at all, so that it must be fast, and rather see a use too many
-than one too few. No file is decoded or parsed for it; one that is no Python has statements, too.
+The scan decides which files are parsed, so it must be fast, and it may report too many uses but not
+too few. It neither decodes nor parses a file, and accepts files that are not Python.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property
 from fsdplint.discovery.module_resolver import imports
 from fsdplint.source.fsdp_words import QUERY_NAMES, mentions, names_api, queries_sharding
 
-_QUIET = re.compile(
+_COMMENT_OR_STRING = re.compile(
     rb'"""(?:[^\\]|\\.)*?"""'
     rb"|'''(?:[^\\]|\\.)*?'''"
     rb'|"(?:[^"\\\n]|\\.)*"'
@@ -41,14 +41,14 @@ _KEYWORDS = frozenset(b"assert await del global lambda nonlocal not raise return
 
 @dataclass(eq=False)
 class Statement:
-    """A statement at the top of a file, or within its `if`, `try`, `with`, ...
+    """A statement at the top level of a file, or in its `if`, `try`, `with`, ...
 
     Attributes:
-        text: what stands there, without comments and sentences.
-        bound: the names that it binds, or changes what is behind them.
-        mentions_fsdp: whether its code names FSDP, apart from comments, docstrings and the names
-            of the project.
-        only_queries: whether it names what only tests whether a module is sharded.
+        text: its text, without comments and prose in strings.
+        bound: the names that it binds, or whose objects it changes.
+        mentions_fsdp: whether its code names FSDP; comments, docstrings and the names of the
+            project do not count.
+        only_queries: whether it names functions that only test whether a module is sharded.
         imports: whether it is an import.
     """
 
@@ -60,7 +60,7 @@ class Statement:
 
     @cached_property
     def used(self) -> Set[str]:
-        """The dotted names in it, with all their beginnings."""
+        """The dotted names in it, with all their prefixes."""
         found = set(_USED.findall(self.text))
         used = {b"".join(name.split()).decode("utf-8", "replace") for name in found}
         for chain in [name for name in used if "." in name]:
@@ -71,7 +71,7 @@ class Statement:
         return used
 
     def uses(self, names: Set[str]) -> bool:
-        """Whether one of some dotted names stands in it."""
+        """Whether it uses one of some dotted names."""
         return any(
             name.rpartition(".")[2].encode() in self.text for name in names
         ) and not self.used.isdisjoint(names)
@@ -79,15 +79,15 @@ class Statement:
 
 def statements(data: bytes) -> list[Statement]:
     """The statements of a file."""
-    text = _QUIET.sub(_quieted, data)
+    text = _COMMENT_OR_STRING.sub(_stripped, data)
     if b"\\" in text:
         text = _CONTINUED.sub(b" ", text)
     return [_statement(one) for one in _split(text)]
 
 
-def _quieted(match: re.Match[bytes]) -> bytes:
-    """Nothing of comments; of sentences only what is between braces, which may be a value; of
-    other strings nothing that looks like brackets or the start of a line."""
+def _stripped(match: re.Match[bytes]) -> bytes:
+    """The replacement of a comment or string: nothing for a comment; the fields in braces of a
+    string with spaces, which may be values; other strings without brackets and `#=:`."""
     text = match.group()
     if text.startswith(b"#"):
         return b""
@@ -101,7 +101,7 @@ def _quieted(match: re.Match[bytes]) -> bytes:
 def _split(text: bytes, depth: int = 0) -> Iterator[bytes]:
     """The simple statements, definitions, and heads of the other compound statements.
 
-    depth: how many compound statements the text stands in.
+    depth: the number of compound statements around the text.
     """
     whole = b""
     for piece in _START.split(text):
@@ -164,7 +164,7 @@ def _bound(text: bytes) -> Iterator[bytes]:
             name = _NAME.search(part)
             if name is not None:
                 yield name.group()
-    # `registry.register(...)` and `table[key(x)] = ...` change what is behind the name.
+    # `registry.register(...)` and `table[key(x)] = ...` change the object of the name.
     first = _NAME.match(text)
     if first is not None and text[first.end() : first.end() + 1] in (b".", b"["):
         if first.group() not in _KEYWORDS:

@@ -12,7 +12,7 @@ from fsdplint.discovery.walk import project_files
 from fsdplint.source.files import Unreadable
 from fsdplint.source.folders import project_root
 
-MAX_IMPORTERS = 100  # files that a migration is judged with because they import what it changes
+MAX_IMPORTERS = 100  # files that a migration is validated with because they import what it changes
 
 
 @dataclass
@@ -22,8 +22,8 @@ class ImportQueries:
     Attributes:
         users: for files, the real paths of the files that import them and are not checked with
             them.
-        importers: files whose importers were asked for, and these importers.
-        searched: files of projects all of whose files were searched.
+        importers: queries for importers: the files, and their importers.
+        searched: one file of each project that was searched completely.
     """
 
     users: dict[str, list[str]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class ImporterSearch(Protocol):
     """Finds the files that import others."""
 
     def importers(self, targets: Iterable[Path], limit: int) -> list[Path]:
-        """The files that import one of these, however indirectly, the nearest first."""
+        """The files that import one of these, directly or indirectly, the nearest first."""
         ...
 
 
@@ -56,10 +56,10 @@ class ProjectIndex:
     ) -> None:
         """
         Args:
-            excluded: whether the settings exclude a file or folder (its second argument says
-                which) that was found in a search.
+            excluded: whether the settings exclude a path that a search found; the second argument
+                says whether it is a folder.
             overrides: texts to use instead of those on disk.
-            given: the real paths of the files that are checked in any case.
+            given: the real paths of the files to check.
             search: finds the importers of files; by default the projects are searched.
         """
         self._excluded = excluded
@@ -74,8 +74,10 @@ class ProjectIndex:
         self.queries = ImportQueries()
 
     def files(self, path: Path, *, excluded: bool = True) -> list[Path]:
-        """The files of the project of a file. excluded: whether without those that the settings
-        exclude."""
+        """The files of the project of a file.
+
+        excluded: leave out files that the settings exclude.
+        """
         key = (self.root(path), excluded)
         if key not in self._found:
             if excluded and self._excluded is not None:
@@ -104,9 +106,9 @@ class ProjectIndex:
     ) -> Iterator[tuple[Path, Path, tuple[tuple[str, str], ...], bytes]]:
         """Which of these files import one of the targets, and which of its names.
 
-        Yields the importing file, the target, the names imported from it with what they are called
-        there (none where the module itself is imported, or all of it) and the importing file's
-        content. Unreadable files are left out.
+        Yields the importing file, the target, the imported names with their local names (none if
+        the module itself or all of it is imported), and the importing file's content. Unreadable
+        files are left out.
         """
         known = self._index(files)
         for target in targets:
@@ -120,7 +122,7 @@ class ProjectIndex:
                     yield path, target, () if whole else imported.names, data
 
     def importers(self, targets: Iterable[Path]) -> list[Path]:
-        """The files of the targets' projects that import one of them, however indirectly, the
+        """The files of the targets' projects that import one of them, directly or indirectly, the
         nearest first; none if all files of the projects are given."""
         targets = list(targets)
         if self._search is None:
@@ -136,7 +138,7 @@ class ProjectIndex:
         roots = {self.root(path): path for path in targets}
         files = [file for path in roots.values() for file in self.files(path)]
         if all(self.real(path) in self._given for path in files):
-            return []  # the importers that have to do with FSDP are in the group
+            return []  # the relevant importers are in the group
         known = self._index(files)
         nearest = [self.real(target) for target in targets]
         seen = set(nearest)
@@ -153,16 +155,17 @@ class ProjectIndex:
     def add_imports(
         self, users: Mapping[str, list[tuple[str, Target]]], indexed: Iterable[str]
     ) -> None:
-        """Take over the imports that a search before has found.
+        """Add the imports that an earlier search found.
 
-        users: for real paths of files, the files that import them. indexed: files whose imports
-            are known.
+        Args:
+            users: for real paths of files, the files that import them.
+            indexed: the files whose imports are known.
         """
         self._users.update(users)
         self._indexed.update(indexed)
 
     def _index(self, files: Iterable[Path]) -> dict[str, Path]:
-        """Find out what files import; gives them by their real paths."""
+        """Index the imports of files; returns the files by their real paths."""
         known: dict[str, Path] = {}
         for path in files:
             key = self.real(path)

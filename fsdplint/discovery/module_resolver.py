@@ -1,4 +1,4 @@
-"""The imports of files, read off their bytes, and which files of the project they mean.
+"""The imports in the bytes of files, and the project files that they resolve to.
 
 No file is decoded or parsed for this, and libcst is not imported.
 """
@@ -34,21 +34,21 @@ _CALLED = re.compile(
 _ASSIGNED = re.compile(rb"(?P<alias>\w+)[ \t]*=[ \t]*(?:importlib\.)?$")
 _COMMENT = re.compile(rb"#[^\n]*")
 
-# What this does is known, so that it is a library even to its own files and to its own tests.
+# torch is modelled, so it is never a project, not even in its own repository.
 LIBRARY = "torch"
 INSTALLED = frozenset(["site-packages", "dist-packages"])  # folders of packages
 
 
 @dataclass(frozen=True)
 class Import:
-    """What one import statement asks for.
+    """The import of one module.
 
     Attributes:
         level: dots before the module's name.
         parts: the module's name.
-        names: of `from`, the imported names, each with the name that it is bound to; empty where
-            the module itself is imported.
-        alias: the name that the module itself is bound to, if `as` says one.
+        names: the imported names of a `from`, each with its local name; empty if the module itself
+            is imported.
+        alias: the local name of the module itself after `as`.
     """
 
     level: int
@@ -65,7 +65,7 @@ class Import:
 
 
 def imports(data: bytes) -> Iterator[Import]:
-    """The imports of a file, those in functions among them."""
+    """The imports of a file, including those in functions."""
     for match in _statements(data):
         yield from _imports(match)
 
@@ -76,7 +76,7 @@ def _statements(data: bytes) -> Iterator[re.Match[bytes]]:
         start = data.rfind(b"\n", 0, at) + 1
         start = max(start, data.rfind(b";", start, at) + 1, data.rfind(b":", start, at) + 1)
         match = _IMPORT.match(data, start)
-        if match is None or match.end() <= at:  # no statement, or one that was seen before
+        if match is None or match.end() <= at:  # not a statement, or one that was already found
             at = data.find(b"import", at + 6)
             continue
         yield match
@@ -96,7 +96,7 @@ def _imports(match: re.Match[bytes]) -> Iterator[Import]:
 
 
 def calls(data: bytes) -> Iterator[Import]:
-    """The modules that a file imports by `importlib.import_module` with names that stand there."""
+    """The modules that a file imports by `importlib.import_module` with literal names."""
     at = data.find(_CALL)
     while at >= 0:
         match = _CALLED.match(data, at + len(_CALL))
@@ -111,16 +111,16 @@ def calls(data: bytes) -> Iterator[Import]:
 
 
 def absolute(name: str, package: str | None) -> str | None:
-    """The module that `import_module(name, package)` means; None where that is not certain."""
+    """The module that `import_module(name, package)` imports; None if that is not certain."""
     if name.startswith("."):
         if package is None:
             return None
         tail = name.lstrip(".")
         parents = package.split(".")
-        kept = len(parents) - (len(name) - len(tail) - 1)
-        if kept <= 0:
-            return None  # it is beyond the top
-        name = ".".join([*parents[:kept], *([tail] if tail else [])])
+        depth = len(parents) - (len(name) - len(tail) - 1)
+        if depth <= 0:
+            return None  # above the top-level package
+        name = ".".join([*parents[:depth], *([tail] if tail else [])])
     return name if all(part.isidentifier() for part in name.split(".")) else None
 
 
@@ -133,7 +133,7 @@ def _text(name: bytes) -> str:
 
 
 def _names(text: bytes) -> Iterator[tuple[str, str | None]]:
-    """The names in `a as b, c` and their aliases, brackets, comments and line breaks aside."""
+    """The names in `a as b, c` and their aliases, without brackets, comments and line breaks."""
     if b"#" in text:
         text = _COMMENT.sub(b"", text)
     text = text.replace(b"\\", b" ").replace(b"(", b" ")
@@ -145,14 +145,14 @@ def _names(text: bytes) -> Iterator[tuple[str, str | None]]:
 
 @dataclass(frozen=True)
 class Target:
-    """A file of the project that an import means.
+    """A file of the project that an import resolves to.
 
     Attributes:
         file: its real path.
-        bound: the dotted name through which the importing file reaches the module itself; None
-            where only names of the module are imported.
-        names: those names, each with the name that it is bound to.
-        passing: whether it is a package that is imported for the sake of a module in it.
+        bound: the dotted name by which the importing file uses the module itself; None if only
+            names of the module are imported.
+        names: those names, each with its local name.
+        passing: whether it is a package that is imported only on the way to a module in it.
     """
 
     file: str
@@ -162,10 +162,10 @@ class Target:
 
 
 class Modules:
-    """The files of projects, as modules: what was looked up is kept."""
+    """Resolves imports to files of projects, and caches the results."""
 
     def __init__(self, overrides: Mapping[Path, str] | None = None) -> None:
-        """overrides: texts to take instead of what is on disk."""
+        """overrides: texts to use instead of those on disk."""
         self._overrides = {self.key(path): text for path, text in (overrides or {}).items()}
         self._module_files: dict[str, str | None] = {}
         self._targets: dict[tuple[str, bytes], tuple[Target, ...]] = {}
@@ -182,7 +182,7 @@ class Modules:
         return read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
 
     def targets(self, path: str, data: bytes) -> Iterator[Target]:
-        """What a file, given by its real path and its content, imports of the project."""
+        """The project files that a file, given by its real path and content, imports."""
         folder = os.path.dirname(path)
         code = code_of(path, data)
         for match in _statements(code):
@@ -212,7 +212,7 @@ class Modules:
                 return
 
     def _modules_in(self, base: str, one: Import) -> Iterator[Target]:
-        """`import a.b.c` binds a, through which all of them are reached."""
+        """The targets of `import a.b.c`, which binds `a` and imports all three modules."""
         for end in range(1, len(one.parts) + 1):
             file = self.module_file(os.path.join(base, *one.parts[:end]))
             if file is None:
@@ -242,7 +242,7 @@ class Modules:
         return name + ".py" in folder.names or folder.has_folder(name)
 
     def _folder(self, path: str) -> Folder:
-        """What lies in a folder: most modules are asked for where they are not."""
+        """The entries of a folder. They are cached because most look-ups fail."""
         folder = self._folders.get(path)
         if folder is None:
             folder = self._folders[path] = Folder(path)
@@ -267,15 +267,15 @@ class Modules:
 
 
 def search_path(folder: str, root: str | None = None) -> tuple[str, ...]:
-    """Where the absolute imports of a file in a folder are looked for, in order.
+    """The folders in which the absolute imports of a file are searched, in order.
 
-    These are the folder itself (a script's), those above it in its package or project, and the
-    project's `src`. What is installed is a package by itself: neither the project around it nor
-    other packages belong to it.
+    These are the folder itself (for a script), those above it in its package or project, and the
+    project's `src`. For an installed package, neither the project around it nor other packages
+    count.
 
     Args:
-        folder: absolute.
-        root: the project's root; by default it is looked for.
+        folder: the folder of the file, absolute.
+        root: the project's root; by default it is searched.
     """
     found = [folder]
     parent = folder

@@ -1,7 +1,7 @@
-"""Which files can matter, judged on their bytes, and which of them belong together.
+"""Which files are relevant, judged by their bytes, and which of them belong together.
 
-No file is decoded or parsed for this, and libcst is not imported: on a tree without FSDP code
-a run costs little more than reading it.
+No file is decoded or parsed, and libcst is not imported: a run on a tree without FSDP code costs
+little more than reading it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ from fsdplint.source.fsdp_words import mentions
 
 @dataclass
 class Selection:
-    """The files that can matter.
+    """The relevant files.
 
     Attributes:
-        groups: grouped so that no file of one uses what FSDP lies behind in another; the files of
-            a group in the order in which they were given, and the groups in that of their first
-            files. Files of settings are in one group with all that uses Accelerate, which may be
-            started with any of them.
-        problems: what could not be read.
-        users: for files, those who import them.
-        scanned: whose imports are known.
+        groups: the files by programs: no file of a group uses relevant code of another group. Files
+            keep the given order, and groups the order of their first files. Settings files are in
+            one group with all files that use Accelerate, because each may be launched with any.
+        problems: the problems with unreadable files.
+        users: for files, the files that import them.
+        scanned: the files whose imports are known.
     """
 
     groups: list[list[Path]] = field(default_factory=list)
@@ -58,10 +57,9 @@ def select(
     overrides: Mapping[Path, str] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Selection:
-    """Of these files, those that can matter.
+    """Select the relevant files.
 
-    A file that the user named is checked for being Python even where it does not matter: whoever
-    names a file wants to hear that it cannot be read.
+    A file that the user named must be readable Python even if it is not relevant.
 
     Args:
         files: the files to choose from.
@@ -83,7 +81,7 @@ def select(
         is_config = config_files.is_config(file.path)
         matters = config_files.matters if is_config else mentions
         if is_too_large(file.path, data, max_bytes):
-            if matters(data):  # one that is generated is nobody's concern otherwise
+            if matters(data):  # other large files are probably generated, and irrelevant
                 result.problems.append(too_large(file.path, len(data), max_bytes))
             continue
         if is_config:
@@ -134,10 +132,10 @@ def _groups(relevance: Relevance, found: Set[str], files: Mapping[str, File]) ->
 def _with_settings(
     groups: list[list[Path]], settings: list[Path], launched: Set[Path]
 ) -> list[list[Path]]:
-    """The groups, with what may be launched with settings in one group with these."""
-    apart = [group for group in groups if launched.isdisjoint(group)]
-    together = [path for group in groups if not launched.isdisjoint(group) for path in group]
-    return [*apart, [*together, *settings]]
+    """The groups, with all files that may be launched with the settings in one group with them."""
+    others = [group for group in groups if launched.isdisjoint(group)]
+    merged = [path for group in groups if not launched.isdisjoint(group) for path in group]
+    return [*others, [*merged, *settings]]
 
 
 def _is_whole_project(folder: Path) -> bool:
@@ -146,5 +144,5 @@ def _is_whole_project(folder: Path) -> bool:
 
 
 def relevant(files: Iterable[Path]) -> list[Path]:
-    """Of these files, those that can matter. Unreadable ones are left out."""
+    """The relevant files among these, without unreadable ones."""
     return select([File(path, named=True) for path in files]).paths

@@ -1,7 +1,7 @@
 """Which files and names are relevant to FSDP, and which files belong together.
 
 Relevance is a taint over names. A statement that names FSDP is relevant, and taints the names that
-it binds; so is, and does, a statement that uses a tainted name of this or another file. A file is
+it binds. The same holds for a statement that uses a tainted name of this or another file. A file is
 relevant if one of its statements is. A taint ends `MAX_DISTANCE` files away from the code that
 names FSDP. Code that only tests whether a module is sharded is relevant, but taints no name. See
 `fsdplint.discovery.byte_scanner` for how statements are read.
@@ -24,10 +24,10 @@ from fsdplint.source.fsdp_words import mentions
 if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
-MAX_DISTANCE = 3  # files through which a name may come that themselves do not name FSDP
+MAX_DISTANCE = 3  # files without a mention of FSDP that a taint may pass
 
 _JAX = re.compile(rb"^\s*(?:import|from)\s+(?:jax|flax)\b", re.MULTILINE)
-# A comment that turns findings off is checked even where there is nothing to find.
+# A suppression comment is checked even in a file that is not relevant.
 _OWN_COMMENT = re.compile(rb"\#[^\n]*(?:fsdplint|FSDP\d)")
 
 
@@ -41,9 +41,9 @@ class TaintedFile:
         imported: the names that its imports bind.
         tainted_names: its own names that are tainted.
         imported_from: tainted names of other files, as the dotted names that this file uses.
-        tainted: both.
-        exported: the tainted names that its importers know of.
-        has_remarks: whether there is something to report even if it is not relevant.
+        tainted: `tainted_names` and `imported_from` together.
+        exported: the tainted names that were spread to its importers.
+        has_remarks: whether it must be checked even if it is not relevant.
     """
 
     path: str
@@ -66,7 +66,7 @@ class TaintedFile:
         # A file that is too large, and a notebook that cannot be read, is reported.
         readable = 0 < len(code) <= max_bytes
         found = statements(code) if readable else []
-        if _JAX.search(code) and b"torch" not in code:  # which calls an axis of its mesh so
+        if _JAX.search(code) and b"torch" not in code:  # `fsdp` is the name of a mesh axis there
             found = [replace(one, mentions_fsdp=False, only_queries=False) for one in found]
         file = cls(path, found, imported)
         file.has_remarks = not readable or _OWN_COMMENT.search(code) is not None
@@ -74,16 +74,16 @@ class TaintedFile:
 
     @property
     def relevant_statements(self) -> list[Statement]:
-        """The statements that are relevant, those that only query among them."""
+        """The relevant statements, including those that only query."""
         return [*self.relevant, *(one for one in self.pending if one.only_queries)]
 
     def add_imported(self, names: Set[str]) -> None:
-        """Tainted names of other files have these dotted names here."""
+        """Add dotted names by which this file uses tainted names of other files."""
         self.imported_from |= names
         self.tainted |= names
 
     def propagate(self) -> set[str]:
-        """Taint names until no more are found; gives those that are new to its importers."""
+        """Taint names to a fixpoint; returns those that are new to its importers."""
         while True:
             rest = []
             found: set[str] = set()
@@ -103,8 +103,8 @@ class TaintedFile:
         return new
 
     def _taints(self, one: Statement) -> Set[str]:
-        """The names that a relevant statement taints. An imported name is tainted by its own file,
-        whatever is done with it here."""
+        """The names that a relevant statement taints. Only the defining file taints an imported
+        name."""
         if one.imports:
             return one.bound if one.mentions_fsdp else frozenset()
         return one.bound - self.imported
@@ -116,7 +116,7 @@ class Relevance:
     Attributes:
         importers: for files, the files that import them.
         scanned: the files whose imports are known.
-        joined: pairs of files, by their real paths, of which one uses what lies in the other.
+        joined: pairs of real paths of files: the first imports the second.
     """
 
     def __init__(self, modules: Modules, max_bytes: int = MAX_BYTES) -> None:
@@ -133,7 +133,7 @@ class Relevance:
     def search(self, contents: Mapping[str, bytes]) -> set[str]:
         """The relevant files among those given and those that they import.
 
-        contents: those of the files given, by their real paths.
+        contents: the contents of the given files, by their real paths.
         """
         self._contents = dict(contents)
         level = self._scan(list(contents))
@@ -158,15 +158,15 @@ class Relevance:
         return found
 
     def imported_names(self) -> dict[str, frozenset[str]]:
-        """For the files found, by their real paths, the tainted names of other files, as the dotted
-        names that they use."""
+        """For files by their real paths, the dotted names by which they use tainted names of other
+        files."""
         return {path: frozenset(file.imported_from) for path, file in self._files.items()}
 
     def _scan(self, queue: list[str]) -> list[TaintedFile]:
-        """Read the imports of files; gives the files that mention FSDP."""
+        """Read the imports of files; returns the files that mention FSDP."""
         found = []
         seen = set(queue)
-        for path in queue:  # grows while it is walked
+        for path in queue:  # the loop extends it
             data = self._read(path)
             self.scanned.add(path)
             if data is None:
@@ -198,7 +198,7 @@ class Relevance:
         return self._files[path]
 
     def _spread(self, file: TaintedFile, new: Set[str]) -> list[TaintedFile]:
-        """Taint names in the importers of a file; gives those in which names are new."""
+        """Taint names in the importers of a file; returns the importers with new names."""
         result = []
         for path, prefix, target in self._users(file.path):
             data = self._read(path)
@@ -226,8 +226,8 @@ class Relevance:
         return known
 
     def _users(self, path: str) -> Iterator[tuple[str, str | None, Target]]:
-        """The files that import a file, or a package that it lies in, with the dotted name through
-        which they reach it; None where they import names of it."""
+        """The files that import a file or a package around it, with the dotted name by which they
+        use it; None if they import names of it."""
         for importer, target in self.importers.get(path, ()):
             yield importer, target.bound, target
         below = os.path.dirname(path) if path.endswith("__init__.py") else path.removesuffix(".py")
@@ -246,7 +246,7 @@ class Relevance:
 def _imported_names(
     tainted: Set[str], prefix: str | None, target: Target, data: bytes
 ) -> Iterator[str]:
-    """The dotted names that a file with some content uses for the tainted names of another."""
+    """The dotted names by which a file with some content uses tainted names of another."""
     if prefix is None:
         for name, alias in target.names:
             if name == "*":
@@ -267,9 +267,9 @@ class RelevantNames:
     """The names of a source that are relevant.
 
     Attributes:
-        bound: those that relevant statements at its top bind.
-        tainted: the dotted names by which it uses relevant code, including code in other files;
-            code that only tests whether a module is sharded is not among it.
+        bound: the names that its relevant top-level statements bind.
+        tainted: the dotted names by which it uses relevant code, including code in other files.
+            Code that only tests whether a module is sharded does not count.
     """
 
     bound: frozenset[str]
@@ -280,12 +280,12 @@ class RelevantNames:
 class RelevantCode:
     """The relevant files of a program, and the names in them.
 
-    Work on other code comes last where work is bounded.
+    The interpreter works on other code last, because its work is bounded.
 
     Attributes:
         files: the real paths of the relevant files.
-        imported: for files, by their real paths, the tainted names of other files, as the dotted
-            names that they use.
+        imported: for files by their real paths, the dotted names by which they use tainted names of
+            other files.
         max_bytes: the largest size of code that is read.
     """
 

@@ -1,4 +1,4 @@
-"""From what the user names to files: which there are in folders, and in the project of a file."""
+"""The files in given folders, and in the project of a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_EXCLUDES = frozenset(
         *("__pypackages__", "build", "node_modules", "site-packages", "venv", "wandb"),
     ]
 )
-MAX_IGNORE_BYTES = 256 * 1024  # of a .gitignore, each line of which costs time for every file
+MAX_IGNORE_BYTES = 256 * 1024  # of a .gitignore; each line costs time for every file
 JOURNAL_PREFIX = ".fsdplint-journal-"  # see fsdplint.edits.journal
 
 
@@ -31,8 +31,8 @@ class File:
     """A file to check.
 
     Attributes:
-        named: whether the user named it and not only a folder that it lies in.
-        known: its real path, where a search came to it without a link.
+        named: whether the user named the file itself, and not only a folder around it.
+        known: its real path, if a search found it without a link.
     """
 
     path: Path
@@ -50,14 +50,13 @@ def discover(
     excluded: Callable[[Path, bool], bool] = lambda path, is_folder: False,
     journals: list[str] | None = None,
 ) -> tuple[list[File], list[Problem]]:
-    """The files that the arguments name, each real file once, in order: Python files, and those of
-    settings that can be about FSDP.
+    """Find Python files, and settings files that may be relevant: each real file once, in order.
 
     Args:
         arguments: files, which are always taken, and folders, which are searched.
-        excluded: whether the settings exclude a file or folder (its second argument says which)
-            that was found in a search.
-        journals: gets the journals of writes that lie in the folders that were searched.
+        excluded: whether the settings exclude a path that a search found; the second argument says
+            whether it is a folder.
+        journals: receives the journals of writes in the searched folders.
     """
     files: dict[str, File] = {}
     problems: list[Problem] = []
@@ -75,9 +74,9 @@ def discover(
 
 
 def linked_out(arguments: Iterable[Path], files: Iterable[File]) -> set[str]:
-    """The real paths of files that a search found behind a link, outside of all that was given.
+    """The real paths of files that a search found behind a link, outside of the given paths.
 
-    They are checked, and never changed.
+    They are checked but never changed.
     """
     given = [os.path.realpath(path) for path in arguments]
     found = {file.real for file in files if not file.named}
@@ -97,7 +96,7 @@ def _missing_reason(path: Path) -> OSError:
 
 
 class _Search:
-    """The search of one folder. What is a link comes last, so that real names win."""
+    """The search of one folder. Links come last, so that real paths win."""
 
     def __init__(
         self,
@@ -113,8 +112,8 @@ class _Search:
         self.links: list[tuple[Path, list[_IgnoreFile]]] = []
 
     def run(self, top: Path) -> Iterator[tuple[Path, str | None]]:
-        """The files in a folder, each with its real path where no link leads to it."""
-        # Whoever names a folder that is ignored wants it all the same.
+        """The files in a folder, each with its real path if no link leads to it."""
+        # A folder that the user names is searched even if it is ignored.
         above = [
             one for one in _ignore_files_above(top, self.problems) if not one.verdict(top, True)
         ]
@@ -176,14 +175,14 @@ class _IgnoreFile:
         try:
             self.spec = compiled(lines)
         except (re.error, ValueError, OverflowError, RecursionError):
-            # git says nothing of what is no pattern
+            # git ignores invalid patterns silently
             self.spec = compiled([one for one in lines if not pattern_error(one)])
 
     @classmethod
     def read(
         cls, path: Path, problems: list[Problem], base: Path | None = None
     ) -> list[_IgnoreFile]:
-        """The file, or nothing where it is not there, not readable or empty."""
+        """The file in a list; empty if it does not exist, is unreadable or has no patterns."""
         try:
             lines = read_text(path, MAX_IGNORE_BYTES, "surrogateescape").splitlines()
         except (FileNotFoundError, NotADirectoryError):
@@ -197,13 +196,13 @@ class _IgnoreFile:
         return [cls(os.path.abspath(base or path.parent), patterns)]
 
     def verdict(self, path: Path, is_folder: bool) -> bool | None:
-        """Whether the path is ignored (True) or expressly not (False)."""
+        """True if the path is ignored, False if it is expressly not, None otherwise."""
         relative = os.path.relpath(os.path.abspath(path), self.base).replace(os.sep, "/")
         return self.spec.check_file(relative + "/" if is_folder else relative).include
 
 
 def _ignore_files_above(folder: Path, problems: list[Problem]) -> list[_IgnoreFile]:
-    """The ignore files of the repository that hold for a folder, without the folder's own."""
+    """The ignore files of the repository that apply to a folder, without the folder's own."""
     top = folder.absolute()
     chain: list[Path] = []
     for parent in (top, *top.parents):
@@ -222,7 +221,7 @@ def project_files(
 ) -> list[File]:
     """The Python files of the project that a file belongs to.
 
-    Where nothing marks a project's root, it is the file's folder without those below it.
+    If nothing marks a project's root, the project is the file's folder without its subfolders.
     """
     root = project_root(path)
     if any((root / marker).exists() for marker in PROJECT_MARKERS):

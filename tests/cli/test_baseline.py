@@ -44,7 +44,7 @@ def test_a_baseline_is_kept_where_something_cannot_be_checked(train: Path, folde
             result = run("baseline", wrong)
             assert (result.exit_code, result.stdout) == (2, "")
             assert "FSDP901" in result.stderr
-            assert "error: nothing is recorded in fsdplint-baseline.json, for " in result.stderr
+            assert "error: nothing is recorded in fsdplint-baseline.json, because " in result.stderr
             assert (file.read_text() if file.exists() else None) == before
         file.unlink()
 

@@ -312,7 +312,7 @@ def test_watching(train: Path, folder: Path) -> None:
         assert look() != before
         watch.wait_for_change(look, before)
 
-    watch.watch([folder], job, changed=wait)
+    watch.watch([folder], job, wait=wait)
     assert seen == [BAD, "x = 1 + 0\n", "x = 2 + 0\n" * 2]
 
 

@@ -212,7 +212,7 @@ def test_trouble(folder: Path) -> None:
     assert run("migrate", ".").exit_code == 2
     result = run("migrate", ".", "--report", "report.txt")
     assert result.exit_code == 2
-    assert "has to end in .md or .json" in result.output
+    assert "must end in .md or .json" in result.output
     assert run("migrate", ".", "--fix", "--report", "gone/report.md").exit_code == 2
     (folder / "broken.py").unlink()
     assert run("migrate", ".").exit_code == 0

@@ -65,8 +65,8 @@ def test_no_file_of_the_users_is_overwritten(folder: Path, kind: str) -> None:
         assert result.exit_code == 2, (name, result.output)
         assert result.stdout == ""
         assert result.stderr.count("\n") == 1
-        assert f"{name} exists and is no " in result.stderr
-        assert "of fsdplint; --force overwrites it" in result.stderr
+        assert f"{name} exists and is not a " in result.stderr
+        assert "of fsdplint; use --force to overwrite it" in result.stderr
         assert contents(folder) == before
 
 

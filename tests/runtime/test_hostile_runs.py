@@ -183,7 +183,7 @@ NO_TARGETS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "full": (FULL, lambda path: None, "No space left on device"),
     "pipe": ("out", pipe, "no program reads this named pipe"),
     "socket": ("out", own_socket, "No such device or address"),
-    "user": ("out", used, "--force overwrites it"),
+    "user": ("out", used, "use --force to overwrite it"),
     "loop": ("out", loop, "Too many levels of symbolic links"),
     "below a file": ("clean.py/out", lambda path: None, "Not a directory"),
     "below a pipe": ("out/a", lambda path: pipe(path.parent), "Not a directory"),

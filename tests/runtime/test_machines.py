@@ -55,8 +55,8 @@ def test_two_nodes_come_to_the_same_verdict(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--nnodes", "2"), "--nnodes needs --rdzv-endpoint"),
-        (("--nnodes", "2", "--rdzv-endpoint", "a:1"), "a --keep that all nodes see"),
-        (("--node-rank", "1"), "--node-rank 1 is not one of --nnodes 1"),
+        (("--nnodes", "2", "--rdzv-endpoint", "a:1"), "a --keep that all machines see"),
+        (("--node-rank", "1"), "--node-rank 1 must be less than --nnodes 1"),
     ],
 )
 def test_what_does_not_go_together(options: tuple[str, ...], message: str, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_hang_names_the_line_of_each_rank(folder: Path) -> None:
         (("missing.py",), "missing.py: no such file or folder"),
         (("train.py", "--select", "FSDP999"), "unknown rule 'FSDP999'"),
         (("train.py", "--keep", "."), "is not empty"),
-        (("train.py", "--statistics", "--output-format", "sarif"), "no format sarif"),
+        (("train.py", "--statistics", "--output-format", "sarif"), "not sarif"),
     ],
 )
 def test_what_cannot_be_done_is_said(folder: Path, args: tuple[str, ...], message: str) -> None:

@@ -162,4 +162,4 @@ def test_both_options_are_needed(tmp_path: Path) -> None:
     for options in (["--simulate"], ["--world-size", "8"]):
         result = CliRunner().invoke(main, ["prove", *options, str(script)])
         assert result.exit_code == 2
-        assert "go together" in result.output
+        assert "need each other" in result.output
