@@ -169,13 +169,13 @@ APIS = {
     "CPUOffload": Api(
         "`CPUOffloadPolicy`",
         rewritten_with_other=True,
-        step="Say the offloading with CPUOffloadPolicy",
+        step="Set the offloading with CPUOffloadPolicy",
     ),
     "CPUOffload.offload_params": Api("`CPUOffloadPolicy()` or nothing"),
     "MixedPrecision": Api(
         "`MixedPrecisionPolicy`",
         rewritten_with_other=True,
-        step="Say the precision with MixedPrecisionPolicy",
+        step="Set the precision with MixedPrecisionPolicy",
     ),
     "MixedPrecision.param_dtype": Api("`param_dtype`"),
     "MixedPrecision.reduce_dtype": Api("`reduce_dtype`, written out where it was `param_dtype`"),

@@ -242,7 +242,7 @@ def test_titles_say_what_is_done(folder: Path) -> None:
     titles = {change["row"]: change["titles"] for change in program["changes"]}
     assert titles[4] == ["Import what the new code uses"]
     assert titles[12] == [
-        "Say the precision with MixedPrecisionPolicy",
+        "Set the precision with MixedPrecisionPolicy",
         "Take and load the state with torch.distributed.checkpoint",
     ]
     assert titles[17] == ["Take these lines out of the block around them"]
