@@ -34,7 +34,7 @@ html_show_copyright = False
 
 
 def complete(_app: Sphinx, page: str, text: list[str]) -> None:
-    """Put what is generated into a page that has a place for it."""
+    """Put the generated parts into a page."""
     text[0] = generate.completed(page, text[0])
 
 

@@ -22,32 +22,32 @@ GROUPS = {
     "FSDP7": "What only a real run shows",
     "FSDP9": "About fsdplint itself",
 }
-# What is reported without being a rule: its code, its name and its page.
+# Findings without a rule: code, name and page.
 OTHERS = {
     ("FSDP901", "unreadable-file"): """\
-A file could not be checked: it is missing, too large, not decodable, or no Python.
+A file could not be checked: it is missing, too large, not decodable, or not Python.
 
-Nothing is known about what stands in it, so the run ends with 2. Mend the file, or leave it out
+Its findings are unknown, so the run ends with exit code 2. Correct the file, or exclude it
 with `exclude` in `[tool.fsdplint]`.
 """,
     ("FSDP902", "broken-plug-in"): """\
 A rule of another package could not be loaded, or raised an exception.
 
-The other rules ran; what this one would have found is not known, so the run ends with 2. It is a
-defect of the plug-in: with `FSDPLINT_DEBUG=1` in the environment the run ends with its traceback.
+The other rules ran. The findings of this rule are unknown, so the run ends with exit code 2. This
+is a defect of the plug-in: with `FSDPLINT_DEBUG=1` in the environment, the run shows its traceback.
 """,
     ("FSDP903", "unused-suppression"): """\
 A comment turns off a rule that finds nothing there.
 
-It may have had a reason once, and hides the next finding. Take it away, or the code out of its
+The comment would hide a new finding at this place. Remove the comment, or remove the code from its
 list.
 """,
     ("FSDP904", "program-too-large"): """\
-The work on a program met its bound, and what comes after the place was not looked at, or not in
-every configuration. It leaves the exit code as it is.
+The analysis of a program reached its bound. Code after this place was not checked, or not in every
+configuration. This note does not change the exit code.
 
-Every file is gone through in bounded time. Rules about something that is missing are silent for
-such a program. `fsdplint run` checks a real run of it, which has no such bound.
+fsdplint checks every file in bounded time. Rules about something that is missing report nothing for
+such a program. `fsdplint run` checks a real run of the program, which has no such bound.
 """,
 }
 _CODE = re.compile(r"\bFSDP\d{3}\b")
@@ -70,7 +70,7 @@ def write(folder: Path) -> None:
 
 
 def completed(page: str, text: str) -> str:
-    """The text of a page for the site: the table of rules gets links, and groups by code."""
+    """The text of a page for the site, with links and groups in the table of rules."""
     if page != "rules":
         return text
     before, rest = text.split("<!-- rules -->")

@@ -1,6 +1,6 @@
 """Makes the pictures of the README: `python docs/pictures.py`, with the extra `dev` and Chromium.
 
-`finding.svg` is what a check prints in a terminal, `proof.png` the page that a proof writes.
+`finding.svg` shows the output of a check in a terminal, and `proof.png` the page of a proof.
 `python docs/pictures.py finding` makes only the first one.
 """
 
@@ -34,7 +34,7 @@ def example() -> str:
 
 
 def finding() -> None:
-    """What a check of a rule's example prints, as an SVG without fonts from the network."""
+    """Write the output of a check of an example as an SVG without fonts from the network."""
     from rich.console import Console
     from rich.text import Text
 
@@ -56,7 +56,7 @@ def finding() -> None:
 
 
 def proof() -> None:
-    """The upper part of the page that the proof of a fixture's migration writes."""
+    """Write the upper part of the page of a proof as a picture."""
     from PIL import Image
 
     browser = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"

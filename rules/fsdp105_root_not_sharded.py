@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.diagnostics.wording import quoted
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     BackwardRun,
@@ -85,11 +86,9 @@ class RootNotSharded(Rule):
         name = groups.name(groups.trace.unwrap(root))
         api = "fully_shard" if isinstance(last, Sharded) else "FSDP"
         rest = [path for path in (module_path(groups.trace, root, m) for m in unsharded) if path]
-        what = (
-            f"its own parameters and those of {_join_paths(rest)}" if rest else "its own parameters"
-        )
+        what = f"its own parameters and those of {quoted(rest)}" if rest else "its own parameters"
         if rest and len(rest) == len(unsharded):
-            what = f"the parameters of {_join_paths(rest)}"
+            what = f"the parameters of {quoted(rest)}"
         return self.finding(
             last,
             f"parts of {name} are sharded but {name} is not: the gradients of {what} are not "
@@ -151,13 +150,6 @@ def _are_trained(trace: Trace, modules: list[str]) -> bool:
         and any(m in trace.submodules(held) for held in built.modules for m in modules)
         for built in trace.of(OptimizerBuilt)
     )
-
-
-def _join_paths(paths: list[str]) -> str:
-    shown = [f"`{path}`" for path in paths[:3]]
-    if len(paths) > 3:
-        return ", ".join(shown) + f" and {len(paths) - 3} more"
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _violations(trace: Trace, site: Site) -> Iterator[Finding]:

@@ -54,11 +54,11 @@ class DeepcopyOfSharded(Rule):
             if not shards or event.site in seen:
                 continue
             seen.add(event.site)
-            whole = any(event.module in sharded_by(shard) for shard in shards)
+            is_sharded = any(event.module in sharded_by(shard) for shard in shards)
             yield self.finding(
                 event,
                 f"`{event.api}` of {groups.name(trace.unwrap(event.module))}, "
-                f"{'which is' if whole else 'parts of which are'} sharded: FSDP modules cannot be copied",
+                f"{'which is' if is_sharded else 'parts of which are'} sharded: FSDP modules cannot be copied",
                 help="Copy the model before sharding it, and shard the copy in the same way.",
                 because=[(shards[-1], "sharded here")],
             )

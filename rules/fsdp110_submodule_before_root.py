@@ -50,12 +50,12 @@ class SubmoduleBeforeRoot(Rule):
         self, groups: Groups, part: str, root: str, call: Called, later: Called
     ) -> Finding:
         trace = groups.trace
-        name, whole = groups.name(trace.unwrap(part)), groups.name(trace.unwrap(root))
+        name, root_name = groups.name(trace.unwrap(part)), groups.name(trace.unwrap(root))
         return self.finding(
             call,
-            f"{name} is called before {whole}, which contains it and is sharded too: the later "
-            f"call of {whole} fails",
-            help=f"Call {whole} first, or move this call into a method of {whole} that "
+            f"{name} is called before {root_name}, which contains it and is sharded too: the later "
+            f"call of {root_name} fails",
+            help=f"Call {root_name} first, or move this call into a method of {root_name} that "
             f"`register_fsdp_forward_method` registers.",
             because=[(later, "model called here")],
         )

@@ -52,11 +52,11 @@ class ParameterMarkLost(Rule):
             return
         groups = Groups(trace)
         seen: set[Site] = set()
-        asked: list[ParameterMarkRead | ParameterMarked] = [
+        uses: list[ParameterMarkRead | ParameterMarked] = [
             *trace.of(ParameterMarkRead),
             *(mark for mark in marks if mark.hook),
         ]
-        for event in asked:
+        for event in uses:
             if event.site in seen or event.ranks.partial:
                 continue
             found = (

@@ -82,14 +82,14 @@ class SyncNeverReenabled(Rule):
         plain = isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1
         if not plain or not isinstance(branch, cst.If) or branch.orelse is not None:
             return None
-        asked = [dotted_name(name) for name in dotted_names(branch.test)]
-        if not isinstance(branch.test, cst.Comparison | cst.Name) or not all(asked):
+        tested_names = [dotted_name(name) for name in dotted_names(branch.test)]
+        if not isinstance(branch.test, cst.Comparison | cst.Name) or not all(tested_names):
             return None
         body = list(place.block.body)
         start, end = body.index(first), body.index(branch)
         between = body[start:end]
         bound = {path for statement in between for path in bound_by(statement)}
-        if any(part_of(name, path) for name in asked for path in bound):
+        if any(part_of(name, path) for name in tested_names for path in bound):
             return None
         other = common_block(switch, backward)
         if other is None or other.second not in between:

@@ -50,26 +50,26 @@ class GroupAfterSharding(Rule):
     def check(self, trace: Trace) -> Iterable[Finding]:
         if not trace.complete:
             return
-        made: Event | None = None
+        creator: Event | None = None
         for event in trace:
             if isinstance(event, ProcessGroupDestroyed | RunElsewhere):
-                made = None
-            elif isinstance(event, ProcessGroupInit) and made is not None:
+                creator = None
+            elif isinstance(event, ProcessGroupInit) and creator is not None:
                 # A group that torch creates itself has the site of the call that made torch do so.
-                if event.site != made.site and _reached_by_all_ranks(event):
-                    yield self._finding(event, made)
-            elif made is None and _makes_group(event) and _reached_by_all_ranks(event):
-                made = event
+                if event.site != creator.site and _reached_by_all_ranks(event):
+                    yield self._finding(event, creator)
+            elif creator is None and _makes_group(event) and _reached_by_all_ranks(event):
+                creator = event
 
-    def _finding(self, event: ProcessGroupInit, made: Event) -> Finding:
+    def _finding(self, event: ProcessGroupInit, creator: Event) -> Finding:
         what = {MeshBuilt: "`init_device_mesh`", Sharded: "`fully_shard`"}.get(
-            type(made), "`init_process_group`"
+            type(creator), "`init_process_group`"
         )
         return self.finding(
             event,
             f"{what} has created the default process group already: this call fails",
             help="Call `init_process_group` first, or remove it.",
-            because=[(made, "group created here")],
+            because=[(creator, "group created here")],
         )
 
 

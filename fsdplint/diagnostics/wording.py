@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def names(items: Sequence[str], kind: str, limit: int = 3) -> str:
-    """Such as "parameter `a`" and "parameters `a`, `b`, `c` and 2 more"."""
+def quoted(items: Sequence[str], limit: int = 3) -> str:
+    """Such as "`a` and `b`" and "`a`, `b`, `c` and 2 more"."""
     listed = [f"`{item}`" for item in items[:limit]]
     rest = len(items) - limit
     if rest > 0:
-        text = ", ".join(listed) + f" and {rest} more"
-    elif len(listed) > 1:
-        text = ", ".join(listed[:-1]) + " and " + listed[-1]
-    else:
-        text = "".join(listed)
-    return f"{kind}{'' if len(items) == 1 else 's'} {text}"
+        return ", ".join(listed) + f" and {rest} more"
+    if len(listed) > 1:
+        return ", ".join(listed[:-1]) + " and " + listed[-1]
+    return "".join(listed)
+
+
+def names(items: Sequence[str], kind: str, limit: int = 3) -> str:
+    """Such as "parameter `a`" and "parameters `a`, `b`, `c` and 2 more"."""
+    return f"{kind}{'' if len(items) == 1 else 's'} {quoted(items, limit)}"
 
 
 def ranks(numbers: Sequence[int], limit: int = 4) -> str:
