@@ -5,8 +5,8 @@
     for finding in fsdplint.check(["train.py"]).findings:
         print(finding.path, finding.line, finding.code, finding.message)
 
-The settings of the project (`[tool.fsdplint]`) hold as they do on the command line; the arguments
-win over them. Nothing is written but by `Fixed.write`.
+The settings of the project (`[tool.fsdplint]`) apply as on the command line. Arguments override
+them. Only `Fixed.write` writes files.
 """
 
 from __future__ import annotations
@@ -81,18 +81,18 @@ def check(
     """Check files and folders.
 
     Args:
-        paths: a file or folder, or several; where it is an empty list, nothing is checked.
-        select: codes, beginnings of codes or names of the rules that are on; a string is one.
-        ignore: those that are off.
-        extend_select: further rules.
-        target_torch: the oldest torch that the program has to run on, such as "2.6".
-        unsafe_fixes: whether fixes that may change what the program does count as applicable.
-        project: whether fixes may change other files of the project than those given.
-        texts: texts to take instead of what is on disk (what an editor has not saved), by path.
+        paths: a file or folder, or several; an empty list checks nothing.
+        select: the enabled rules: codes, prefixes of codes or names; a string is one of them.
+        ignore: the disabled rules.
+        extend_select: further enabled rules.
+        target_torch: the oldest torch that the program must run on, such as "2.6".
+        unsafe_fixes: whether fixes that may change the program's behaviour are applicable.
+        project: whether fixes may change files of the project that were not given.
+        texts: texts to use instead of those on disk (unsaved files of an editor), by path.
 
     Raises:
         FsdplintError: the settings are wrong.
-        TypeError: `paths` are none.
+        TypeError: `paths` holds something that is not a path.
     """
     from fsdplint.engine.operations import check_files
 
@@ -116,13 +116,13 @@ def fix(
     project: bool = False,
     texts: Mapping[str | os.PathLike[str], str] | None = None,
 ) -> Fixed:
-    """Work out what fixing makes of files and folders; `Fixed.write` writes it.
+    """Compute the fixed texts of files and folders; `Fixed.write` writes them.
 
-    The arguments are those of `check`. What was worked out from `texts` cannot be written.
+    The arguments are those of `check`. Fixes of `texts` cannot be written.
 
     Raises:
         FsdplintError: the settings are wrong.
-        TypeError: `paths` are none.
+        TypeError: `paths` holds something that is not a path.
     """
     from fsdplint.edits.write import NewContent
     from fsdplint.engine.operations import fix_files
@@ -196,14 +196,14 @@ def _several(selectors: Selectors) -> tuple[str, ...]:
 
 
 def _by_cell(result: Result) -> Result:
-    """The result with places in notebooks by their cells."""
+    """The result with the places in notebooks counted by cell."""
     from fsdplint.report.cells import translated
 
     return translated(result, "json")
 
 
 def _fixed_findings(found: Iterable[_Finding]) -> tuple[Finding, ...]:
-    """Findings in files as they were, whose fixes are not asked for any more."""
+    """Findings in the original files, without the edits of their fixes."""
     from fsdplint.report.result import Result
     from fsdplint.source.source import NodeSite
 
@@ -326,21 +326,21 @@ def prove(
 ) -> Proof:
     """Run a program before and after its fixes on several ranks, as `fsdplint prove` does.
 
-    The programs run in processes of their own, with the rights of this one.
+    The programs run in processes of their own, with the rights of this process.
 
     Args:
         script: the program.
-        arguments: what it is given.
+        arguments: its arguments.
         against: a program to compare with, instead of fixing.
         nproc_per_node: the number of ranks.
         steps: end each run after this many optimizer steps.
-        seed: of torch, random and numpy.
-        timeout: seconds for each run.
+        seed: the seed of torch, random and numpy.
+        timeout: the time limit of each run, in seconds.
         device: "cpu" runs a program that was written for CUDA on the CPU.
-        unsafe_fixes: whether fixes that may change what the program does are applied.
-        target_torch: the oldest torch that the fixes are for; None: as the project says.
+        unsafe_fixes: whether fixes that may change the program's behaviour are applied.
+        target_torch: the oldest torch that the fixes are for; None for that of the project.
         oracle: also compare with the program without sharding.
-        keep: a new folder for what is recorded.
+        keep: a new folder for the records.
 
     Raises:
         FsdplintError: the program cannot be read, fixed or started, or torch is not installed.

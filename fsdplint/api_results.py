@@ -1,4 +1,4 @@
-"""What checking, fixing and proving from Python give (see `fsdplint.api`)."""
+"""The results of checking, fixing and proving from Python (see `fsdplint.api`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ VerdictName = Literal["proven", "refuted", "other layout", "not reached", "not c
 
 
 class FsdplintError(Exception):
-    """The job could not be done: wrong settings, no such program, nothing to run it with, a file
-    that cannot be written."""
+    """The job could not be done: the settings are wrong, a program is missing or cannot run, or a
+    file cannot be written."""
 
 
 @dataclass(frozen=True)
 class Edit:
     """Replace a span of a file by `content`. Lines and columns count characters from 1, and the
-    end is the first character behind the span."""
+    end is the first character after the span."""
 
     path: str
     line: int
@@ -36,7 +36,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a file; of a notebook, of the cell."""
+    """A line of a file, or of a cell of a notebook."""
 
     path: str
     line: int
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Note:
-    """What a fix changes in behaviour or cost: what, how much, and where."""
+    """A change in behaviour or cost that a fix makes: what, how much, and where."""
 
     text: str
     detail: str = ""
@@ -54,13 +54,13 @@ class Note:
 
 @dataclass(frozen=True)
 class Fix:
-    """What mends a finding.
+    """A fix of a finding.
 
     Attributes:
         applicable: whether `fix` with the same arguments applies it.
-        edits: everything that it changes, in all files; a migration has the edits of all of it.
+        edits: all its edits, in all files; a migration has the edits of its whole group.
         group: fixes of the same group are applied together or not at all.
-        notes: what it changes besides what it mends.
+        notes: other changes in behaviour or cost that it makes.
     """
 
     title: str
@@ -81,7 +81,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Related:
-    """A further place that makes a finding, and what happens there."""
+    """A further place of a finding, and what happens there."""
 
     path: str
     line: int
@@ -95,12 +95,12 @@ class Finding:
     """One violation at one place. Lines and columns count characters from 1.
 
     Attributes:
-        cell: the cell of a notebook that lines are counted in, from 1; None in other files.
-        help: what to do about it.
-        url: the page of its rule; empty where a plug-in's rule has none.
-        configuration: the conditions under which it holds; empty where it always does.
+        cell: the cell of a notebook in which lines are counted, from 1; None in other files.
+        help: advice.
+        url: the page of its rule; empty if a plug-in's rule has none.
+        configuration: the conditions under which it holds; empty if it always holds.
         group: the group of fixes that it belongs to.
-        blocker: why that group cannot be rewritten, where this finding is what prevents it.
+        blocker: why that group cannot be rewritten, if this finding prevents it.
         blocker_codes: the stable codes of the reasons in `blocker`.
     """
 
@@ -126,7 +126,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Problem:
-    """What kept a file from being checked, or a plug-in from checking."""
+    """The reason why a file could not be checked, or a plug-in could not check."""
 
     code: str
     name: str
@@ -138,12 +138,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check came to.
+    """The result of a check.
 
     Attributes:
         findings: sorted by place.
-        problems: what could not be checked.
-        warnings: lines on comments that turn off a rule that there is not.
+        problems: the files that could not be checked, and why.
+        warnings: lines about comments that turn off an unknown rule.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -152,7 +152,7 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        """Whether everything could be checked and nothing was found."""
+        """Whether everything could be checked and there are no findings."""
         return not self.findings and not self.problems
 
 
@@ -167,13 +167,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Fixed:
-    """What fixing came to. Nothing is written yet: see `write`.
+    """The result of fixing. Nothing is written yet: see `write`.
 
     Attributes:
         changes: the files that change.
-        fixed: the findings that are mended, at their places before.
-        remaining: what is found after it.
-        problems: what could not be checked.
+        fixed: the fixed findings, at their original places.
+        remaining: the findings in the fixed files.
+        problems: the files that could not be checked, and why.
     """
 
     changes: tuple[Change, ...] = ()
@@ -183,11 +183,11 @@ class Fixed:
     _contents: tuple[NewContent, ...] = field(default=(), repr=False, compare=False)
 
     def write(self) -> None:
-        """Write all changed files, or none. A write that was interrupted since is completed first.
+        """Write all changed files, or none. An interrupted write is completed first.
 
         Raises:
-            FsdplintError: one of them, which it names, cannot be written, or is not what it was;
-                all are as before.
+            FsdplintError: a file cannot be written, or changed since it was read; the message names
+                it, and no file is changed.
         """
         from fsdplint.edits.journal import Interrupted
         from fsdplint.edits.recovery import recover
@@ -207,9 +207,9 @@ class Proven:
     """A fix with its verdict.
 
     Attributes:
-        title: what was done.
+        title: the title of the fix.
         code, path, line: the finding; empty for a comparison of two programs.
-        before, after: what happened at its lines in either run, in words.
+        before, after: what happened at its lines in each run, in words.
     """
 
     title: str
@@ -224,15 +224,15 @@ class Proven:
 
 @dataclass(frozen=True)
 class Proof:
-    """What running a program before and after its fixes showed.
+    """The result of running a program before and after its fixes.
 
     Attributes:
-        holds: whether all is proven and nothing was found that has no fix.
-        fixes: the verdicts.
-        remaining: what a check of the fixed program finds.
-        found: what else the rules find in the run of the fixed program.
-        diff: what was changed.
-        data: everything, as `fsdplint prove --json` writes it.
+        holds: whether every fix is proven and no finding remains without a fix.
+        fixes: the fixes with their verdicts.
+        remaining: the findings of a check of the fixed program.
+        found: further findings in the run of the fixed program.
+        diff: the changes, as a unified diff.
+        data: all data, as `fsdplint prove --json` writes it.
     """
 
     holds: bool

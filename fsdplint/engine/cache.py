@@ -1,11 +1,11 @@
 """Results of checking groups of files, kept in a folder of the project.
 
-An entry says what it depends on, and is only taken where all of that is as it was: the content of
-every file that was read, the files that were looked for and not found, and, where it mattered who
-imports something, the project's other files. Nothing in the folder is ever executed; what cannot be
-read there, is cut short or was written by another version is as good as nothing. So is what came
-with a clone or a copy of the folder: the names of entries stand for the folder on this disk, too.
-A folder that holds anything else than a cache is not touched.
+An entry lists its dependencies, and is valid only while they are unchanged: the content of every
+file that was read, the files that were searched and not found, and, if importers mattered, the
+project's other files. Nothing in the folder is ever executed. An entry that cannot be read, is cut
+short or was written by another version is ignored. So is one that came with a clone or a copy of
+the folder: the names of entries depend on the folder on this disk. A folder that holds anything
+else than a cache is not touched.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _ENTRY = re.compile(r"[0-9a-f]{32}\.json|\.new-.*", re.DOTALL)
 
 
 class Cache:
-    """The entries in a folder. What goes wrong with it is no concern of a run."""
+    """The entries in a folder. Errors of the file system are ignored."""
 
     def __init__(self, folder: Path, within: Path | None = None) -> None:
-        """Nothing is made before something is written.
+        """The folder is made when the first entry is written.
 
         Args:
-            folder: where it lies.
+            folder: the folder of the cache.
             within: a folder that no link may lead out of.
         """
         self.folder = folder
@@ -80,7 +80,7 @@ class Cache:
         return entry if isinstance(entry, dict) else None
 
     def put(self, key: str, entry: Mapping[str, Any]) -> None:
-        """Write an entry: whole, or not at all."""
+        """Write an entry atomically."""
         with contextlib.suppress(OSError):
             self._prepare()
             handle, name = tempfile.mkstemp(dir=self.folder, prefix=".new-")
@@ -109,7 +109,7 @@ class Cache:
         (self.folder / ".gitignore").write_text("# made by fsdplint\n*\n")
 
     def tidy(self) -> None:
-        """Remove the entries that were not used for long, and what a killed run left half done."""
+        """Remove entries that were not used for `UNUSED_SECONDS`, and unfinished files."""
         if not self._is_own:
             return
         limit = time.time() - UNUSED_SECONDS
@@ -122,12 +122,12 @@ class Cache:
 
 
 def digest(data: bytes) -> str:
-    """A short text that stands for some content."""
+    """The digest of some content."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def content(path: str) -> str | None:
-    """The digest of a file's content; None where it cannot be read."""
+    """The digest of a file's content; None if it cannot be read."""
     try:
         return digest(reading.read(path))
     except OSError:
@@ -148,7 +148,7 @@ def stamps(paths: Iterable[str]) -> str:
 
 @lru_cache(maxsize=1)
 def version() -> str:
-    """What stands for this version of fsdplint, also where it is being worked on."""
+    """A key of this version of fsdplint, including uncommitted changes of its files."""
     folders = [Path(__file__).parents[1], *map(Path, _rules_path())]
     files = sorted(str(path) for folder in folders for path in folder.rglob("*.py"))
     return f"{__version__} {sys.version_info[:3]} {stamps(files)}"

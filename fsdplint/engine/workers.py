@@ -1,7 +1,6 @@
 """The groups of a session's files, checked one after the other or in several processes.
 
-Files of one group have nothing to do with those of another, so that each is a program of its own:
-what one takes is given back before the next begins.
+The groups are independent programs, so the memory of one is released before the next begins.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 
     from fsdplint.engine.group_result import GroupResult
 
-WORTH_A_PROCESS = 150_000  # bytes of code, which take longer to check than a process to start
-LARGE = 200_000_000  # bytes that a process gives back only by ending; a new one goes on then
+WORTH_A_PROCESS = 150_000  # bytes of code that take longer to check than a process takes to start
+LARGE = 200_000_000  # bytes of memory after which a process ends and a new one takes over
 
 Group = Sequence[Path]
 
@@ -33,8 +32,8 @@ def check_groups(
 
     Args:
         groups: the files of each.
-        check: checks one.
-        processes: how many processes may be used; it depends on the groups how many pay.
+        check: checks one group.
+        processes: the largest number of processes; small groups use fewer.
     """
     sizes = [sum(_size(path) for path in group) for group in groups]
     number = min(processes, len(groups), sum(sizes) // WORTH_A_PROCESS)
@@ -50,10 +49,10 @@ def check_groups(
 class WorkerPool:
     """Processes that each check one group after the other.
 
-    They are forked, so that they have all that the session knows so far. Elsewhere than on Linux
-    forking is not safe, and new processes cost more than they bring. A pool of the standard library
-    waits for ever for the work of a process that is killed (for its memory, say), and forks further
-    processes beside its own threads.
+    They are forked, so that they share what the session has read so far. On systems other than
+    Linux, forking is not safe, and new processes cost more than they save. A pool of the standard
+    library waits forever for the work of a killed process (out of memory, for example), and forks
+    further processes beside its own threads.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class WorkerPool:
                     goes_on = False
                 else:
                     result[at] = one
-                if goes_on and todo and self._sent(ready, todo[-1]):
+                if goes_on and todo and self._send(ready, todo[-1]):
                     todo.pop()
                     continue
                 self._end(ready)
@@ -103,15 +102,15 @@ class WorkerPool:
         import multiprocessing
 
         context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe()
-        others = [ours, *self._members]  # which hold open what has to end when this process does
-        process = context.Process(target=self._work, args=(theirs, others), daemon=True)
+        parent_end, child_end = context.Pipe()
+        others = [parent_end, *self._members]  # the child closes them, so that it sees our end
+        process = context.Process(target=self._work, args=(child_end, others), daemon=True)
         process.start()
-        theirs.close()
-        self._members[ours] = process
-        self._sent(ours, at)
+        child_end.close()
+        self._members[parent_end] = process
+        self._send(parent_end, at)
 
-    def _sent(self, connection: Connection, at: int) -> bool:
+    def _send(self, connection: Connection, at: int) -> bool:
         try:
             connection.send(at)
         except OSError:
@@ -144,7 +143,7 @@ def _peak_memory() -> int:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
