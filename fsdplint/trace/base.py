@@ -1,4 +1,4 @@
-"""What every event is made of: sites, guards, modules, and the event itself."""
+"""The base of all events: sites, guards, modules and the event class."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Location:
 
 
 class Site(Protocol):
-    """Where in the user's code something stands; its location is worked out when asked for."""
+    """A place in the code of the user; its location is computed on demand."""
 
     @property
     def path(self) -> str: ...
@@ -42,7 +42,7 @@ class Site(Protocol):
 
 @dataclass(frozen=True)
 class FixedSite:
-    """A site whose location is known from the start (the recorder's, and findings about a file)."""
+    """A site with a fixed location (of the recorder, or of a finding about a file)."""
 
     at: Location
 
@@ -64,7 +64,7 @@ class Ranks(Enum):
 
     @property
     def partial(self) -> bool:
-        """Whether some rank does not take part."""
+        """Whether some ranks do not take part."""
         return self is not Ranks.ALL
 
 
@@ -76,9 +76,9 @@ class GuardKind(Enum):
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition that an event stands under. `holds` says whether its text was true or false.
+    """A condition of an event. `holds`: whether the text was true or false.
 
-    asserted: the program does not part its ranks here, it states which of them come.
+    asserted: whether an `assert` states which ranks get here, so that the ranks do not diverge.
     """
 
     kind: GuardKind
@@ -100,7 +100,7 @@ class Sharding(Enum):
 
 
 class GradMode(Enum):
-    """What autograd records of a call."""
+    """The autograd mode of a call."""
 
     ON = "grad"
     OFF = "no_grad"
@@ -108,9 +108,9 @@ class GradMode(Enum):
 
 
 class Layout(Enum):
-    """What a state dict holds of each tensor."""
+    """The layout of the tensors in a state dict."""
 
-    FULL = "full"  # whole tensors (possibly on rank 0 only)
+    FULL = "full"  # full tensors (possibly on rank 0 only)
     SHARDED = "sharded"  # DTensor or ShardedTensor: 1/N of the data on each rank
     LOCAL = "local"  # FSDP1's flat local shards
     PLAIN = "plain"  # of a module or optimizer that is not sharded
@@ -119,25 +119,24 @@ class Layout(Enum):
 
 @dataclass
 class Module:
-    """One nn.Module object of the program (statically: one that may stand for several alike).
+    """One nn.Module object of the program; in a static trace it may stand for several.
 
     Attributes:
         id: unique in its trace.
-        class_name: the class as the user reads it, e.g. "Net".
-        qualified_class: dotted name of a library class ("torch.nn.modules.linear.Linear" is given
-            as its public name "torch.nn.Linear"), or None for a class of the user's.
-        children: submodules by attribute name ("*" for the alike elements of a container).
-        children_known: False where the class's code could not be followed: then there may be more.
-        repeated: whether this object stands for several alike (an element of a ModuleList).
+        class_name: the class for messages, e.g. "Net".
+        qualified_class: the public dotted name of a library class ("torch.nn.Linear"), or None for
+            a class of the user.
+        children: submodules by attribute name ("*" for the repeated elements of a container).
+        children_known: False if the code of the class could not be followed: it may have more.
+        repeated: whether this object stands for several (elements of a ModuleList).
         own_parameters: whether it registers parameters itself (None: unknown).
-        frozen: its own parameters have requires_grad switched off, or may have.
-        container: ModuleList, ModuleDict: no forward of its own.
+        frozen: whether its own parameters have, or may have, `requires_grad=False`.
+        container: whether it has no forward of its own (ModuleList, ModuleDict).
         wrapper: "fsdp1", "ddp", "compile" or "" for a module that wraps another (`inner`).
         inner: the wrapped module's id.
-        escaped: it was passed to code that could not be followed, so that anything may have
-            happened to it; a rule about something *missing* stays silent about such a module.
-        perhaps_chosen: a test that could not be decided put it into a list of modules, which it may
-            not be in.
+        escaped: whether it was passed to code that could not be followed. Anything may have
+            happened to it there, so rules about something *missing* do not report it.
+        perhaps_chosen: whether an undecided test selected it for a list of modules.
     """
 
     id: str
@@ -177,11 +176,11 @@ else:
     ),
 )
 def event(kind: type[E]) -> type[E]:
-    """Make a class of events a dataclass, with the methods that all of them share.
+    """Make an event class a dataclass that inherits the methods of `Event`.
 
-    Methods for each of the fifty classes take longer to make than most programs to check.
+    To generate methods for each of the fifty classes takes longer than to check most programs.
     """
-    kind.__doc__ = kind.__doc__ or kind.__name__  # else it would be worked out
+    kind.__doc__ = kind.__doc__ or kind.__name__  # else dataclass computes it
     return dataclass(kw_only=True, init=False, repr=False, eq=False, match_args=False)(kind)
 
 
@@ -189,22 +188,21 @@ def event(kind: type[E]) -> type[E]:
 class Event:
     """One thing that happened.
 
-    `static_only` says of a class why no recorder writes its events; it is empty for the others. How
-    the other fields are recorded stands with each of them, see `fsdplint.trace.fields`.
+    `static_only` is the reason why no recorder writes events of a class; empty for other classes.
+    Each field declares how it is recorded, see `fsdplint.trace.fields`.
 
     Attributes:
-        site: the user's code that caused it (a call, usually).
+        site: the code of the user that caused it, usually a call.
         ranks: the ranks on which it happens.
-        guards: the conditions that it stands under, outermost first (static traces only).
-        in_loop: whether it stands in a loop of the program (for `for step in ...`, not for a loop
-            over modules).
+        guards: its conditions, outermost first (static traces only).
+        in_loop: whether it is in a loop such as `for step in ...`; loops over modules do not
+            count.
         collective: whether every rank has to take part in it.
-        stack: the calls of the user's own functions that led to it, outermost first.
-        callbacks: the calls of code that cannot be followed, outermost first, which were given the
-            function or iterator that this happens in: it may be called, or not, or later (static
-            traces only). A finding rests on such an event only if all of its events are in the
-            same callback.
-        took_part: the ranks that did it (recorded traces only).
+        stack: the calls of functions of the user that led to it, outermost first.
+        callbacks: the calls of unknown code, outermost first, that got the function or iterator in
+            which it happens and may call it now, later or never (static traces only). A finding
+            uses such an event only if all of its events are in the same callback.
+        took_part: the ranks that ran it (recorded traces only).
         index: its position in the trace; set by `Trace.add`.
     """
 

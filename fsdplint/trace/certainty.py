@@ -1,4 +1,4 @@
-"""What a producer knows for certain of the events of its traces."""
+"""The certainty of a producer about the events of its traces."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from fsdplint.trace.base import Event, Site
 
 
 class Certainty:
-    """The certainty of a recorded trace: what was recorded has happened, to the module it names.
+    """The certainty of a recorded trace: each event happened to the module that it names.
 
-    The interpreter, which knows less, has a subclass.
+    The interpreter knows less and has a subclass.
     """
 
     def of_module(self, event: Event) -> bool:
-        """Whether the event happens to the very module that it names.
+        """Whether the event certainly happens to the module that it names.
 
-        A loop over modules may choose among them by something that cannot be followed.
+        A loop over modules may select them by a test that cannot be followed.
         """
         return True
 
     def tested_in_loop(self, event: Event) -> bool:
-        """Whether an undecided test around the event is made anew in each turn of a loop."""
+        """Whether an undecided test of the event is evaluated in each iteration of a loop."""
         return False
 
     def handles_errors(self, event: Event) -> bool:
-        """Whether the event happens in an `except` clause: only if something else has failed."""
+        """Whether the event is in an `except` clause, so it only happens after an error."""
         return False
 
     def same_function(self, one: Site | None, other: Site | None) -> bool:
-        """Whether two places stand in one function, or both in none."""
+        """Whether two places are in the same function, or both at module level."""
         return True

@@ -12,7 +12,7 @@ from fsdplint.trace.fields import combined, same_sequence
 class SamplerBuilt(Event):
     """A `DistributedSampler`, which gives each rank its part of a dataset.
 
-    shuffle: whether it shuffles; None where that is not known.
+    shuffle: whether it shuffles; None if unknown.
     """
 
     kind: ClassVar[str] = "sampler-built"
@@ -22,7 +22,7 @@ class SamplerBuilt(Event):
 
 @event
 class EpochSet(Event):
-    """`sampler.set_epoch(epoch)`; `sampler` is None where it is not known which one it was."""
+    """`sampler.set_epoch(epoch)`; `sampler` is None if unknown."""
 
     kind: ClassVar[str] = "sampler-epoch-set"
     sampler: str | None = None
@@ -30,7 +30,7 @@ class EpochSet(Event):
 
 @event
 class LoaderBuilt(Event):
-    """A torch DataLoader; `sampler` is the DistributedSampler that it takes its order from."""
+    """A torch DataLoader; `sampler` is its DistributedSampler."""
 
     kind: ClassVar[str] = "loader-built"
     loader: str
@@ -41,7 +41,7 @@ class LoaderBuilt(Event):
 class LoaderIterated(Event):
     """A pass over a DataLoader begins.
 
-    same_batches: whether every rank gets the same batches in it; None where that is not known.
+    same_batches: whether every rank gets the same batches; None if unknown.
     """
 
     kind: ClassVar[str] = "loader-iterated"
@@ -52,7 +52,7 @@ class LoaderIterated(Event):
 
 @event
 class LoaderLeft(Event):
-    """A pass over a DataLoader ends, at its end or before."""
+    """A pass over a DataLoader ends, at the last batch or before."""
 
     kind: ClassVar[str] = "loader-left"
     loader: str

@@ -1,18 +1,18 @@
 """How the fields of events are recorded, and how the records of all ranks become one event.
 
-The interpreter makes an event whole. The recorder writes one line for an event on each rank that
-takes part, and `fsdplint.runtime.launch.merge` makes one event of these lines. What it has to know
-of a field stands with the field:
+The interpreter makes complete events. The recorder writes one line for an event on each rank that
+takes part, and `fsdplint.runtime.launch.merge` makes one event of these lines. Each field declares
+how it is merged:
 
     plain (`field` or a default)   the value on the first rank that took part
-    reference    names a module, optimizer, state dict or mesh. A name is good on its rank only and
-                 becomes the name in the merged trace.
-    definition   names the object that the event makes
-    distinct     where this differs, events at the same place are different events
-    combined     is worked out from what all ranks recorded
+    reference    the name of a module, optimizer, state dict or mesh. It is valid on its rank only
+                 and becomes the name in the merged trace.
+    definition   the name of the object that the event makes
+    distinct     events at the same place with different values are different events
+    combined     computed from the values of all ranks
     numbered     the number of another event of the rank; becomes that event's index
-    by_merge     is worked out from where and on which ranks the event happened
-    unrecorded   is left at its default in recorded traces, with the reason
+    by_merge     computed from the place and the ranks of the event
+    unrecorded   has its default in recorded traces, with the reason
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEY = "fsdplint"
 
 
 class Role(Enum):
-    """What the recorded value of a field is."""
+    """The kind of the recorded value of a field."""
 
     VALUE = "value"
     REFERENCE = "reference"
@@ -42,10 +42,10 @@ class FieldRecord:
     """How one field is recorded and merged.
 
     Attributes:
-        role: what the recorded value is.
-        distinct: whether events at the same place are different ones where this differs.
-        combine: makes the field's value of those that the ranks recorded, lowest rank first; None
-            where the first rank's value holds.
+        role: the kind of the recorded value.
+        distinct: whether events at the same place with different values are different events.
+        combine: computes the value from those of the ranks, lowest rank first; None to use the
+            value of the first rank.
         source: the field whose recorded values are combined; empty for the field itself.
         reason: why the field is not recorded.
     """
@@ -61,7 +61,7 @@ _PLAIN = FieldRecord()
 
 
 def field_record(spec: Field[Any]) -> FieldRecord:
-    """How a field of an event's class is recorded."""
+    """How a field of an event class is recorded."""
     found: FieldRecord = spec.metadata.get(_KEY, _PLAIN)
     return found
 
@@ -81,14 +81,14 @@ def definition(*, default: Any = MISSING) -> Any:
 
 
 def distinct(*, default: Any = MISSING) -> Any:
-    """A value that tells events at the same place apart."""
+    """A value that distinguishes events at the same place."""
     return _field(FieldRecord(distinct=True), default)
 
 
 def combined(
     combine: Combine, *, source: str = "", default: Any = MISSING, default_factory: Any = MISSING
 ) -> Any:
-    """A value that all ranks' records together decide; see `FieldRecord`."""
+    """A value that is combined from the records of all ranks; see `FieldRecord`."""
     how = {_KEY: FieldRecord(combine=combine, source=source)}
     if default_factory is not MISSING:
         return field(default_factory=default_factory, metadata=how)
@@ -96,25 +96,25 @@ def combined(
 
 
 def numbered(*, default: Any = MISSING) -> Any:
-    """The index of another event, which the recorder knows by its number on the rank."""
+    """The index of another event; the recorder writes its number on the rank."""
     return _field(FieldRecord(Role.NUMBER), default)
 
 
 def by_merge(*, default: Any = MISSING, kw_only: bool = True) -> Any:
-    """A value that the merge works out from where, and on which ranks, the event happened."""
+    """A value that the merge computes from the place and the ranks of the event."""
     return _field(FieldRecord(Role.MERGED), default, kw_only)
 
 
 def unrecorded(reason: str, *, default: Any = MISSING) -> Any:
-    """A value that only the interpreter gives; reason: why the recorder does not."""
+    """A value that only the interpreter sets; reason: why the recorder does not."""
     return _field(FieldRecord(Role.UNRECORDED, reason=reason), default)
 
 
-# Combining what the ranks recorded ----------------------------------------------------------------
+# Combining the values of the ranks ----------------------------------------------------------------
 
 
 def on_any(values: Sequence[Any]) -> bool:
-    """Whether it holds on some rank."""
+    """Whether the value is true on some rank."""
     return any(values)
 
 
@@ -124,16 +124,16 @@ def differs(values: Sequence[Any]) -> bool:
 
 
 def all_same(values: Sequence[Any]) -> bool | None:
-    """Whether all ranks recorded the same; None where there is nothing to compare."""
+    """Whether all ranks recorded the same value; None if there is nothing to compare."""
     if len(values) < 2 or values[0] is None:
         return None
     return not differs(values)
 
 
 def same_sequence(values: Sequence[Sequence[Any] | None]) -> bool | None:
-    """Whether all ranks recorded the same sequence; None where its first items say nothing.
+    """Whether all ranks recorded the same sequence.
 
-    They say nothing where only one rank recorded, or where all items are the same.
+    None if only one rank recorded one, or if all items are the same.
     """
     first = values[0] or ()
     if len(values) < 2 or len(set(first)) < 2:
@@ -142,5 +142,5 @@ def same_sequence(values: Sequence[Sequence[Any] | None]) -> bool | None:
 
 
 def union(values: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
-    """The entries that the ranks recorded, together."""
+    """The union of the entries of all ranks."""
     return {key: value for part in values for key, value in part.items()}

@@ -1,8 +1,8 @@
-"""Parameter groups: which sharded module's group holds a module's own parameters, at each moment.
+"""Parameter groups: the sharded module whose group holds the own parameters of a module.
 
-FSDP2 makes one group of parameters per `fully_shard` call: those of the module that no earlier call
-has taken. Its parameters are whole only while that module runs through `__call__` (or a registered
-method), or between `unshard()` and the next `reshard()`.
+FSDP2 makes one parameter group per `fully_shard` call: the parameters of the module that no earlier
+call has sharded. They are unsharded only while `__call__` (or a registered method) of that module
+runs, or between `unshard()` and the next `reshard()`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Shard = Sharded | Wrapped
 def shard_events(
     trace: Trace, *, after: Event | None = None, before: Event | None = None
 ) -> list[Shard]:
-    """Where modules are sharded, by FSDP2 or FSDP1, after or before an event if one is given."""
+    """The events that shard modules with FSDP2 or FSDP1, optionally after or before an event."""
     start = 0 if after is None else after.index + 1
     end = len(trace.events) if before is None else before.index
     return [event for event in trace.events[start:end] if isinstance(event, Shard)]
 
 
 def sharded_by(event: Shard) -> tuple[str, ...]:
-    """The modules that one event shards (FSDP1: the wrapper)."""
+    """The modules that an event shards (FSDP1: the wrapper)."""
     return (event.group or (event.module,)) if isinstance(event, Sharded) else (event.module,)
 
 
@@ -64,7 +64,7 @@ class Groups:
         return nested
 
     def ancestors(self, module: str) -> Iterator[str]:
-        """The modules that contain `module`, nearest first, itself not among them."""
+        """The modules that contain `module`, nearest first, without the module."""
         seen = {module}
         level = [module]
         while level:
@@ -83,7 +83,7 @@ class Groups:
         return None
 
     def members(self, module: str, before: Event | None = None) -> list[str]:
-        """The module and those under it that belong to no group further down."""
+        """The module and its submodules that belong to no nested group."""
         sharded = self.trace.shardings(before)
         found: dict[str, None] = {}
         stack = [module]
@@ -100,14 +100,14 @@ class Groups:
         return list(found)
 
     def without_parameters(self, module: str, before: Event | None = None) -> bool:
-        """Whether the module's own group is known to be empty: its children hold everything."""
+        """Whether the own group of the module is certainly empty."""
         members = [self.trace.modules[m] for m in self.members(module, before)]
         return all(m.own_parameters is False and m.children_known for m in members)
 
     # Calls ------------------------------------------------------------------------------------
 
     def enclosing_calls(self, event: Called) -> Iterator[Called]:
-        """The calls that this one runs within, innermost first, itself not among them."""
+        """The calls around this one, innermost first, without this one."""
         current: Called | None = event
         while current is not None and current.inside is not None:
             outer = self.trace.events[current.inside]
@@ -116,7 +116,7 @@ class Groups:
                 yield current
 
     def nested_calls(self, event: Called) -> Iterator[Called]:
-        """The calls that run within this one, in order, itself not among them."""
+        """The calls inside this one, in order, without this one."""
         for inner in self._nested_calls.get(event.index, ()):
             yield inner
             yield from self.nested_calls(inner)
@@ -129,9 +129,7 @@ class Groups:
         )
 
     def enters(self, event: Called, module: str) -> bool:
-        """Whether a call is one of `module`, or of a wrapper (torch.compile, DDP), whose `forward`
-        calls what it wraps.
-        """
+        """Whether a call enters `module`, directly or by a wrapper (torch.compile, DDP)."""
         return event.module == module or self._through_wrapper(event, module)
 
     def _through_wrapper(self, event: Called, module: str) -> bool:
@@ -142,15 +140,16 @@ class Groups:
         return self.trace.unwrapped_to(inner, (module,)) is not None
 
     def gathers(self, event: Called, module: str | None = None) -> bool:
-        """Whether this call goes through the hooks that gather the group of `module`, which is the
-        one called where none is given.
+        """Whether this call runs the hooks that gather the group of `module`.
+
+        module: the called module by default.
         """
         if module is not None and event.module != module:
             return self._through_wrapper(event, module)
         return event.via == "call" or self.is_registered(event.module, event.via, event)
 
     def is_gathered(self, module: str, at: Called) -> bool:
-        """Whether the group of `module` is whole at a call, by one around it or by `unshard()`."""
+        """Whether an enclosing call or `unshard()` has gathered the group of `module` at a call."""
         if any(self.gathers(outer, module) for outer in self.enclosing_calls(at)):
             return True
         explicit = [e for e in self.trace.before(at, Gathered) if e.module == module]
@@ -159,18 +158,18 @@ class Groups:
     # Shard calls ------------------------------------------------------------------------------
 
     def name(self, module: str) -> str:
-        """The module for messages: by its class, if that is known."""
+        """The module for messages: its class, if that is known."""
         info = self.trace.modules[module]
         if info.qualified_class is not None or info.class_name[:1].isupper():
             return f"`{info.class_name}`"
         return "the module" if module in self._parents else "the model"
 
     def shards(self, module: str) -> list[Shard]:
-        """The events that sharded this very module, in order."""
+        """The events that sharded this module itself, in order."""
         return [event for event in shard_events(self.trace) if module in sharded_by(event)]
 
     def replaces(self, event: Shard, modules: Iterable[str]) -> bool:
-        """Whether a sharding puts new parameters in place of some that are in these modules."""
+        """Whether a sharding replaces parameters in these modules."""
         if isinstance(event, Sharded):
             targets = sharded_by(event)
         elif event.options.get("use_orig_params", "**" in event.options) in (False, None):
@@ -188,5 +187,5 @@ class Groups:
         )
 
     def taken_parts(self, event: Sharded) -> set[str]:
-        """The modules whose own parameters this `fully_shard` call takes (and replaces)."""
+        """The modules whose own parameters this `fully_shard` call shards (and replaces)."""
         return {m for target in sharded_by(event) for m in self.members(target, before=event)}

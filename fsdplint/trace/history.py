@@ -1,7 +1,7 @@
-"""How modules were sharded in the course of a trace: what held before any of its events.
+"""The history of shardings in a trace: how modules were sharded before an event.
 
-It is kept once for the whole trace. A table for each event would grow with the square of the
-number of models.
+There is one history for a trace. A table for each event would grow with the square of the number
+of models.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fsdplint.trace.modules import Sharded, Wrapped
 
 
 class History:
-    """For each module that was itself wrapped or sharded, when that was, and how."""
+    """For each module that was itself wrapped or sharded: the events and the kind of sharding."""
 
     def __init__(self, events: Iterable[Wrapped | Sharded]) -> None:
         self.steps: dict[str, list[tuple[int, Sharding]]] = {}
@@ -30,10 +30,10 @@ class History:
 
 
 class Shardings(Mapping[str, Sharding]):
-    """Every module that was itself wrapped or sharded before a place in the trace."""
+    """The modules that were themselves wrapped or sharded before a place in the trace."""
 
     def __init__(self, history: History, end: int | None = None) -> None:
-        """end: the index of the event before which it was; None for the end of the trace."""
+        """end: the index of the event that is the place; None for the end of the trace."""
         self._steps = history.steps
         self._end = end
 

@@ -23,8 +23,10 @@ class ProcessGroupDestroyed(Event):
 
 @event
 class RunElsewhere(Event):
-    """Code begins or ends that runs in processes of its own, or when somebody unseen calls it
-    (static traces only)."""
+    """Code begins or ends that runs in other processes or in callbacks of unknown code.
+
+    Static traces only.
+    """
 
     kind: ClassVar[str] = "run-elsewhere"
     static_only: ClassVar[str] = "a recorder sees what runs in the process"
@@ -34,8 +36,9 @@ class RunElsewhere(Event):
 class LauncherArgumentUsed(Event):
     """A command-line argument is read as this process's local rank and has its default.
 
-    argument: "--local_rank". use: where it is read. overwritten: the program put another value in
-        its place later on.
+    argument: "--local_rank".
+    use: the place that reads it.
+    overwritten: whether the program replaced its value later.
     """
 
     kind: ClassVar[str] = "launcher-argument-used"
@@ -46,13 +49,13 @@ class LauncherArgumentUsed(Event):
 
 @event
 class FrameworkConfigured(Event):
-    """A framework is told how to train (static traces only).
+    """A framework is configured (static traces only).
 
     framework: "accelerate", "transformers" or "lightning".
     api: the class that is called, "FullyShardedDataParallelPlugin".
     options: the arguments by name: constants, lists and dicts of them, names of libraries as text;
-        `...` where one is not known.
-    open: whether there may be others.
+        `...` for an unknown one.
+    open: whether there may be further arguments.
     """
 
     kind: ClassVar[str] = "framework-configured"
@@ -65,7 +68,7 @@ class FrameworkConfigured(Event):
 
 @event
 class DeviceSet(Event):
-    """torch.cuda.set_device and its kin."""
+    """torch.cuda.set_device and similar functions."""
 
     kind: ClassVar[str] = "device-set"
     device: str | None = None
@@ -73,7 +76,7 @@ class DeviceSet(Event):
 
 @event
 class MeshBuilt(Event):
-    """shape and dim_names hold None and "?" for what is not known."""
+    """A device mesh. `shape` and `dim_names` hold None and "?" for unknown items."""
 
     kind: ClassVar[str] = "mesh-built"
     mesh: str = definition(default="")
@@ -84,9 +87,9 @@ class MeshBuilt(Event):
 
 @event
 class Seeded(Event):
-    """torch's random generator, which initial weights come from, was seeded.
+    """The random generator of torch, which makes initial weights, was seeded.
 
-    per_rank: whether the seed differs between ranks; None where that can't be told.
+    per_rank: whether the seed differs between ranks; None if unknown.
     """
 
     kind: ClassVar[str] = "seeded"
@@ -95,7 +98,7 @@ class Seeded(Event):
 
 @event
 class Collective(Event):
-    """A collective that is none of the above: dist.barrier, dist.all_reduce, full_tensor, ..."""
+    """A collective without an event of its own: dist.barrier, dist.all_reduce, full_tensor, ..."""
 
     kind: ClassVar[str] = "collective"
     api: str = distinct()
@@ -120,8 +123,10 @@ class Escaped(Event):
 
 @event
 class PickedByRank(Event):
-    """Something is indexed by the rank, or handed with it to code that can't be followed: perhaps
-    each rank takes its part of a batch (static traces only)."""
+    """The rank is used as an index, or passed to unknown code together with data.
+
+    Each rank may select its part of a batch (static traces only).
+    """
 
     kind: ClassVar[str] = "picked-by-rank"
     static_only: ClassVar[str] = "recorded passes over data say what each rank got"
@@ -129,10 +134,10 @@ class PickedByRank(Event):
 
 @event
 class Imported(Event):
-    """Something of torch's FSDP was imported: `from package import names`, or `import package`.
+    """An import from the FSDP packages: `from package import names`, or `import package`.
 
-    optional: the program does without it where it is not there: in a `try` that catches its
-        failure, or under a test of torch's version.
+    optional: whether the program works without it: the import is in a `try` with handlers, or under
+        a test of the torch version.
     """
 
     kind: ClassVar[str] = "imported"

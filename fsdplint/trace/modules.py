@@ -12,8 +12,10 @@ from fsdplint.trace.fields import all_same, combined, distinct, reference, unrec
 
 @event
 class WeightsSet(Event):
-    """Values were put into the parameters of modules other than by random initialisation: sent by
-    another rank, copied or filled in (static traces only). No modules: not known of which."""
+    """Parameters got values other than by random initialization: broadcast, copied or filled.
+
+    `modules` is empty if they are unknown (static traces only).
+    """
 
     kind: ClassVar[str] = "weights-set"
     static_only: ClassVar[str] = "a recorder compares the values at the sharding"
@@ -45,10 +47,10 @@ class ModuleMoved(Event):
 
 @event
 class ModuleAttached(Event):
-    """A submodule was put into a module that is sharded by now, itself or with its parent.
+    """A submodule was added to a module that is sharded already, itself or with its parent.
 
-    module: what it was put into.
-    new: the modules with parameters of their own that come with it and were in no sharded module.
+    module: the module that got it.
+    new: the added modules with own parameters that were in no sharded module.
     """
 
     kind: ClassVar[str] = "module-attached"
@@ -73,10 +75,10 @@ class Wrapped(Event):
     options: the constructor's arguments by name, as far as they are constants or dotted names.
     same_weights: whether all ranks had the same values in the parameters that were not sharded
         before; None if unknown.
-    units: the modules in `inner` that its policy wraps on their own (a recorded trace has events of
-        their own for them too); None where the policy is not known.
+    units: the modules in `inner` that its policy wraps separately (a recorded trace also has an
+        event for each); None if the policy is unknown.
     mixes: whether parameters with and without gradients certainly share a unit.
-    mesh: the mesh that it was given, see `MeshBuilt`; None where there is none or it is not known.
+    mesh: the mesh argument, see `MeshBuilt`; None if there is none or it is unknown.
     """
 
     kind: ClassVar[str] = "module-wrapped"
@@ -102,9 +104,9 @@ class Replicated(Event):
 class Sharded(Event):
     """FSDP2: `fully_shard(module, ...)`; `group` holds every module of the list form.
 
-    positional: what was given by position after the module, which `fully_shard` does not take.
+    positional: positional arguments after the module, which `fully_shard` does not accept.
     same_weights: as for `Wrapped`.
-    mesh: the mesh that was given, where a `MeshBuilt` made it as it is; else "".
+    mesh: the mesh argument, if a `MeshBuilt` made it and it is not a part of one; else "".
     """
 
     kind: ClassVar[str] = "module-sharded"
@@ -120,7 +122,7 @@ class Sharded(Event):
 class ParametersTied(Event):
     """`module.<name> = other.<some parameter>`: two modules share a parameter from here on.
 
-    other: None where the module, which had shared one, gets another parameter in its place.
+    other: None if the module had shared a parameter and gets another one instead.
     """
 
     kind: ClassVar[str] = "parameters-tied"
@@ -164,13 +166,13 @@ class Gathered(Event):
 
 @event
 class ParameterMarked(Event):
-    """An attribute was set on parameters of modules, or a hook registered on them.
+    """An attribute was set on parameters of modules, or a hook was registered on them.
 
-    A recording has attributes at the sharding that replaces the parameters.
+    The recorder writes attributes at the sharding that replaces the parameters.
 
-    name: the attribute; for a hook the method that registers it, and then `hook` is true.
-    removed: it was taken away again, before anything replaced the parameters; a recording has an
-        event of its own for that, where it happens.
+    name: the attribute; for a hook (`hook` is true) the method that registers it.
+    removed: whether it was removed before a sharding replaced the parameters; the recorder writes a
+        separate event at the removal.
     """
 
     kind: ClassVar[str] = "parameter-marked"
@@ -191,7 +193,7 @@ class RequiresGradSet(Event):
 
 @event
 class ParameterMarkRead(Event):
-    """An attribute that parameters of these modules were once given was asked for."""
+    """An attribute was read that had been set on parameters of these modules."""
 
     kind: ClassVar[str] = "parameter-mark-read"
     modules: tuple[str, ...] = reference()
@@ -200,7 +202,7 @@ class ParameterMarkRead(Event):
 
 @event
 class RowEdited(Event):
-    """`parameter[0].zero_()`: an in-place method on what an index of the first dimension gives.
+    """`parameter[0].zero_()`: an in-place method on a row (an index of the first dimension).
 
     api: the method.
     """
@@ -214,7 +216,7 @@ class RowEdited(Event):
 class PrecisionChosen(Event):
     """`MixedPrecisionPolicy(...)` of FSDP2.
 
-    param_dtype, reduce_dtype: as "torch.bfloat16"; None where not given, "?" where not known.
+    param_dtype, reduce_dtype: e.g. "torch.bfloat16"; None if not set, "?" if unknown.
     """
 
     kind: ClassVar[str] = "precision-chosen"
@@ -224,7 +226,7 @@ class PrecisionChosen(Event):
 
 @event
 class MixedParameters(Event):
-    """One operation was asked to work on sharded parameters and plain tensors together.
+    """One operation got sharded parameters and plain tensors together.
 
     api: "clip_grad_norm_", or "foreach" or "fused" for an optimizer (one group of it).
     """
@@ -244,10 +246,10 @@ class Fsdp1Used(Event):
 
 @event
 class Fsdp2Used(Event):
-    """Something of FSDP2 was used that not every torch with FSDP2 has.
+    """A use of an FSDP2 API that not every torch with FSDP2 has.
 
     api: a method of FSDPModule ("reset_iter_state"), or an argument ("fully_shard.ignored_params").
-    optional: as of an import: in a `try`, or under a test of torch's version or of what it has.
+    optional: as for `Imported`: in a `try`, or under a test of the torch version or of the API.
     """
 
     kind: ClassVar[str] = "fsdp2-used"

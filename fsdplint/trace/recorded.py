@@ -1,4 +1,4 @@
-"""Events that only a recorded trace has."""
+"""Events of recorded traces only."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from fsdplint.trace.fields import combined, reference, union
 class ParametersMissed(Event):
     """Parameters of a sharded model get gradients, are in no optimizer, and did not change.
 
-    Noticed at the second step of an optimizer that holds other parameters of the model.
+    Detected at the second step of an optimizer that holds other parameters of the model.
 
     module: the outermost sharded module.
-    parameters: their names in it; `trained_count` is how many of its others are in an optimizer.
+    parameters: their names in the module.
+    trained_count: the number of parameters of the module that are in an optimizer.
     """
 
     kind: ClassVar[str] = "parameters-missed"
@@ -33,7 +34,7 @@ class Refused(Event):
     reason: "scalar", "strides" (a parameter that is not contiguous), "dtypes" (a group with
         trainable parameters of several types) or "batchnorm" (its running statistics have another
         type than its parameters); the last two are raised by a forward.
-    parameters: their names in `module`, each with what is the matter with it (its type).
+    parameters: their names in `module`, each with the property that is the reason (its type).
     """
 
     kind: ClassVar[str] = "refused"
@@ -44,11 +45,11 @@ class Refused(Event):
 
 @event
 class CopiesSeen(Event):
-    """What the ranks hold of parameters that should be alike, before an optimizer's step.
+    """The copies of parameters that should be equal on several ranks, before an optimizer step.
 
     module: the outermost sharded module. look: the number of the step, from 1.
-    each: by rank and name, what part it is and a number for its values. The part is "ignored" for a
-        parameter that FSDP2 leaves alone, and else names the shard of which there are replicas.
+    each: by rank and name, the part and a digest of its values. The part is "ignored" for a
+        parameter in `ignored_params`, else the name of the replicated shard.
     exchanged: whether the program has run an all-to-all.
     """
 
@@ -62,7 +63,7 @@ class CopiesSeen(Event):
 
 @event
 class BatchesEnded(Event):
-    """A loop over a DataLoader ended after so many batches, on the ranks that took part."""
+    """A loop over a DataLoader ended after `batches` batches, on the ranks that took part."""
 
     kind: ClassVar[str] = "batches-ended"
     batches: int

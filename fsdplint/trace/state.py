@@ -12,8 +12,8 @@ from fsdplint.trace.fields import combined, definition, differs, distinct, refer
 class StateTaken(Event):
     """A state dict was made. `of` is the module or optimizer, `api` the dotted call.
 
-    rank0_only: rank 0 got the content and the other ranks an empty dict (full_state_dict with
-        cpu_offload; FSDP1's rank0_only).
+    rank0_only: whether the other ranks got an empty dict (full_state_dict with cpu_offload;
+        `rank0_only` of FSDP1).
     """
 
     kind: ClassVar[str] = "state-taken"
@@ -26,7 +26,7 @@ class StateTaken(Event):
 
 @event
 class StateLoaded(Event):
-    """A state dict went into a module or optimizer (`into`); layout is that of the state."""
+    """A state dict of a layout was loaded into a module or optimizer (`into`)."""
 
     kind: ClassVar[str] = "state-loaded"
     into: str = reference(distinct=True)
@@ -37,10 +37,10 @@ class StateLoaded(Event):
 
 @event
 class TensorsMixed(Event):
-    """One operation got plain tensors and sharded ones, which it refuses with an error.
+    """One operation got plain and sharded tensors, which raises an error.
 
-    plain_modules, sharded_modules: the modules whose parameters they are, or are copies of
-        (static traces only).
+    plain_modules, sharded_modules: the modules of the parameters, or of their copies (static traces
+        only).
     """
 
     kind: ClassVar[str] = "tensors-mixed"
@@ -51,10 +51,10 @@ class TensorsMixed(Event):
 
 @event
 class RawRead(Event):
-    """A tensor's memory was asked for by what knows nothing of DTensors, such as `numpy()`.
+    """An API without support for DTensors, such as `numpy()`, read the memory of a tensor.
 
-    layout: that of the tensor; UNKNOWN where it may be whole.
-    of: the module whose tensor it is, where that is known.
+    layout: the layout of the tensor; UNKNOWN if it may be a full tensor.
+    of: the module of the tensor, if known.
     """
 
     kind: ClassVar[str] = "raw-read"
@@ -65,10 +65,10 @@ class RawRead(Event):
 
 @event
 class Saved(Event):
-    """Something was written to disk; `states` are the state dicts and `modules` the modules in it.
+    """A file was written; `states` are the state dicts and `modules` the modules in it.
 
-    per_rank: the path differs from rank to rank, or it cannot be told that it does not.
-    path: the file, or the text in the program that makes its path; "" where that is not known.
+    per_rank: whether the path differs, or may differ, between ranks.
+    path: the file, or the code that computes its path; "" if unknown.
     """
 
     kind: ClassVar[str] = "saved"
@@ -82,7 +82,7 @@ class Saved(Event):
 
 @event
 class Loaded(Event):
-    """Something was read from disk (torch.load, dcp.load); `per_rank` and `path` as for `Saved`."""
+    """A file was read (torch.load, dcp.load); `per_rank` and `path` as for `Saved`."""
 
     kind: ClassVar[str] = "loaded"
     api: str = distinct()
@@ -93,12 +93,12 @@ class Loaded(Event):
 
 @event
 class PartialRead(Event):
-    """A Python number was made of a reduction over a sharded parameter or gradient.
+    """A reduction over a sharded parameter or gradient was converted to a Python number.
 
     api: "item", "float", "int" or "bool".
-    reduction: what was taken: "norm", "sum", ...; CLIPPED for the norm that clipping gives,
-        whose parts torch 2.10 puts together (static traces only).
-    partial: False where it is not known that the tensor is a sharded one (static traces only).
+    reduction: "norm", "sum", ...; CLIPPED for the norm that clipping returns, which torch 2.10
+        reduces over all ranks (static traces only).
+    partial: False if the tensor may not be sharded (static traces only).
     """
 
     kind: ClassVar[str] = "partial-read"

@@ -1,4 +1,4 @@
-"""The torch that a program is for."""
+"""The torch version that a program targets."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SETTING = "target-torch"
 
 @dataclass(frozen=True)
 class Target:
-    """The torch that a program is for.
+    """The torch version that a program targets.
 
     Attributes:
-        oldest: the oldest torch that it has to run on; None where that is not known.
-        newest: the torch by which all that it uses must be there; None where newer ones will do.
-        origin: where this is from: "target-torch", or "requirements.txt: torch==2.5.1".
+        oldest: the oldest torch that it has to run on; None if unknown.
+        newest: the newest torch whose APIs it may use; None if there is no limit.
+        origin: the setting: "target-torch", or "requirements.txt: torch==2.5.1".
     """
 
     oldest: str | None = None
@@ -24,18 +24,18 @@ class Target:
     origin: str = SETTING
 
     def lacks(self, since: str) -> bool:
-        """Whether something is certainly missing that came with a version."""
+        """Whether the target certainly lacks an API that a version added."""
         return self.newest is not None and older(self.newest, since)
 
     def predates(self, since: str) -> bool:
         """Whether the program may have to run on a torch that is older than a version.
 
-        A program with FSDP2 runs on none without it, whatever its requirements say.
+        A program with FSDP2 needs a torch with FSDP2, even if its requirements allow older ones.
         """
         return older(FIRST, since) and self.may_be_older(since)
 
     def may_be_older(self, version: str) -> bool:
-        """Whether the torch that a program has to run on may be older, be it one without FSDP2."""
+        """Whether the program may have to run on an older torch, including one without FSDP2."""
         return self.oldest is not None and older(self.oldest, version)
 
     def description(self) -> str:

@@ -1,7 +1,7 @@
-"""Which torch has what of FSDP2: what rules and fixes say of versions, with where it is known from.
+"""The torch versions of the FSDP2 APIs, for rules and fixes, with the source of each fact.
 
 The versions were read from the wheels of torch 2.4 to 2.15 (`torch/distributed/fsdp/` and, before
-2.6, `torch/distributed/_composable/fsdp/`); what they do was seen on torch 2.13.0.
+2.6, `torch/distributed/_composable/fsdp/`). The behaviour was observed on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FIRST = "2.4"  # the first torch with FSDP2
-PUBLIC = "2.6"  # where it became torch.distributed.fsdp
-NEWEST = "2.15"  # the newest torch that this is written from
-WHOLE_NORM_SINCE = "2.10"  # where `clip_grad_norm_` of DTensors gives the norm over all ranks
-MESH_SETS_DEVICE_SINCE = "2.8"  # where DeviceMesh sets the device by LOCAL_RANK
+PUBLIC = "2.6"  # the first torch with torch.distributed.fsdp.fully_shard
+NEWEST = "2.15"  # the newest torch that was read for this file
+WHOLE_NORM_SINCE = "2.10"  # `clip_grad_norm_` of DTensors returns the norm over all ranks
+MESH_SETS_DEVICE_SINCE = "2.8"  # DeviceMesh sets the device by LOCAL_RANK
 
 FSDP = "torch.distributed.fsdp"
 COMPOSABLE = "torch.distributed._composable"
@@ -21,13 +21,13 @@ OLD = f"{COMPOSABLE}.fsdp"
 
 @dataclass(frozen=True)
 class Since:
-    """In which torch something came.
+    """The torch version that added an API.
 
     Attributes:
         version: the first torch that has it.
         label: its name in messages.
-        before: what older versions have instead, as advice; "" where they have nothing.
-        source: where that stands.
+        before: the replacement in older versions, as advice; "" if there is none.
+        source: the evidence for the version.
     """
 
     version: str
@@ -91,8 +91,8 @@ NAMES: dict[str, Since] = {
     "GradientReductionHandle": Since("2.15", f"`{FSDP}.GradientReductionHandle`"),
 }
 
-# Where FSDP2's names were before 2.6. Of these modules torch 2.13 has the first two left, as other
-# names of the public ones; the rest ends in a ModuleNotFoundError.
+# The modules of the FSDP2 names before 2.6. Torch 2.13 keeps the first two as aliases; an import of
+# another one raises ModuleNotFoundError.
 ALIASES = (OLD, f"{OLD}.fully_shard")
 HOMES: dict[str, tuple[str, ...]] = {
     OLD: (
@@ -115,7 +115,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     ),
     f"{OLD}._fsdp_api": ("MixedPrecisionPolicy", "OffloadPolicy", "CPUOffloadPolicy"),
 }
-# What an alias does not have any more, though it had it once.
+# Names that an alias no longer has.
 GONE = {(OLD, "UnshardHandle")} | {
     (f"{OLD}.fully_shard", name)
     for name in ("MixedPrecisionPolicy", "OffloadPolicy", "CPUOffloadPolicy")

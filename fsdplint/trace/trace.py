@@ -22,16 +22,18 @@ def _index(event: Event) -> int:
 
 
 class Trace:
-    """The events of one run, in order, with the modules that they speak of."""
+    """The events of one run, in order, with the modules that they name."""
 
     def __init__(
         self, *, producer: str, complete: bool = True, certainty: Certainty | None = None
     ) -> None:
-        """producer: "static" or "runtime". complete: False where parts could not be followed.
-        certainty: what the producer knows for certain; None for a recorded trace.
+        """Make an empty trace.
 
-        Its `target` is the torch that the program is for, where that is known; its `entry` the
-        file that is run, where a whole program is.
+        producer: "static" or "runtime". complete: False if parts could not be followed.
+        certainty: the certainty of the producer; None for a recorded trace.
+
+        Its `target` is the torch version that the program targets, if known. Its `entry` is the
+        file that is run, if the trace is of a whole program.
         """
         self.producer = producer
         self.complete = complete
@@ -57,9 +59,9 @@ class Trace:
         return iter(self.events)
 
     def seal(self) -> None:
-        """Say that nothing is added any more: from here on, answers are remembered.
+        """Mark the trace as finished, so that it caches the answers to queries.
 
-        Rules ask the same about each of many events.
+        Rules ask the same query for each of many events.
         """
         self._sealed = True
         self._parents, self._kinds, self._history = None, {}, None
@@ -92,7 +94,7 @@ class Trace:
         return self.modules[module]
 
     def submodules(self, *modules: str) -> list[str]:
-        """The modules and everything under them (through wrappers too), parents first."""
+        """The modules and all their submodules (through wrappers too), parents first."""
         seen: dict[str, None] = {}
         stack = [*reversed(modules)]
         while stack:
@@ -116,12 +118,12 @@ class Trace:
         return any(one == ancestor for one in self._above(module))
 
     def ancestors(self, module: str) -> list[str]:
-        """The modules that contain `module`, itself not among them."""
+        """The modules that contain `module`, without the module."""
         above = set(self._above(module))
         return [m for m in self.modules if m != module and m in above]
 
     def _above(self, module: str) -> Iterator[str]:
-        """The modules that contain a module, from the nearest ones on."""
+        """The modules that contain a module, nearest first."""
         parents = self._parents
         if parents is None:
             parents = self._parents_of_all()
@@ -191,9 +193,9 @@ class Trace:
         return Shardings(history, None if before is None else before.index)
 
     def sharding(self, module: str, before: Event | None = None) -> Sharding | None:
-        """How `module` itself was sharded: None where it was not (its parents may be).
+        """How `module` itself was sharded; None if it was not, even if a parent was.
 
-        A wrapper that is not FSDP1's own (DDP, torch.compile) answers for what it wraps.
+        A wrapper of DDP or torch.compile has the sharding of the module that it wraps.
         """
         known = self.shardings(before)
         if module in known:
@@ -204,7 +206,7 @@ class Trace:
         return None
 
     def sharded_within(self, module: str, before: Event | None = None) -> Sharding | None:
-        """How the module or any of its submodules was sharded: None where none of them was."""
+        """How the module or any of its submodules was sharded; None if none of them was."""
         known = self.shardings(before)
         for part in self.submodules(module):
             if part in known:

@@ -18,13 +18,13 @@ from fsdplint.trace.fields import (
 
 @event
 class OptimizerBuilt(Event):
-    """An optimizer over the parameters of `modules` (those whose parameters were passed).
+    """An optimizer over the parameters of `modules`.
 
     complete: whether all of its parameters are known to come from `modules`.
-    filtered_by: what the program asked of parameters to put them into groups (static traces only):
+    filtered_by: the properties of parameters that select its groups (static traces only):
         "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
-    empty_groups: how many of its groups have no parameter (recorded traces only).
-    stale: modules of which it got parameters that sharding had replaced by then.
+    empty_groups: the number of its groups without parameters (recorded traces only).
+    stale: the modules whose parameters it got and a sharding had replaced before.
     """
 
     kind: ClassVar[str] = "optimizer-built"
@@ -42,15 +42,15 @@ class Called(Event):
     """A module was entered.
 
     via: "call" for `module(x)`, "forward" for `module.forward(x)`, else the method's name.
-    inside: index of the innermost `Called` event of a module that this one runs within, or None.
-    grad: autograd's mode, None where it is not known.
-    communicated: whether this call itself, and none inside it, ran a collective of all ranks
+    inside: the index of the innermost `Called` event around this one, or None.
+    grad: the autograd mode; None if unknown.
+    communicated: whether this call itself, not a nested one, ran a collective of all ranks
         (recorded traces only).
     summoned: whether it runs under FSDP1's `summon_full_params`.
-    view_changed: whether it returned a view, the program changed that in place, and the backward
-        then found the module not gathered (recorded traces only).
-    on_meta: whether parameters that `fully_shard` has taken certainly are on the meta device, in a
-        call that is in no other one.
+    view_changed: whether it returned a view, the program changed the view in place, and the module
+        was not gathered in the backward (recorded traces only).
+    on_meta: whether it is an outermost call and parameters that `fully_shard` shards are certainly
+        on the meta device.
     """
 
     kind: ClassVar[str] = "module-called"
@@ -66,8 +66,10 @@ class Called(Event):
 
 @event
 class BackwardRun(Event):
-    """averaged: of a loss that an all_reduce summed up in place and that was then divided by the
-    number of ranks, which the gradients take part in.
+    """A backward pass.
+
+    averaged: whether an all_reduce summed the loss in place and the loss was then divided by the
+        number of ranks, which also scales the gradients.
     """
 
     kind: ClassVar[str] = "backward"
@@ -76,11 +78,11 @@ class BackwardRun(Event):
 
 @event
 class SyncSwitched(Event):
-    """Gradient synchronisation, or when parameters are sharded again, switched.
+    """A switch of gradient synchronization, or of resharding.
 
     api: "no_sync" (the context manager) or "set_requires_gradient_sync", ...
-    enabled: None where the value is not known.
-    optional: whether the program has another context manager for a model without `no_sync`:
+    enabled: the value; None if unknown.
+    optional: whether the program uses another context manager for a model without `no_sync`:
         `getattr(model, "no_sync", nullcontext)` (static traces only).
     """
 
@@ -95,9 +97,9 @@ class SyncSwitched(Event):
 class Clipped(Event):
     """Gradients clipped. api: "method" (`module.clip_grad_norm_`) or "utils" (torch.nn.utils).
 
-    by_norm: False for `clip_grad_value_`, which looks at each element by itself.
-    max_norm: the bound as far as it is a constant, the dotted name of one, or "?".
-    stale: modules of which it got parameters that sharding had replaced by then.
+    by_norm: False for `clip_grad_value_`, which clips each element by itself.
+    max_norm: the bound if it is a constant, the dotted name of one, or "?".
+    stale: the modules whose parameters it got and a sharding had replaced before.
     """
 
     kind: ClassVar[str] = "gradients-clipped"
@@ -129,7 +131,7 @@ class ScalerBuilt(Event):
 
 @event
 class ScalerStepped(Event):
-    """`scaler.step(optimizer)`, whether the optimizer then steps or not."""
+    """`scaler.step(optimizer)`, even if the scaler skips the optimizer step."""
 
     kind: ClassVar[str] = "scaler-stepped"
     scaler: str = reference(distinct=True)

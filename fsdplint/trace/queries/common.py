@@ -1,4 +1,4 @@
-"""Questions that several rules ask of a trace."""
+"""Queries of a trace that several rules use."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fsdplint.trace import (
 
 
 def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
-    """Whether `fully_shard` shards the module or a part of it, and no wrapper stands around it.
+    """Whether `fully_shard` shards the module or a part of it, without a wrapper around it.
 
-    DDP and FSDP1 answer for their own methods; torch.compile's wrapper hands them through.
+    DDP and FSDP1 have their own methods. The wrapper of torch.compile passes calls on.
     """
     seen: set[str] = set()
     current: str | None = module
@@ -43,14 +43,14 @@ def fsdp1_on_fsdp2(trace: Trace, event: Fsdp1Used) -> bool:
 
 
 def mesh_of(trace: Trace, event: Sharded) -> MeshBuilt | None:
-    """How the mesh was built that `fully_shard` was given as it is (and not a part of it)."""
+    """The event that built the mesh argument of `fully_shard`; None for a part of a mesh."""
     if not event.mesh:
         return None
     return next((mesh for mesh in trace.before(event, MeshBuilt) if mesh.mesh == event.mesh), None)
 
 
 def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, str]]:
-    """The event that sharded the module (else a part of it), as `because` of a finding."""
+    """The event that sharded the module, else a part of it, for `because` of a finding."""
     parts = set(trace.submodules(module))
     best: Event | None = None
     for event in trace.events[: before.index]:
@@ -66,7 +66,7 @@ def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, 
 
 
 def class_name(trace: Trace, module: str) -> str:
-    """The class of the module inside all wrappers, as the user reads it."""
+    """The class of the module inside all wrappers, for messages."""
     info = trace.modules.get(trace.unwrap(module))
     return info.class_name if info is not None else "the model"
 
@@ -91,13 +91,15 @@ def module_path(trace: Trace, root: str, module: str) -> str:
 
 
 def optimizer_of(trace: Trace, name: str) -> OptimizerBuilt | None:
-    """How the optimizer of this name was built; None if it is no optimizer."""
+    """The event that built the optimizer of this name; None if there is none."""
     return next((event for event in trace.of(OptimizerBuilt) if event.optimizer == name), None)
 
 
 def first_step(trace: Trace, built: OptimizerBuilt, after: Event) -> OptimizerStepped | None:
-    """The first step after an event of an optimizer as it was built here: not where `__init__` is
-    called again in between, which gives it other parameters."""
+    """The first step of an optimizer after an event.
+
+    None if there is none before `__init__` is called again, which replaces the parameters.
+    """
     for event in trace.after(after, OptimizerStepped, OptimizerBuilt):
         if event is built or not isinstance(event, OptimizerStepped | OptimizerBuilt):
             continue
@@ -110,20 +112,20 @@ WHOLE_FILE = ("torch.save", "torch.load", "pickle.", "safetensors.")
 
 
 def whole_file(api: str) -> bool:
-    """Whether a function writes or reads one process's file, and not a distributed checkpoint."""
+    """Whether a function writes or reads a single file, not a distributed checkpoint."""
     return api.startswith(WHOLE_FILE)
 
 
 def asked_for(event: Event, attribute: str) -> bool:
-    """Whether the event stands under the question whether there is such an attribute."""
+    """Whether the event is under a `hasattr` or `getattr` test of the attribute."""
     question = re.compile(rf"(hasattr|getattr)\b.*\b{attribute}\b", re.DOTALL)
     return any(guard.holds and question.search(guard.text) for guard in event.guards)
 
 
 def perhaps_one_rank(event: Event) -> bool:
-    """Whether the event stands under a test of the rank, also one that is none but by its words.
+    """Whether the event is under a test of the rank, or of a flag with the name of one.
 
-    Such as a flag that code out of sight has set: `if self.is_master:`.
+    Unknown code may have set the flag: `if self.is_master:`.
     """
     return event.ranks.partial or any(
         guard.kind is not GuardKind.RANK and RANK_WORDS.search(guard.text) for guard in event.guards
@@ -134,14 +136,12 @@ RANK_WORDS = re.compile(r"rank|main_?proc|is_?main|master|primary|leader|chief|i
 
 
 def varying(event: Event) -> bool:
-    """Whether the event may not happen each time that its place is passed, or later than it
-    seems.
-    """
+    """Whether the event is under a test of a varying value, so that it may not always happen."""
     return any(guard.kind is GuardKind.VARYING for guard in event.guards)
 
 
 def unseen_before(trace: Trace, module: str, event: Event) -> bool:
-    """Whether code out of sight had the module, a part or a parent of it, before an event."""
+    """Whether unknown code got the module, a part or a parent of it before an event."""
     return not trace.complete or any(
         trace.related(module, escaped.module) for escaped in trace.before(event, Escaped)
     )
@@ -153,7 +153,7 @@ def optimizer_named(built: OptimizerBuilt) -> str:
 
 
 def reduced_by_hand(trace: Trace) -> bool:
-    """Whether something is all-reduced between a backward pass and the step after it."""
+    """Whether the program reduces a tensor between a backward pass and the next step."""
     after_backward = False
     for event in trace:
         if isinstance(event, BackwardRun):

@@ -1,4 +1,4 @@
-"""Questions about passes over data loaders that several rules ask of a trace."""
+"""Queries about passes over data loaders that several rules use."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def training_passes(trace: Trace) -> Iterator[LoaderIterated]:
 
 
 def out_of_sight(trace: Trace, data: str | None) -> bool:
-    """Whether code that can't be followed got the sampler or loader, and may do anything to it."""
+    """Whether unknown code got the sampler or loader."""
     return any(event.data == data for event in trace.of(DataEscaped))

@@ -1,4 +1,4 @@
-"""Parts of sharded models that are called before the model that holds them is."""
+"""Parts of sharded models that are called before the model itself."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Early:
 
 
 def early_calls(groups: Groups, *, as_fsdp2: bool = False) -> Iterator[Early]:
-    """The parts that are certainly called first, so that they become roots; may repeat itself.
+    """The parts that are certainly called first and so become roots; may contain duplicates.
 
-    as_fsdp2: judge FSDP1's modules as if they were FSDP2's. Any use makes FSDP1's the root, and
-        only a call FSDP2's.
+    as_fsdp2: treat modules of FSDP1 as modules of FSDP2. With FSDP1 any use makes a module the
+        root, with FSDP2 only a call.
     """
     trace = groups.trace
     sharded: set[str] = set()
@@ -66,7 +66,7 @@ def early_calls(groups: Groups, *, as_fsdp2: bool = False) -> Iterator[Early]:
 def _used_module(
     trace: Trace, event: StateTaken | StateLoaded | Fsdp1Used, sharded: set[str]
 ) -> Iterator[str]:
-    """The module of FSDP1's that an event is about."""
+    """The FSDP1 module that an event uses."""
     name = event.of if isinstance(event, StateTaken) else getattr(event, "into", None)
     name = event.module if isinstance(event, Fsdp1Used) else name
     module = trace.unwrapped_to(name, sharded) if name is not None else None

@@ -1,7 +1,7 @@
-"""Which FSDP2 modules a forward leaves gathered.
+"""The FSDP2 modules that a forward leaves gathered.
 
-A forward leaves the parameters of the root gathered until the backward pass, those of a module with
-`reshard_after_forward=False` too. `state_dict()`, `to()` and `reshard()` shard them again.
+A forward leaves the parameters of the root, and of modules with `reshard_after_forward=False`,
+gathered until the backward pass. `state_dict()`, `to()` and `reshard()` shard them again.
 """
 
 from __future__ import annotations

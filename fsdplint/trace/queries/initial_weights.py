@@ -1,4 +1,4 @@
-"""Weights that every rank initialised with a seed of its own, and that nothing brought together."""
+"""Weights that every rank initializes with its own seed and that are never synchronized."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
 
 
 def _roots(trace: Trace) -> Iterator[tuple[str, Sharded | Wrapped]]:
-    """The sharded modules that are part of no other one."""
+    """The outermost sharded modules."""
     events = [event for event in trace if isinstance(event, Sharded | Wrapped)]
     modules = {m for event in events for m in _modules(event)}
     seen: set[str] = set()
@@ -98,9 +98,9 @@ def _modules(event: Sharded | Wrapped) -> tuple[str, ...]:
 
 
 def _brought_together(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> bool:
-    """Whether the ranks' weights may have been made the same, before or after the sharding."""
+    """Whether the weights may be synchronized between ranks, before or after the sharding."""
     if isinstance(sharded, Wrapped):
-        # False is FSDP1's default; what can't be read may be True.
+        # False is the default of FSDP1; an unknown value may be True.
         if sharded.options.get("sync_module_states", False) is not False or (
             "**" in sharded.options or "param_init_fn" in sharded.options
         ):
@@ -127,7 +127,7 @@ def _sends(event: Collective) -> bool:
 
 
 def _seen_equal(trace: Trace, family: set[str]) -> bool:
-    """Whether the ranks' weights were seen to be the same when they were sharded."""
+    """Whether the recorder saw equal weights on all ranks at the sharding."""
     seen = [
         event.same_weights
         for event in trace

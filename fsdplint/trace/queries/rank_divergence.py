@@ -1,4 +1,4 @@
-"""Where the ranks of a recorded run first gather different modules within one forward."""
+"""The forwards of a recorded run in which the ranks gather different modules."""
 
 from __future__ import annotations
 

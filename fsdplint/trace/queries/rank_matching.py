@@ -1,8 +1,8 @@
-"""Which collectives of a trace are reached by one part of the ranks and by no other.
+"""The collectives of a trace that only some ranks reach.
 
-The ranks of a trace form two sides: the one of a rank test, and the others. What both sides do
-between two collectives of all ranks is compared as two sequences; what one side does and the other
-has no counterpart for (in order) is one-sided. So `if rank == 0: barrier() else: barrier()`
+The ranks of a trace form two sides: the ranks of a rank test, and the other ranks. Between two
+collectives of all ranks, the sequences of both sides are compared. A collective of one side without
+a counterpart (in order) is unmatched. So `if rank == 0: barrier() else: barrier()`
 matches, and so does "rank 0 first": `if rank != 0: barrier()`, the work, `if rank == 0: barrier()`.
 """
 
@@ -59,7 +59,7 @@ def ran_out(trace: Trace, event: Event) -> bool:
 
 
 def same_place(one: Event, other: Event) -> bool:
-    """Whether two events are the same thing at the same place of the program."""
+    """Whether two events have the same kind, place and module."""
     return (
         type(one) is type(other)
         and one.site == other.site

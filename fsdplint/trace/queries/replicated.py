@@ -1,4 +1,4 @@
-"""Models that are replicated only, though FSDP wraps them: nothing of theirs has to be gathered."""
+"""FSDP models that are only replicated, so that no parameters are gathered."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fsdplint.trace.queries.wrappers import strategy
 
 
 def gathers_nothing(trace: Trace, event: Event, modules: Iterable[str]) -> bool:
-    """Whether the event would gather the parameters of modules, of which each rank has all.
+    """Whether the event gathers nothing, since each rank has all parameters of the modules.
 
     FSDP2 over a mesh whose last dimension has one rank gathers over that rank alone: forwards,
     norms and states communicate nothing then. FSDP1 with NO_SHARD communicates in optimizer states,

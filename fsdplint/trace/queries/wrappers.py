@@ -1,4 +1,4 @@
-"""What rules ask about FSDP1's wrappers."""
+"""Queries about the wrappers of FSDP1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHARDING = {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"
 
 
 def strategy(event: Wrapped) -> str | None:
-    """The name of the wrapper's strategy; None where it is not known."""
+    """The name of the sharding strategy of a wrapper; None if unknown."""
     given = event.options.get("sharding_strategy", "?" if "**" in event.options else None)
     if given is None:
         return "FULL_SHARD"
@@ -20,9 +20,9 @@ def strategy(event: Wrapped) -> str | None:
 
 
 def shards(event: Wrapped) -> bool:
-    """Whether the wrapper certainly leaves each rank a part of the parameters only.
+    """Whether the wrapper certainly shards its parameters.
 
-    (On a single rank FSDP1 shards nothing, whatever its strategy.)
+    On a single rank FSDP1 never shards.
     """
     return strategy(event) in SHARDING
 
@@ -50,7 +50,7 @@ def wrapper_around(trace: Trace, module: str, before: Event) -> Wrapped | None:
 
 
 def uses_original_parameters(event: Wrapped) -> bool | None:
-    """Whether `use_orig_params` is on; None where that is not known."""
+    """Whether `use_orig_params` is on; None if unknown."""
     given = event.options.get("use_orig_params", "?" if "**" in event.options else False)
     return given if isinstance(given, bool) else None
 
