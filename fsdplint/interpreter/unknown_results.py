@@ -1,4 +1,4 @@
-"""Unknown results: what a call gives back if nothing but its arguments is known."""
+"""Results of calls of which only the arguments are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsdplint.interpreter.values import (
 
 
 def unknown_result(call: Call, origin: str = "") -> Unknown:
-    """An unknown value made from the arguments: it varies, or differs by rank, as they do."""
+    """An unknown value that varies, or differs by rank, if an argument does."""
     return Unknown(
         origin=origin,
         varying=any(varies(v) for v in call.values),

@@ -1,4 +1,4 @@
-"""What lies in folders, found out without asking for each file, and which one is a project's."""
+"""The content of folders, with one system call each, and the root of a project."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def holds(question: Callable[[], bool]) -> bool:
 
 
 class Folder:
-    """What a folder holds.
+    """The content of a folder.
 
     Attributes:
-        names: those of all that lies in it; nothing where it cannot be read.
+        names: the names of its entries; empty if it cannot be read.
     """
 
     def __init__(self, path: str) -> None:
@@ -43,7 +43,7 @@ class Folder:
         return entry is not None and holds(entry.is_dir)
 
     def file(self, name: str) -> str | None:
-        """The real path of a file in it, None where there is none of this name."""
+        """The real path of a file in it; None if there is no file of this name."""
         entry = self._entries.get(name)
         if entry is None or not holds(entry.is_file):
             return None
@@ -51,13 +51,13 @@ class Folder:
 
 
 def leads_out(root: Path, path: Path) -> bool:
-    """Whether a path, which may not exist yet, lies outside of a folder once links are followed."""
+    """Whether a path, which may not exist yet, is outside of a folder after links are resolved."""
     real, top = os.path.realpath(path), os.path.realpath(root)
     return not Path(real).is_relative_to(top)
 
 
 def project_root(path: Path) -> Path:
-    """The nearest folder above (or at) `path` that looks like a project's root, else its own."""
+    """The nearest folder at or above `path` with a project marker, else the folder of `path`."""
     folder = path.absolute()
     if not folder.is_dir():
         folder = folder.parent

@@ -1,7 +1,7 @@
-"""Parsing a text anew that differs from another in one place: only what is there is parsed.
+"""Incremental parsing of a text that differs from another one in a single place.
 
-The statements of a module before and behind the place are taken as they are, with all of their
-nodes. Where it is not certain that the whole text would give the same tree, there is none.
+The statements of a module before and after the place are reused with all of their nodes. The result
+is None unless a full parse certainly gives the same tree.
 """
 
 from __future__ import annotations

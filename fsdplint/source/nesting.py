@@ -1,4 +1,4 @@
-"""How deeply a file's code is nested: judged on its text, before anything recursive reads it.
+"""How deeply the code of a file is nested, computed on its text before a recursive parser runs.
 
 The syntax tree's native parser recurses and, given a few thousand nested brackets, ends the
 process. The walks over the tree recurse in Python. Both are safe within the bounds below when they
@@ -41,7 +41,7 @@ _BRANCH = re.compile(r"^([ \t]*)(if|elif)\b", re.MULTILINE)
 
 
 def too_deep(text: str) -> int | None:
-    """The line on which the code is nested too deeply to be read, or None.
+    """The line on which the code is nested too deeply to be parsed, or None.
 
     The depth is an upper bound on that of the syntax tree: within one expression every operator,
     attribute, call and adjoining string counts one level.
@@ -96,9 +96,9 @@ def _too_many_branches(text: str) -> int | None:
 
 
 def deep_stack(function: Callable[[], T]) -> T:
-    """Call `function` with a stack that is deep enough for any file that `too_deep` lets through.
+    """Call `function` with a stack that is deep enough for any file that `too_deep` accepts.
 
-    What it raises is raised here.
+    Exceptions of the function are raised here.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -116,7 +116,7 @@ def deep_stack(function: Callable[[], T]) -> T:
         thread = threading.Thread(target=target, daemon=True)
         try:
             thread.start()
-        except (RuntimeError, MemoryError):  # so much address space is not to be had here
+        except (RuntimeError, MemoryError):  # the address space is too small
             return function()
         finally:
             threading.stack_size(before)

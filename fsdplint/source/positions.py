@@ -1,7 +1,7 @@
-"""Where the nodes of a tree stand in its code, and which node each belongs to.
+"""The positions of the nodes of a tree in its code, and the parent of each node.
 
-Both are worked out for each statement of a module on its own, so that they can be kept where a
-statement stays in another text.
+Both are computed for each statement of a module separately, so that they can be reused for a
+statement that does not change in the next text.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def descend(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 class _Spans(CodegenState):
-    """Writes a tree's code, and notes between which characters each node stands.
+    """Generates the code of a tree, and records the span of each node.
 
-    libcst's own provider of positions does the same at three times the cost.
+    The position provider of libcst does the same at three times the cost.
     """
 
     def __init__(self, default_indent: str, default_newline: str) -> None:
@@ -120,7 +120,7 @@ class _Spans(CodegenState):
         start_node: cst.CSTNode | None = None,
         end_node: cst.CSTNode | None = None,
     ) -> _Within:
-        """Within it stands what belongs to the node, without the whitespace around it."""
+        """A context in which the code of the node is written, without whitespace around it."""
         return _Within(self, node, start_node, end_node)
 
 
@@ -151,13 +151,13 @@ class _Within:
 
 
 class Part:
-    """A statement of a module, or what is before or behind all of them.
+    """A statement of a module, or the header or footer of the module.
 
     Attributes:
-        nodes: its nodes: the statement.
+        nodes: its top-level nodes: the statement.
         code: their code.
-        last: the last token of it.
-        spans: between which characters of `code` each of its nodes stands.
+        last: its last token.
+        spans: the span in `code` of each node.
     """
 
     def __init__(self, nodes: Sequence[cst.CSTNode], indent: str, newline: str) -> None:
@@ -197,7 +197,7 @@ class Part:
 
     @property
     def order(self) -> list[cst.CSTNode]:
-        """All of its nodes, each before those in it, and these from the last one to the first."""
+        """All of its nodes: parents before children, later siblings before earlier ones."""
         return self._collect[0]
 
     @cached_property

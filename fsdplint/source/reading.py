@@ -1,8 +1,7 @@
 """The content of files: of regular files only, and never more than a bound.
 
-What a file is, and how large, is found out before anything is read. A device or a pipe gives
-bytes without an end, or keeps its reader waiting, and the size that the system states of a file
-under /proc is 0.
+The type and size of a file are checked before anything is read. A device or pipe may have no end,
+or block its reader, and the system reports size 0 for files under /proc.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-MAX_BYTES = 100 * 1024 * 1024  # of any file: notebooks with their pictures, baselines
-MAX_SETTINGS_BYTES = 2 * 1024 * 1024  # of a file that a person writes, and that is no program
+MAX_BYTES = 100 * 1024 * 1024  # of any file: notebooks with pictures, baselines
+MAX_SETTINGS_BYTES = 2 * 1024 * 1024  # of a file that a person writes and that is no program
 
 _CHUNK = 1024 * 1024
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -32,14 +31,14 @@ _FLAGS = os.O_RDONLY | sum(
 
 
 class NotRegular(OSError):
-    """What a path leads to is no regular file; `strerror` says what it is."""
+    """A path is no regular file; `strerror` says what it is."""
 
 
 class TooLarge(OSError):
     """A file holds more than the bound.
 
     Attributes:
-        size: how much, as far as that is known.
+        size: its size, or the part that was read.
         limit: the bound.
     """
 
@@ -61,14 +60,14 @@ def read(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     _refuse(name, os.stat(name), limit)
     descriptor = os.open(name, _FLAGS)
     try:
-        _refuse(name, os.fstat(descriptor), limit)  # it may be another one by now
+        _refuse(name, os.fstat(descriptor), limit)  # the path may lead to another file now
         return _content(descriptor, name, limit)
     finally:
         os.close(descriptor)
 
 
 def read_text(path: str | Path, limit: int = MAX_SETTINGS_BYTES, errors: str = "strict") -> str:
-    """The text of a file in UTF-8, or in what its byte order mark says; its lines end with LF.
+    """The text of a file in UTF-8 or UTF-16 (by its byte order mark), with LF line ends.
 
     Raises:
         OSError: see `read`.

@@ -1,7 +1,7 @@
-"""A source file: its text, its libcst tree, and where the nodes of the tree stand in the text.
+"""A source file: its text, its libcst tree, and the positions of the nodes in the text.
 
-Parsing and position finding both wait until they are asked for; positions cost several times the
-parse (they regenerate the code), so only files with findings pay for them.
+The tree and the positions are computed on demand. Positions cost several times the parse, since
+they regenerate the code, so only files with findings pay for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fsdplint.trace import Location
 
 __all__ = ["STATEMENTS", "NodeSite", "Source", "children", "is_node", "once"]
 
-MAX_RENEWALS = 50  # texts of a file that keep what they can of the one before
+MAX_RENEWALS = 50  # texts of a file that reuse the tree of the text before
 _LINE_END = re.compile(r"\n|\r(?!\n)")
 T = TypeVar("T")
 STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
@@ -44,7 +44,7 @@ class Source:
         self.text = text
         self.encoding = encoding
         self.bom = bom
-        self.typed_in = False  # whether a next text is likely to be much the same
+        self.typed_in = False  # whether the next text is likely to be similar
         self.earlier: Source | None = None  # the text before this one
         self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `names.walk`
         self.results: dict[Callable[[Source], Any], Any] = {}  # see `once`
@@ -88,7 +88,7 @@ class Source:
 
     @cached_property
     def parts(self) -> list[Part]:
-        """What is before the first statement, each statement, and what is behind the last one."""
+        """The header, each statement of the module, and the footer."""
         tree, known = self.tree, self._known
         self._known = {}
         config = tree.default_indent, tree.default_newline
@@ -166,7 +166,7 @@ class Source:
 
     @cached_property
     def _extents(self) -> dict[cst.CSTNode, tuple[int, int]]:
-        """Where in `_order` each node stands with those below it."""
+        """The span in `_order` of each node with its descendants."""
         order, parents = self._order, self._parents
         at = {node: number for number, node in enumerate(order)}
         ends = list(range(1, len(order) + 1))
@@ -177,8 +177,10 @@ class Source:
         return dict(zip(order, enumerate(ends), strict=True))
 
     def descend(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-        """A node and all below it as `parts.descend` gives them, several times faster: each before
-        those in it, and of several in one the last before the first."""
+        """A node and its descendants, as `positions.descend` but several times faster.
+
+        Parents come before their children, and later siblings before earlier ones.
+        """
         extent = self._extents.get(node)
         return list(descend(node)) if extent is None else self._order[slice(*extent)]
 
@@ -234,7 +236,7 @@ class Source:
 
 
 def once(function: Callable[[Source], T]) -> Callable[[Source], T]:
-    """Have something worked out once for each source, which keeps it."""
+    """Decorator: cache the result of a function of a source in the source."""
 
     @wraps(function)
     def of(source: Source) -> T:

@@ -1,7 +1,4 @@
-"""Dotted names in code: which stand in a piece of it, and which it binds.
-
-Used by the fixes of rules, to tell what a statement depends on.
-"""
+"""Dotted names in code: the names that a node reads and the names that it binds."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _LEAVES = (cst.Return, cst.Raise, cst.Break, cst.Continue)
 
 
 def dotted_names(node: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
-    """The longest dotted names (`self.model.parameters`) in a node; keywords of calls left out."""
+    """The longest dotted names (`self.model.parameters`) in a node, without keywords of calls."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -57,14 +54,14 @@ def dotted_name(node: cst.CSTNode) -> str:
 
 
 def mentions(node: cst.CSTNode, names: set[str]) -> bool:
-    """Whether one of the (dotted) names, or something read off it, stands in the node."""
+    """Whether the node contains one of the (dotted) names, or an attribute of one."""
     return any(
         part_of(path, name) for path in map(dotted_name, dotted_names(node)) for name in names
     )
 
 
 def bound_by(statement: cst.CSTNode) -> set[str]:
-    """The dotted names that a statement assigns anywhere in it, functions' own bodies included."""
+    """The dotted names that a statement assigns, nested functions included."""
     targets: list[cst.CSTNode] = []
     stack: list[cst.CSTNode] = [statement]
     while stack:
@@ -78,9 +75,9 @@ def bound_by(statement: cst.CSTNode) -> set[str]:
 
 
 def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
-    """The names that the function (or module) around a node uses, so that a new one is free.
+    """The names in use in the function (or module) around a node, so that a new one is free.
 
-    What functions in it call by names of their own does not count.
+    Names that nested functions bind themselves do not count.
     """
     scope: cst.CSTNode | None = node
     while scope is not None and not isinstance(scope, cst.FunctionDef):
@@ -102,7 +99,7 @@ def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
 
 
 def assigned_names(statement: cst.CSTNode) -> set[str] | None:
-    """What a plain assignment on a line of its own binds; None for any other statement."""
+    """The names that a single assignment on its line binds; None for any other statement."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return None
     if not isinstance(statement.body[0], cst.Assign | cst.AnnAssign):
@@ -116,5 +113,5 @@ def leaves(statement: cst.CSTNode) -> bool:
 
 
 def part_of(path: str, name: str) -> bool:
-    """Whether a dotted path is the name or something read off it."""
+    """Whether a dotted path is the name or an attribute of it."""
     return path == name or path.startswith(name + ".")

@@ -1,4 +1,4 @@
-"""What has run before what: imports and the uses of their names."""
+"""The order of execution of imports and of the uses of their names."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Reads:
 
 @dataclass
 class _Known:
-    """What was found out about the order in a file: by the function, and by the node there."""
+    """Cached results about the order in a file, by function and by node."""
 
     reads: dict[cst.CSTNode, Reads] = field(default_factory=dict)
     first: dict[tuple[cst.CSTNode, cst.CSTNode], cst.CSTNode | None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Whether a word stands in the code of a node. See `fsdplint.source.fsdp_words` for the words."""
+"""Search of words in the code of a node. `fsdplint.source.fsdp_words` has the words."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _TEXTS = frozenset([cst.Name, cst.SimpleString, cst.FormattedStringText])
 
 
 class Words:
-    """Tells of nodes whether such a word stands in their code, comments aside.
+    """Finds nodes whose code contains a word; comments do not count.
 
-    It goes through the names and strings below a node and stops at the first: writing its code to
-    search that takes several times as long.
+    It searches the names and strings below a node, which is several times faster than to generate
+    the code and search that.
     """
 
     def __init__(self, words: re.Pattern[str]) -> None:

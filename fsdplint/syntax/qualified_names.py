@@ -1,4 +1,4 @@
-"""Names of libraries: one canonical name for what has several, and who refers to what."""
+"""Qualified names of libraries: one canonical name for each object, and its references."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from fsdplint.source.source import Source, once
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.dotted import dotted_name
 
-# Where torch keeps (or kept) a thing, and where its documentation says that it is. The longest
-# prefix wins.
+# Private or former modules of torch, and the documented ones. The longest prefix wins.
 PREFIXES = {
     "torch.distributed._shard.checkpoint": "torch.distributed.checkpoint",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "torch.distributed.fsdp",
@@ -62,7 +61,7 @@ FSDP2 = frozenset(
         "GradientReductionHandle",
     }
 )
-# The modules that have these names, too. What else is in them is private to FSDP2.
+# Other modules with these names. Their further names are private to FSDP2.
 # `_composable.fsdp` is where fully_shard lived in 2.4 and 2.5.
 _FSDP2_HOMES = frozenset(
     {
@@ -80,7 +79,7 @@ _CONFIGS = (
     "ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictConfig "
     "StateDictSettings StateDictType"
 ).split()
-# What `from module import *` gives: `__all__` of torch 2.13.
+# The names of `from module import *`: `__all__` of torch 2.13.
 PUBLIC = {
     "torch.distributed.fsdp": [
         *_CONFIGS,
@@ -116,7 +115,7 @@ def canonical(name: str) -> str:
 
 
 def uses(node: cst.CSTNode, names: Set[str]) -> bool:
-    """Whether one of some dotted names is used below a node; what it defines is no use."""
+    """Whether a node uses one of some dotted names; a definition is no use."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -162,7 +161,7 @@ def imported_names(source: Source) -> Mapping[str, str]:
 
 
 def references(source: Source, prefix: str) -> Iterator[tuple[Source, cst.CSTNode, str]]:
-    """See `Program.references`; judged by the file's imports alone."""
+    """See `Program.references`; only uses the imports of the file."""
     imports = imported_names(source)
     if not any(full.startswith(prefix.partition(".")[0]) for full in imports.values()):
         return
@@ -173,8 +172,10 @@ def references(source: Source, prefix: str) -> Iterator[tuple[Source, cst.CSTNod
 
 @once
 def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
-    """The canonical name of every Name or Attribute node that names something imported (imports'
-    own names not among them), in the order of the file. Not to be changed."""
+    """The canonical name of every Name or Attribute node that refers to an import.
+
+    In source order, without the names in import statements. Do not change the result.
+    """
     imports = imported_names(source)
     result: dict[cst.CSTNode, str] = {}
     rebound = _rebound(source) & imports.keys() if imports else frozenset()
@@ -195,7 +196,7 @@ def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
 
 @once
 def _rebound(source: Source) -> frozenset[str]:
-    """The names that a file's code binds without an import, whatever the scope."""
+    """The names that a file binds without an import, in any scope."""
     found: set[str] = set()
     for node in walk(source, skip_imports=True):
         if isinstance(node, _NAMED):
@@ -228,7 +229,7 @@ def _is_local(source: Source, node: cst.CSTNode, name: str) -> bool:
     return all(item.local != name for item in owner.imports)
 
 
-# What every walk passes by: whitespace, brackets, commas.
+# Nodes that every walk skips: whitespace, brackets, commas.
 _LAYOUT = (
     cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine, cst.Comma,
     cst.AssignEqual, cst.LeftParen, cst.RightParen, cst.LeftSquareBracket, cst.RightSquareBracket,
@@ -238,8 +239,10 @@ _roles: dict[type, str] = {}
 
 
 def walk(source: Source, *, skip_imports: bool = False) -> tuple[cst.CSTNode, ...]:
-    """The nodes of a file in source order, made once. An attribute chain is given whole, not its
-    parts, and neither are the names of attributes, keyword arguments and definitions, nor layout.
+    """The nodes of a file in source order, cached.
+
+    Of an attribute chain only the outermost node is included. Layout, and the names of attributes,
+    keyword arguments and definitions are skipped.
     """
     made = source.walks.get(skip_imports)
     if made is not None:
@@ -287,7 +290,7 @@ def _walk(node: cst.CSTNode, skip_imports: bool) -> Iterator[cst.CSTNode]:
 
 
 def _role(kind: type) -> str:
-    """What a walk makes of nodes of a kind."""
+    """The role of a type of node in a walk."""
     roles: dict[str, tuple[type, ...]] = {
         "layout": _LAYOUT,
         "import": (cst.Import, cst.ImportFrom),

@@ -1,4 +1,4 @@
-"""Which imports of torch are worth an event, and what of its text a program can do without."""
+"""FSDP imports, tests of the torch version, and lines that a program can do without."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ _VERSION = re.compile(
 
 
 def is_of_fsdp(package: str) -> bool:
-    """Whether a package is one that FSDP is or was in."""
+    """Whether a package contains, or contained, FSDP."""
     return package.startswith(_BELOW) or package in _PACKAGES
 
 
 def asks_for_version(test: str) -> bool:
-    """Whether a condition asks which torch there is, or what it has."""
+    """Whether a condition tests the torch version or its APIs."""
     return _VERSION.search(test) is not None
 
 
 @lru_cache(maxsize=64)
 def optional_lines(text: str) -> frozenset[int]:
-    """The lines of a program's text that it can do without.
-
-    Those in a `try` that catches their failure and those under a test of the version.
-    """
+    """The lines that a program can do without: in a `try`, or under a version test."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -52,7 +49,7 @@ def optional_lines(text: str) -> frozenset[int]:
 
 @lru_cache(maxsize=64)
 def tried_lines(text: str) -> frozenset[int]:
-    """The lines of a program's text that stand in a `try` that catches what goes wrong."""
+    """The lines in the body of a `try` with handlers."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

@@ -1,5 +1,5 @@
-"""What Python's constructs do: each function is registered for a type of node, or of value.
+"""The constructs of Python: functions that are registered for a type of node or value.
 
-Nothing but `semantics` imports these modules: a construct reaches the others through `Run.eval`,
+Only `semantics` imports these modules. A construct reaches the others through `Run.eval`,
 `Run.execute` and `Run.call`.
 """

@@ -1,4 +1,4 @@
-"""`if` and `match`: the branches that a test's verdict selects."""
+"""`if` and `match`: the branches that the verdict of a test selects."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def execute_if(run: Run, node: cst.If) -> Signal | None:
 
 
 def _note_branches(run: Run, node: cst.If, verdict: Verdict) -> None:
-    """A decision is worth looking at both ways if either branch does something that counts."""
+    """Mark a decision as relevant if a branch contains code that the contract depends on."""
     if verdict.guards and run.project.words.stand_in(node):
         keys = [key for _, key in verdict.guards]
         run.decisions.relevant.update(keys)
@@ -67,7 +67,7 @@ def branch(
     then_ends: str | None = None,
     else_ends: str | None = None,
 ) -> Signal | None:
-    """Execute the side or the sides of a branch that its test's verdict asks for."""
+    """Execute one or both sides of a branch, depending on the verdict of its test."""
     if verdict.outcome is Truth.RANK and verdict.rank_test is not None:
         return _rank_branch(run, test, verdict, then, orelse)
     if verdict.outcome is Truth.VARYING:
@@ -86,7 +86,7 @@ def branch(
     )
     with run.under_guards(verdict.guards):
         signal = taken()
-    leaves = skipped_ends in {"return", "break", "continue"}  # a failing check is no way to run
+    leaves = skipped_ends in {"return", "break", "continue"}  # a failing check does not count
     if signal is None and leaves and skipped_ends is not None and verdict.guards:
         run.leave_guards(verdict.guards, until(skipped_ends))
     return signal
@@ -103,7 +103,7 @@ def _rank_branch(
     assert rank_test is not None
     here = run.ranks()
     if here.partial and here is rank_test.true_on is not rank_test.false_on:
-        return then()  # only the ranks for which the test holds come here
+        return then()  # only the ranks for which the test holds get here
     if here.partial and here is rank_test.false_on is not rank_test.true_on:
         return orelse()
     yes = [*verdict.guards, (rank_guard(run, test, rank_test, True), "")]
@@ -130,7 +130,7 @@ def _rank_branch(
             if signal.kind == "return" and signal.value is not None:
                 key = rank_test if left else RankTest(rank_test.false_on, rank_test.true_on)
                 run.frames[-1].partial.append((key, signal.value))
-            if signal.kind != "raise":  # a check that fails, not ranks that part
+            if signal.kind != "raise":  # a failing check is no divergence of ranks
                 run.leave_guards(rest, until(signal.kind))
     return None
 
@@ -161,7 +161,7 @@ def execute_match(run: Run, node: cst.Match) -> Signal | None:
 
 
 def _match_rank(run: Run, node: cst.Match, rank: RankValue, number: int) -> Signal | None:
-    """The cases of `match rank` from one with a number on."""
+    """Execute the cases of `match rank` from the case `number` on."""
     if number == len(node.cases):
         return None
     case = node.cases[number]

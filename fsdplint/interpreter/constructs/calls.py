@@ -1,4 +1,4 @@
-"""Calls: what each kind of value does when it is called."""
+"""Calls of each kind of value."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from fsdplint.interpreter.values import (
     Value,
 )
 
-# Methods that tell something of a tensor.
+# Methods that return a property of a tensor.
 _MEASURES = {"numel", "dim", "ndimension", "size", "nelement", "element_size", "item", "get_device",
              "is_floating_point", "is_contiguous", "stride", "nbytes"}  # fmt: skip
 
 
-# Methods of optimizers that no model describes and that leave the groups as they are.
+# Methods of optimizers without a model that do not change the parameter groups.
 _KEEPS_GROUPS = re.compile(
     r"^(backward|clip|eval|get_|is_|print|register_|scale|set_lr|train|unscale|update|zero_grad)|hook"
 )
 
 
-# Methods of lists and dicts that change nothing.
+# Methods of lists and dicts that do not change them.
 _READERS = {"copy", "count", "get", "index", "items", "keys", "values", "__getitem__", "__iter__",
             "__len__", "__contains__"}  # fmt: skip
 
@@ -81,7 +81,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
 
 
 def _stands_for_several(run: Run, value: Value) -> None:
-    """Say of the modules in a list of unknown length that there may be more of their kind."""
+    """Mark the modules in a list of unknown length as repeated."""
     value = run.settle(value)
     if isinstance(value, Sequence) and value.open:
         for item in value.items:
@@ -140,7 +140,7 @@ def call_instance(run: Run, instance: Instance, call: Call) -> Value:
 
 @calls(ParametersOf, ShardTensor, StateValue, TensorValue)
 def call_tensor(run: Run, value: Value, call: Call) -> Value:
-    """Nothing that the program can call: what a method's name was taken for."""
+    """A tensor is not callable: it is the result of an attribute that is really a method."""
     return value
 
 
@@ -195,7 +195,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
 
 
 def _call_super(run: Run, receiver: Super, name: str, call: Call) -> Value:
-    """A method of a library's base class."""
+    """Call a method of a library base class."""
     target = receiver.receiver
     if isinstance(target, ModuleValue):
         if name == "__init__":

@@ -29,7 +29,7 @@ def eval_set_comp(run: Run, node: cst.SetComp) -> Value:
 
 @evaluates(cst.GeneratorExp)
 def eval_generator_exp(run: Run, node: cst.GeneratorExp) -> Value:
-    """A generator does its work when it is consumed; only what it runs over is there before."""
+    """A generator does its work when it is consumed; only its source is evaluated here."""
     source = run.eval(node.for_in.iter)
 
     def elements() -> Sequence:
@@ -76,7 +76,7 @@ def _comprehend(
     result: Sequence,
     source: Value | None = None,
 ) -> bool:
-    """Add the elements of one `for` of a comprehension; whether they are exactly known."""
+    """Add the elements of one `for` of a comprehension; return whether they are all known."""
     items, exact = iterate(run, source if source is not None else run.eval(for_in.iter))
     for item in items[:64]:
         assign(run, for_in.target, item)

@@ -71,7 +71,7 @@ def _with_generator(
     item: cst.WithItem,
     body: Callable[[], Signal | None],
 ) -> Signal | None:
-    """Run a @contextmanager's function with the `with` block in the place of its `yield`."""
+    """Execute the function of a @contextmanager with the `with` block at its `yield`."""
     signals: list[Signal | None] = []
     here = run.frames[-1]
     source = run.source
@@ -127,7 +127,7 @@ def execute_try(run: Run, node: cst.Try) -> Signal | None:
 
 
 def _optional_import(run: Run, node: cst.Try) -> str | None:
-    """The library that a `try: import ... except ImportError: ...` can do without."""
+    """The optional library of a `try: import ... except ImportError: ...`, or None."""
     if not node.handlers or not isinstance(node.body, cst.IndentedBlock):
         return None
     caught = node.handlers[0].type
@@ -141,7 +141,7 @@ def _optional_import(run: Run, node: cst.Try) -> str | None:
             elif isinstance(statement, cst.ImportFrom):
                 name = absolute_name(statement)
             top = name.partition(".")[0]
-            # torch is always there; the project's own files are too
+            # torch and the files of the project are always installed
             if top and top != "torch" and locate_module(run, name) is None:
                 return top
     return None
@@ -153,7 +153,7 @@ def execute_try_star(run: Run, node: cst.TryStar) -> Signal | None:
 
 
 def _entered_as(context: Value) -> Unknown:
-    """What `with context as name` binds: an opened file is as much one per rank as its path."""
+    """The value of `with context as name`; an opened file differs by rank if its path does."""
     if isinstance(context, Unknown) and context.origin.startswith("open("):
         return context
     return Unknown(origin="")

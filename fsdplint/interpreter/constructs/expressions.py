@@ -1,4 +1,4 @@
-"""Names, attributes, subscripts, and expressions around another one."""
+"""Names, attributes, subscripts, and expressions that contain one expression."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def eval_name(run: Run, node: cst.Name) -> Value:
 def eval_attribute(run: Run, node: cst.Attribute) -> Value:
     value = run.eval(node.value)
     if node.attr.value in WRAPPER_ATTRIBUTES and lacks_wrapper_attribute(run, value, node):
-        return value  # as the program goes on once this is mended
+        return value  # as after a fix of this access
     return read_attribute(run, value, node.attr.value, node)
 
 

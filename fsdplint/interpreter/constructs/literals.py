@@ -34,7 +34,7 @@ def eval_simple_string(run: Run, node: cst.SimpleString) -> Value:
 
 
 def _literal(run: Run, node: cst.Integer | cst.Float | cst.SimpleString) -> Value:
-    """A literal's constant, worked out once for all runs."""
+    """The constant of a literal, computed once for all runs."""
     literals = run.project.literals
     if node not in literals:
         literals[node] = Const(_literal_value(node.value), created_at=run.site(node))
@@ -42,7 +42,7 @@ def _literal(run: Run, node: cst.Integer | cst.Float | cst.SimpleString) -> Valu
 
 
 def _literal_value(text: str) -> object:
-    """What a literal means; one that Python does not take (an unknown name) is its own text."""
+    """The value of a literal; its text if Python rejects it (an unknown character name)."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -130,7 +130,7 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
 
 
 def _known_elements(value: Unknown) -> Iterator[tuple[object, Value]]:
-    """What is known of the elements of an unknown mapping, by their keys."""
+    """The known elements of an unknown mapping, by key."""
     for key, part in value.parts.items():
         if key.startswith("[") and key != "[]":
             with contextlib.suppress(ValueError, SyntaxError):  # a key that is no plain constant

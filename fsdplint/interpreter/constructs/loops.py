@@ -1,4 +1,4 @@
-"""`for` and `while`: every turn that is known, else one."""
+"""`for` and `while`: one iteration for each known element, else two."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _loop(
 
 
 def _all_parameters(node: cst.BaseExpression) -> bool:
-    """Whether an expression is `m.parameters()` or `m.named_parameters()`, no part of them."""
+    """Whether an expression is all of `m.parameters()` or `m.named_parameters()`."""
     return (
         isinstance(node, cst.Call)
         and not node.args

@@ -31,7 +31,7 @@ def eval_comparison(run: Run, node: cst.Comparison) -> Value:
 
 @evaluates(cst.BooleanOperation)
 def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
-    """`a or b` and `a and b` give an operand; where both are tests, a test."""
+    """`a or b` and `a and b` return an operand; of two tests, a test."""
     left = run.eval(node.left)
     is_and = isinstance(node.operator, cst.And)
     if isinstance(left, Const):
@@ -74,7 +74,7 @@ def _boolean_value(
 
 
 def _is_rank(other: Value, scope: str) -> bool:
-    """Whether `rank or other` is the rank: the other is it too, or what the rank is if false."""
+    """Whether `rank or other` is the rank: `other` is the rank too, or 0."""
     if isinstance(other, Const):
         return other.value in (0, "0") and other.value is not False
     return isinstance(other, RankValue) and other.scope == scope
@@ -159,7 +159,7 @@ def arithmetic(
 
 
 def _library(one: Value, other: Value) -> str:
-    """The library's function that a value computed from two comes from, where one decides it."""
+    """The library function of a value that is computed from two values; "" if unknown."""
     if not isinstance(one, Unknown) or not one.library:
         return ""
     alike = isinstance(other, Const) or (isinstance(other, Unknown) and other.library)
@@ -174,7 +174,7 @@ def _is_large(value: object) -> bool:
 
 def _fold(op: cst.BaseBinaryOp, left: Any, right: Any) -> Value:
     if _is_large(left) or _is_large(right):
-        return Unknown()  # the result of doing it again and again would be larger than the memory
+        return Unknown()  # repeated operations could exceed the memory
     try:
         if isinstance(op, cst.Add):
             return Const(left + right)

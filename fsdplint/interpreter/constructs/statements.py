@@ -99,7 +99,7 @@ def execute_continue(run: Run, node: cst.Continue) -> Signal:
 
 @executes(cst.Assert)
 def execute_assert(run: Run, node: cst.Assert) -> None:
-    """`assert rank == 0`: only these ranks come here, for reasons that may not be seen."""
+    """`assert rank == 0`: only these ranks get here, even if the reason is unknown."""
     test = run.eval(node.test)
     if isinstance(test, RankTest) and test.true_on.partial:
         guard = replace(rank_guard(run, node.test, test, True), asserted=True)

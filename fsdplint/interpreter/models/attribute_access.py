@@ -75,19 +75,19 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
     return Const(None)
 
 
-OPTIONAL_NO_SYNC = "no_sync, or a default"  # what `getattr` with a default finds
+OPTIONAL_NO_SYNC = "no_sync, or a default"  # the result of `getattr` with a default
 ONLY_WRAPPERS_HAVE = {"no_sync": {"fsdp1", "ddp"}, "clip_grad_norm_": {"fsdp1"}}
 
 
 def _wrapped_by_fsdp1(module: ModuleValue) -> bool:
-    """Whether FSDP1 is around a module, compiled or not."""
+    """Whether FSDP1 wraps a module, compiled or not."""
     if module.wrapper == "compile" and module.inner is not None:
         return _wrapped_by_fsdp1(module.inner)
     return module.wrapper == "fsdp1"
 
 
 def _wrapper_has(module: ModuleValue, attribute: str) -> bool | None:
-    """Whether a module has a method that DDP's and FSDP1's wrappers bring; None if not known."""
+    """Whether a module has a method of the DDP or FSDP1 wrapper; None if unknown."""
     if module.wrapper == "compile" and module.inner is not None:
         return _wrapper_has(module.inner, attribute)
     if module.wrapper:

@@ -71,7 +71,7 @@ def emit_saved(
 
 
 def parameter_layout(run: Run, parameters: ParametersOf | ShardTensor) -> Layout:
-    """The layout of parameters at this moment; UNKNOWN where they may be gathered."""
+    """The layout of parameters at this point; UNKNOWN if they may be gathered."""
     if isinstance(parameters, ShardTensor):
         return Layout.SHARDED if parameters.must_be_dtensor else Layout.UNKNOWN
     if parameters.unsharded_copy or sharding_of_parameters(run, parameters) is None:
@@ -80,14 +80,14 @@ def parameter_layout(run: Run, parameters: ParametersOf | ShardTensor) -> Layout
 
 
 def may_depend_on_rank(path: Value) -> bool:
-    """Whether a path differs between ranks, or comes from where it can't be told."""
+    """Whether a path differs, or may differ, between ranks."""
     if isinstance(path, Unknown):
         return path.by_rank or path.by_process or (not path.origin and not path.varying)
     return depends_on_rank(path) or not isinstance(path, Const)
 
 
 def path_pattern(path: Value) -> str:
-    """The constant of a path, or the text that makes it; "" where it may be any file."""
+    """The constant of a path, or the code that computes it; "" if it may be any file."""
     if isinstance(path, Const):
         return str(path.value)
     return path.origin if isinstance(path, Unknown) and not path.varying else ""

@@ -32,7 +32,7 @@ def copy(run: Run, name: str, call: Call) -> Value:
 
 
 def duplicate_module(run: Run, value: ModuleValue, call: Call) -> ModuleValue:
-    """A copy of a module and of everything in it."""
+    """Copy a module with its submodules."""
     info = run.trace.modules[value.id]
     made = new_module(
         run,
@@ -66,10 +66,10 @@ def duplicate_module(run: Run, value: ModuleValue, call: Call) -> ModuleValue:
 def _copied_part(
     run: Run, part: Value, copies: dict[ModuleValue, ModuleValue], owner: Unknown
 ) -> Value:
-    """What the copy of a module holds where the original holds this.
+    """The attribute of the copy of a module for an attribute of the original.
 
-    A part of unknown class becomes a child of the module that it was read off, once the program
-    uses it as a module, and an unknown method is called on its owner. A copy needs its own of both.
+    An unknown part becomes a child of the module that it was read from, once the program uses it as
+    a module. An unknown method is called on its owner. So a copy needs its own unknown values.
     """
     part = run.settle(part)
     if isinstance(part, ModuleValue):
@@ -85,7 +85,7 @@ def _copied_part(
 
 
 def _read_off(part: Unknown, modules: Container[ModuleValue | None]) -> bool:
-    """Whether an unknown value was read off one of these modules, however indirectly."""
+    """Whether an unknown value was read from one of these modules, directly or indirectly."""
     owner: Unknown | None = part.owner
     while owner is not None and owner.refined is None:
         owner = owner.owner

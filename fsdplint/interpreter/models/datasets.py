@@ -1,7 +1,6 @@
-"""Whether every rank gets the same data: seeds, and datasets that are built in sight.
+"""Whether every rank gets the same data: seeds, and datasets that the program builds.
 
-Only what is certain counts: a dataset that something unseen may have taken this rank's part for
-is none that is alike.
+Only certain facts count: a dataset does not if unknown code may have selected a part by rank.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from fsdplint.interpreter.values import (
 )
 
 DATA = "torch.utils.data"
-# Libraries whose functions give every rank the same for the same arguments.
+# Libraries whose functions return the same on every rank for the same arguments.
 RANK_INVARIANT_LIBRARIES = {
     "torch", "torchvision", "transformers", "numpy", "pandas", "PIL", "os", "json", "pathlib",
     "builtins", "argparse", "csv", "pickle", "glob", "math", "re",
 }  # fmt: skip
-# Words by which a dataset, or a function that it calls, may know of its rank.
+# Words in the code of a dataset that may depend on the rank.
 _BY_RANK = re.compile(
     r"rank|world|\bdist\b|distributed|shard|worker|partition|environ|replica|host|process", re.I
 )
@@ -43,7 +42,7 @@ _RANDOM = re.compile(r"rand|normal|choice|sample|shuffle|seed|time\b|uuid", re.I
 
 
 def note_seed(run: Run, value: Value | None) -> None:
-    """All ranks set a seed: the same one, or (None, or a number made of the rank) each its own."""
+    """All ranks set a seed: the same one, or each its own (None, or derived from the rank)."""
     if value is None or depends_on_rank(value) or (isinstance(value, Unknown) and value.varying):
         run.seeded = False
     elif run.seeded is None:
@@ -56,11 +55,11 @@ def tensor_dataset(run: Run, name: str, call: Call) -> Value:
 
 
 def same_on_all_ranks(run: Run, loader: LoaderValue) -> bool | None:
-    """Whether a pass over a loader gives every rank the same batches; None where not known."""
+    """Whether a pass over a loader gives every rank the same batches; None if unknown."""
     if loader.dataset is None or loader.shuffle is None or run.seeded is False:
         return None
     if loader.shuffle and not run.seeded:
-        return None  # each rank shuffles with a seed of its own
+        return None  # each rank shuffles with its own seed
     return True if _same_dataset(run, run.settle(loader.dataset)) else None
 
 
@@ -106,7 +105,7 @@ def _rank_invariant(run: Run, value: Value, depth: int = 0) -> bool:
 
 
 def _rank_invariant_code(run: Run, cls: Class) -> bool:
-    """Whether a dataset's code gives the same on all ranks, as far as its words and calls tell."""
+    """Whether the words and calls in the code of a dataset do not depend on the rank."""
     for one in cls.mro():
         text = one.site.source.tree.code_for_node(one.node)
         if _BY_RANK.search(text):
@@ -124,7 +123,7 @@ def _rank_invariant_code(run: Run, cls: Class) -> bool:
 
 
 def _called_names(node: cst.CSTNode) -> set[str]:
-    """The plain names, or first names of dotted ones, that are called in some code."""
+    """The called names in some code; of dotted names, the first part."""
     found: set[str] = set()
     stack = [node]
     while stack:

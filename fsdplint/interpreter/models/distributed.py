@@ -54,14 +54,14 @@ _REDUCTION = re.compile(r"^(all_)?(reduce|gather)")
 
 
 def note_reduction(run: Run, name: str, call: Call) -> None:
-    """A function out of sight that by its name puts together what the ranks have."""
+    """Record an unknown function whose name is that of a reduction."""
     if call.values and _REDUCTION.search(name):
         run.emit(Collective, call.node, api=name)
 
 
 @function(f"{DIST}.")
 def unmodelled(run: Run, name: str, call: Call) -> Value:
-    """What has no model: a process group, a constant, a helper, a functional collective."""
+    """Names without a model: process groups, constants, helpers, functional collectives."""
     note_reduction(run, name.rpartition(".")[2], call)
     meta_device.leave_meta_in_arguments(run, call.values)
     note_weights_set(run, call, call.values)
@@ -95,7 +95,7 @@ def get_local_rank(run: Run, name: str, call: Call) -> Value:
 @function("torch.accelerator.current_device_index", "torch.accelerator.current_device_idx",
           *(f"torch.{kind}.current_device" for kind in ("cuda", "xpu", "mtia")))  # fmt: skip
 def current_device(run: Run, name: str, call: Call) -> Value:
-    """The number of this process's device, which no two ranks of a machine share."""
+    """The device number of the process, which is unique among the ranks of a machine."""
     return Unknown(origin=f"{name}()", by_process=True)
 
 
@@ -123,14 +123,14 @@ def is_available(run: Run, name: str, call: Call) -> Value:
 
 @function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
 def is_initialized(run: Run, name: str, call: Call) -> Value:
-    # A mesh, and `fully_shard` without one, make the default group where there is none.
+    # A mesh, and `fully_shard` without a mesh, create the default group if there is none.
     kinds = (ProcessGroupInit, MeshBuilt, Sharded, ProcessGroupDestroyed)
     known: list[Event] = [event for event in run.trace if isinstance(event, kinds)]
     sides = {Ranks.ALL: (Ranks.ONE, Ranks.OTHERS)}
     here = run.ranks()
     last: dict[Ranks, bool] = {}  # by side
     for event in reversed(known):
-        if event.ranks is Ranks.SOME:  # which these are is not known
+        if event.ranks is Ranks.SOME:  # it is unknown which ranks
             break
         for side in sides.get(event.ranks, (event.ranks,)):
             last.setdefault(side, not isinstance(event, ProcessGroupDestroyed))
@@ -142,7 +142,7 @@ def is_initialized(run: Run, name: str, call: Call) -> Value:
 
 @function(*(f"{DIST}.{name}" for name in COLLECTIVES))
 def collective(run: Run, name: str, call: Call) -> Value:
-    """A collective of the whole world; one of a subgroup is none that every rank takes part in."""
+    """A collective; all ranks take part unless it is in a subgroup."""
     last = name.rpartition(".")[2]
     note_weights_set(run, call, call.values)
     group = call.arg(COLLECTIVES[last], "group")
@@ -180,7 +180,7 @@ def device_mesh(run: Run, name: str, call: Call) -> Value:
 
 
 def _prefix(value: Value | None) -> str | None:
-    """What is known of a device type that is made up: "cuda:" of `f"cuda:{rank}"`."""
+    """The known prefix of a computed device type: "cuda:" of `f"cuda:{rank}"`."""
     origin = value.origin if isinstance(value, Unknown) else ""
     found = re.match(r"""[fF]["']([a-z]+:)""", origin)
     return found[1] if found else None

@@ -1,5 +1,4 @@
-"""What tells a framework to use FSDP: Accelerate's plugin, Transformers' arguments, Lightning's
-strategies."""
+"""FSDP settings of frameworks: Accelerate plugin, Transformers arguments, Lightning strategies."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from fsdplint.trace import FrameworkConfigured
 
 _ACCELERATE = ("accelerate", "accelerate.utils", "accelerate.utils.dataclasses")
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
-# TRL's are Transformers' with more.
+# The arguments of TRL extend those of Transformers.
 _TRL = ("SFTConfig", "DPOConfig", "GRPOConfig", "RewardConfig", "KTOConfig")
 _TRANSFORMERS = (
     *(f"transformers.{name}" for name in _ARGUMENTS),
@@ -78,13 +77,13 @@ def _configure(
 
 
 def python_value(run: Run, value: Value) -> object:
-    """A value as a constant of Python, names of libraries as text; `...` where it is not known."""
+    """A value as a Python constant, library names as text; `...` if unknown."""
     value = run.settle(value)
     if isinstance(value, Const):
         return value.value
     if isinstance(value, Symbol):
         return value.name
-    if isinstance(value, Partial):  # with what arguments, the values of the node tell
+    if isinstance(value, Partial):  # its arguments are in the values of the node
         return python_value(run, value.function)
     if isinstance(value, Sequence) and not value.open:
         return [python_value(run, item) for item in value.items]

@@ -48,7 +48,7 @@ PARAMETERS = (
 
 
 def option(value: Value) -> object:
-    """An option as a trace keeps it: a constant, a dotted name, or "?" for anything else."""
+    """The value of an option in a trace: a constant, a dotted name, or "?"."""
     if isinstance(value, Const):
         return value.value
     if isinstance(value, Symbol | LibraryObject):
@@ -62,7 +62,7 @@ def option(value: Value) -> object:
 
 @function(FSDP1)
 def constructor(run: Run, name: str, call: Call) -> Value:
-    # What it is given is a module, seen or not; its result is a wrapper either way.
+    # Its argument is a module even if it is unknown, and its result is a wrapper.
     module = as_module(run, call.arg(0, "module")) or new_module(
         run, call.node, "model", children_known=False
     )
@@ -95,7 +95,7 @@ Test = Callable[[ModuleValue], bool | None]
 def _units(
     run: Run, inner: ModuleValue, policy: Value | None, node: cst.CSTNode
 ) -> list[ModuleValue] | None:
-    """The modules that a policy wraps on their own; None where that can't be told."""
+    """The modules that a policy wraps separately; None if unknown."""
     policy = run.settle(policy) if policy is not None else None
     if policy is None or is_none(policy):
         return []
@@ -113,7 +113,7 @@ def _units(
 
 
 def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
-    """What a policy says of a module, by the module's class or by a function of the program."""
+    """The test of a policy, by class or by a function of the program; None if unknown."""
     given = None
     if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.ModuleWrapPolicy":
         given = policy.get("0", "module_classes")
@@ -142,7 +142,7 @@ def _call_policy(run: Run, function: Function, node: cst.CSTNode, part: ModuleVa
 
 
 def _mesh(run: Run, value: Value | None) -> str | None:
-    """The name of a mesh in the trace, if it is one that `init_device_mesh` made."""
+    """The name in the trace of a mesh from `init_device_mesh`; None for other values."""
     value = run.settle(value) if value is not None else None
     name = constant(value.get("id")) if isinstance(value, LibraryObject) else None
     return name if isinstance(name, str) else None
@@ -151,7 +151,7 @@ def _mesh(run: Run, value: Value | None) -> str | None:
 def _mixes_frozen(
     run: Run, inner: ModuleValue, units: list[ModuleValue], given: dict[str, Value]
 ) -> bool:
-    """Whether parameters with and without gradients certainly come into one flat parameter."""
+    """Whether a flat parameter certainly mixes parameters with and without gradients."""
     original = given.get("use_orig_params")
     if original is not None and constant(original) is not False:
         return False
@@ -175,9 +175,9 @@ def _mixes_frozen(
 
 
 def emit_use(run: Run, api: str, call: Call, *, collective: bool = False) -> ModuleValue | None:
-    """Record the use of a static method; its first argument is certainly a module.
+    """Record the use of a static method, and return its first argument, a module.
 
-    It does nothing, and so nothing together, where the module is FSDP2's.
+    On an FSDP2 module the method does nothing, so it does not communicate.
     """
     module = as_module(run, call.arg(0, "module") or call.arg(0, "model"))
     if module is not None and sharding_inside(run, module) is Sharding.FSDP2:
@@ -241,7 +241,7 @@ def static_query(run: Run, name: str, call: Call) -> Value:
 
 @method("ModuleValue", "summon_full_params")
 def summon_of_fsdp2(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
-    """FSDP1's method, asked of a module that is not in FSDP1's wrapper."""
+    """A method of FSDP1 on a module without a wrapper of FSDP1."""
     fsdp2 = sharding_inside(run, receiver) is Sharding.FSDP2
     if fsdp2 and certainly_lacks(run, receiver, name):
         run.emit(Fsdp1Used, call.node, api=name, module=receiver.id)

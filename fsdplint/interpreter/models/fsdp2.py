@@ -74,7 +74,7 @@ def _mesh(run: Run, value: Value | None) -> str:
 
 
 def _option(value: Value) -> object:
-    """As of FSDP1, but a CPUOffload with what it says, the way the recorder writes it."""
+    """As in FSDP1, but a CPUOffload includes its argument, as the recorder writes it."""
     if isinstance(value, LibraryObject) and value.name == f"{FSDP}.CPUOffload" and not value.open:
         offloads = constant(value.get("offload_params", "0") or Const(False))
         return f"{value.name}(offload_params={offloads if isinstance(offloads, bool) else '?'})"
@@ -86,7 +86,7 @@ def register_method(run: Run, name: str, call: Call) -> Value:
     module = as_module(run, call.arg(0, "module"))
     what = constant(call.arg(1, "method_name"))
     if module is not None:
-        # A name that is not known may be any: "*"
+        # "*": an unknown name may be any
         run.emit(
             MethodRegistered,
             call.node,
@@ -104,7 +104,7 @@ def register_method(run: Run, name: str, call: Call) -> Value:
           f"{FSDP}.wrap.CustomPolicy", f"{FSDP}.DataParallelMeshDims",
           "torch.distributed.checkpoint.state_dict.StateDictOptions")  # fmt: skip
 def configuration_object(run: Run, name: str, call: Call) -> Value:
-    """Configuration objects: their arguments are read where they are used."""
+    """Configuration objects, whose arguments are read at their use."""
     args = {str(number): value for number, value in enumerate(call.args)} | call.kwargs
     if name.endswith(".MixedPrecisionPolicy") and not call.open:
         dtypes = [call.arg(0, "param_dtype"), call.arg(1, "reduce_dtype")]
@@ -149,7 +149,7 @@ def newer_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
 
 
 def _emit_newer_api(run: Run, api: str, module: ModuleValue, call: Call) -> None:
-    """Record a use of what not every torch with FSDP2 has."""
+    """Record the use of an API that not every torch with FSDP2 has."""
     if sharding_inside(run, module) is Sharding.FSDP2:
         optional = can_do_without(run.source, call.node)
         run.emit(Fsdp2Used, call.node, api=api, module=module.id, optional=optional)

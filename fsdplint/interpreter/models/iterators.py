@@ -1,4 +1,4 @@
-"""Python's iterators and the functions that go through one: `map`, `zip`, `list`, `sorted`, ..."""
+"""Iterators of Python and functions that consume one: `map`, `zip`, `list`, `sorted`, ..."""
 
 from __future__ import annotations
 
@@ -60,8 +60,11 @@ def collect(run: Run, name: str, call: Call) -> Value:
 
 
 def _sort(run: Run, items: list[Value], exact: bool, call: Call) -> Value:
-    """Sorted strings or numbers, also in pairs with something else; functions of the program whose
-    order can't be worked out are not known at all, lest they be called in another one."""
+    """Sort strings or numbers, also as the first elements of tuples.
+
+    If the order of functions of the program is unknown, the result is Unknown, so that they are not
+    called in a wrong order.
+    """
     reverse = call.kwargs.get("reverse", Const(False))
     keys = [_sort_key(run, item) for item in items]
     known = exact and not call.open and set(call.kwargs) <= {"reverse"}
@@ -77,7 +80,7 @@ def _sort(run: Run, items: list[Value], exact: bool, call: Call) -> Value:
 
 
 def _sort_key(run: Run, item: Value) -> Any:
-    """What decides where an element comes to stand, None where that is not known."""
+    """The sort key of an element; None if unknown."""
     item = run.settle(item)
     if isinstance(item, Sequence) and item.kind == "tuple" and item.items and not item.open:
         item = run.settle(item.items[0])
@@ -159,7 +162,7 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
     value = call.arg(0, "iterable") or Unknown()
     last = name.rpartition(".")[2]
     if lazy.has_lazy(call):
-        if last == "next":  # how far it gets is not known
+        if last == "next":  # it is unknown how far it gets
             with run.in_unknown_call(call.node):
                 lazy.consume_arguments(run, call)
             value = call.args[0]

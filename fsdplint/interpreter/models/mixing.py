@@ -16,7 +16,7 @@ from fsdplint.interpreter.values import Sequence, Value
 from fsdplint.trace import Layout, TensorsMixed
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}
-# What keeps the values of a tensor in a tensor of its own, or in a view of it.
+# Methods that copy a tensor or return a view of it.
 _COPIES = {"clone", "detach", "cpu", "cuda", "float", "double", "to", "contiguous"}
 
 
@@ -28,7 +28,7 @@ def foreach_function(run: Run, name: str, call: Call) -> Value:
 
 
 def note_mixed(run: Run, api: str, values: list[Value], node: cst.CSTNode) -> None:
-    """Say so where one operation gets plain and sharded tensors."""
+    """Record an operation that gets plain and sharded tensors."""
     found: dict[Layout, list[str]] = {}
     for value in values:
         one = _parameters(run, value)
@@ -49,7 +49,7 @@ def _parameters(run: Run, value: Value) -> ParametersOf | None:
 
 
 def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
-    """What a method that leaves a parameter's values as they are makes of it."""
+    """The result of a method that does not change the values of a parameter."""
     if name in _COPIES and sharding_of_parameters(run, receiver) is None:
         return replace(receiver, unsharded_copy=True, name="")
     return replace(receiver, name="") if receiver.name else receiver

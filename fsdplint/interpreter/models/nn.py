@@ -1,4 +1,4 @@
-"""torch.nn: building modules, and the methods that every module has."""
+"""torch.nn: the creation of modules, and the methods of every module."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
 
 
 def _registers_parameters(name: str, call: Call) -> bool | None:
-    """Whether a module of torch.nn has parameters of its own; None where that is not known."""
+    """Whether a module of torch.nn has own parameters; None if unknown."""
     if PARAMETERIZED.search(name) is None:
         return False
     if "Norm" not in name:
@@ -140,7 +140,7 @@ def _container(run: Run, name: str, call: Call) -> Value:
 
 @function("torch.")
 def tensor_result(run: Run, name: str, call: Call) -> Value:
-    """torch functions that nothing else describes: tensors in, tensors out."""
+    """torch functions without a model: tensors in, tensors out."""
     if not name.startswith("torch.nn."):
         meta_device.leave_meta_in_arguments(run, call.values)
     for value in call.values:
@@ -172,7 +172,7 @@ def empty_weights(run: Run, name: str, call: Call) -> Value:
 
 @function("torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled")
 def grad_mode(run: Run, name: str, call: Call) -> Value:
-    """Within `with` or as a decorator it holds for a block; else from here on."""
+    """As a context or decorator it holds for a block, else from here on."""
     kind = name.rpartition(".")[2]
     mode = call.arg(0, "mode")
     if mode is None and not call.open and kind == "inference_mode":
@@ -231,7 +231,7 @@ CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 
 @function(f"{CHECKPOINTING}.checkpoint_wrapper", f"{CHECKPOINTING}.offload_wrapper")
 def checkpoint_wrapper(run: Run, name: str, call: Call) -> Value:
-    """The wrapper stands for the module itself: what it holds keeps its name for the user."""
+    """The wrapper is treated as the module itself, so that submodules keep their names."""
     module = as_module(run, call.arg(0, "module"))
     if module is None:
         return Unknown()
@@ -324,7 +324,7 @@ def parameter_hook(run: Run, receiver: ParametersOf, name: str, call: Call) -> V
 
 @method("ModuleValue", "apply")
 def apply(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
-    """`m.apply(fn)`: the function gets every submodule, children before their parents."""
+    """`m.apply(fn)` calls the function for every submodule, children before their parents."""
     if call.args:
         for child in reversed(submodule_values(run, ModulesOf(receiver, "modules"))):
             run.call(call.args[0], Call(call.node, [child]))

@@ -1,10 +1,10 @@
-"""The classes of torch.nn: which of them register parameters, or hold submodules."""
+"""The classes of torch.nn that register parameters or have submodules."""
 
 from __future__ import annotations
 
 import re
 
-# torch.nn classes that register parameters; every other one has none of its own.
+# torch.nn classes that register parameters; all others have none.
 PARAMETERIZED = re.compile(
     r"[Ll]inear$|Conv(Transpose)?\dd$|(Batch|Group|Instance|Layer|RMS)Norm(\dd)?$|^Embedding|^(RNN|LSTM|GRU)"
     r"|^(MultiheadAttention|PReLU|Transformer|TransformerEncoder|TransformerDecoder)$|^Parameter"
@@ -27,5 +27,5 @@ PARTS = {
         "dropout3": "Dropout",
     },
 }  # fmt: skip
-# Classes of torch.nn that inherit from others of it.
+# Classes of torch.nn that derive from other classes of torch.nn.
 SUBCLASSES = {"torch.nn.NonDynamicallyQuantizableLinear": "torch.nn.Linear"}

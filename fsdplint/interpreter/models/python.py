@@ -39,7 +39,7 @@ from fsdplint.interpreter.values import (
           "torch.utils.tensorboard.", "tqdm.write", "rich.", "loguru.", "os.", "inspect.", "dis.",
           "types.", "pprint.")  # fmt: skip
 def quiet(run: Run, name: str, call: Call) -> Value:
-    """Functions that leave modules alone and whose result is nothing in particular."""
+    """Functions that do not change modules and have an unknown result."""
     if name.startswith(("time.", "random.", "datetime.")):
         return Unknown(varying=True)
     origin = f"{name}()" if not call.values else ""
@@ -102,7 +102,7 @@ def update_wrapper(run: Run, name: str, call: Call) -> Value:
 
 @function("functools.wraps")
 def wraps(run: Run, name: str, call: Call) -> Value:
-    """What it is called with, then, it gives back: nothing is called here."""
+    """A decorator that returns its argument."""
     return Partial(Symbol("functools.update_wrapper"))
 
 
@@ -113,7 +113,7 @@ def decorator(run: Run, name: str, call: Call) -> Value:
 
 @function("importlib.import_module")
 def import_by_name(run: Run, name: str, call: Call) -> Value:
-    """A module by its name; a relative one is looked for in the package that is named."""
+    """Import a module by its name; a relative name needs a package."""
     wanted, package = constant(call.arg(0, "name")), constant(call.arg(1, "package"))
     full = None
     if isinstance(wanted, str):

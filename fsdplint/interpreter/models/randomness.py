@@ -1,4 +1,4 @@
-"""Seeds, and what puts values into parameters other than at random."""
+"""Seeds, and code that sets parameters to values that are not random."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fsdplint.interpreter.torch_values import ParametersOf, RankValue, TensorVal
 from fsdplint.interpreter.values import Const, Context, Method, ModuleValue, Unknown, Value
 from fsdplint.trace import Seeded, WeightsSet
 
-# Functions out of sight that may have seeded the generator, or brought the ranks' weights together.
+# Unknown functions that may seed the generator, or synchronize the weights of the ranks.
 SEEDS = re.compile(r"seed|rng|determinis", re.I)
 SETS = re.compile(r"broadcast|sync|copy|load|scatter|init|share", re.I)
-# In-place methods whose values are random: each rank's own where its seed is its own.
+# In-place methods with random values, which differ between ranks if the seeds do.
 RANDOM = {"normal_", "uniform_", "trunc_normal_", "random_", "exponential_", "bernoulli_",
           "cauchy_", "log_normal_", "geometric_"}  # fmt: skip
 
@@ -31,7 +31,7 @@ def manual_seed(run: Run, name: str, call: Call) -> Value:
 
 
 def differs_by_rank(run: Run, seed: Value | None) -> bool | None:
-    """Whether a seed differs between ranks; None where that can't be told."""
+    """Whether a seed differs between ranks; None if unknown."""
     seed = run.settle(seed) if seed is not None else None
     if isinstance(seed, RankValue):
         return True if seed.scope != "group" else None
@@ -55,7 +55,7 @@ def seed_out_of_sight(run: Run, name: str, call: Call) -> Value:
 
 @function("torch.random.fork_rng")
 def fork_rng(run: Run, name: str, call: Call) -> Value:
-    """The generator's state is put back at the end of the block."""
+    """The state of the generator is restored at the end of the block."""
 
     def restore() -> None:
         run.emit(Seeded, call.node, per_rank=None)
@@ -64,7 +64,7 @@ def fork_rng(run: Run, name: str, call: Call) -> Value:
 
 
 def note_unknown_call(run: Run, name: str, call: Call) -> None:
-    """What a function that can't be followed may do to the generator or to parameters."""
+    """Record that an unknown function may change the generator or parameters."""
     if SEEDS.search(name):
         run.emit(Seeded, call.node, per_rank=None)
     if SETS.search(name):
@@ -72,7 +72,7 @@ def note_unknown_call(run: Run, name: str, call: Call) -> None:
 
 
 def note_weights_set(run: Run, call: Call, values: list[Value]) -> None:
-    """Say that the parameters among the values may hold something else now."""
+    """Record that the parameters among the values may have new values."""
     modules = [m.id for v in values for m in _owners(v)]
     if modules:
         run.emit(WeightsSet, call.node, modules=tuple(modules))

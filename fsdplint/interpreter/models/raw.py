@@ -1,4 +1,4 @@
-"""What reads a tensor's memory: it does not work on DTensors, or reads nothing."""
+"""Functions that read the memory of a tensor, which fails or reads nothing for a DTensor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_method(run: Run, receiver: Value, name: str, call: Call) -> Value:
 def read_function(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, StateValue) and not value.tensor:
-        value = Unknown()  # a dict makes an array of one object
+        value = Unknown()  # a dict becomes an array of one object
     emit_raw_read(run, value, name, call)
     return FUNCTIONS["numpy."](run, name, call)
 

@@ -1,8 +1,8 @@
 """The models of functions and methods, by their names.
 
-A model of a function is called with the run, the canonical name and the call; a model of a
-method also gets the receiver. Names that end in "." stand for everything under them. What has no
-model is followed only as far as its arguments: see `unknown_calls`.
+The model of a function gets the run, the canonical name and the call; the model of a method also
+gets the receiver. A name that ends in "." is a prefix. For a call without a model, see
+`unknown_calls`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ def function(*names: str) -> Callable[[FunctionModel], FunctionModel]:
 
 
 def method(kind: str, *names: str) -> Callable[[MethodModel], MethodModel]:
-    """Register a model for methods of a kind of value: the name of its class ("ModuleValue"), or
-    "Unknown" for receivers of which only this call tells what they are."""
+    """Register a model for methods of a kind of value.
+
+    kind: the name of its class ("ModuleValue"), or "Unknown" for receivers that only this method
+        identifies.
+    """
 
     def register(model: MethodModel) -> MethodModel:
         for name in names:
@@ -45,7 +48,7 @@ def method(kind: str, *names: str) -> Callable[[MethodModel], MethodModel]:
 
 
 def find_function(name: str) -> FunctionModel | None:
-    """The model of a function: its own, or that of the nearest name above it."""
+    """The model of a function: its own, or that of the longest prefix; None if there is none."""
     if name in FUNCTIONS:
         return FUNCTIONS[name]
     head = name

@@ -1,4 +1,4 @@
-"""State dicts of modules and optimizers: how they are taken, and their tensors."""
+"""State dicts of modules and optimizers, and their tensors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def take_state(
     collective: bool,
     rank0_only: bool = False,
 ) -> StateValue:
-    """A state dict is made of a module or an optimizer."""
+    """Record that a state dict is made, and return it."""
     state = StateValue(run.new_id("state"), layout, of, api, rank0_only)
     run.emit(
         StateTaken,
@@ -65,13 +65,13 @@ def take_state(
 
 
 def fsdp1_type(run: Run, module: ModuleValue) -> tuple[Layout, bool]:
-    """The layout of FSDP1's `state_dict()` here, and whether rank 0 alone gets its content."""
+    """The layout of `state_dict()` of FSDP1 here, and whether only rank 0 gets its content."""
     setting = current_state_dict_type(run)
     return layout_of(setting) if setting is not None else (Layout.FULL, False)
 
 
 def current_state_dict_type(run: Run) -> Context | None:
-    """The `state_dict_type` of FSDP1 that holds here, None where the program sets none."""
+    """The active `state_dict_type` of FSDP1; None if the program sets none."""
     open_contexts = [
         c for c in run.contexts if isinstance(c, Context) and c.kind == "state_dict_type"
     ]
@@ -98,7 +98,7 @@ def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
     sharding = sharding_inside(run, receiver)
     if sharding is Sharding.FSDP1:
         layout, rank0 = fsdp1_type(run, receiver)
-        # Local states too: the ranks exchange what each one holds of a flat parameter.
+        # Local states too: the ranks exchange their shards of a flat parameter.
         collective = not _in_summon(run)
         return take_state(
             run, call, receiver, layout, "state_dict", collective=collective, rank0_only=rank0
@@ -108,7 +108,7 @@ def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
 
 
 def _in_summon(run: Run) -> bool:
-    """Whether FSDP1 may have gathered everything already: a state is taken alone then."""
+    """Whether FSDP1 may have gathered all parameters, so that a state needs no communication."""
     return any(isinstance(c, Context) and c.kind == "summon_full_params" for c in run.contexts)
 
 
@@ -128,7 +128,7 @@ def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:
 
 
 def state_dict_option(call: Call, name: str) -> bool | None:
-    """A flag of a StateDictOptions argument; None where unknown."""
+    """A flag of a StateDictOptions argument; None if unknown."""
     value = call.kwargs.get("options")
     if value is None or (isinstance(value, Const) and value.value is None):
         return False
@@ -215,7 +215,7 @@ def tensor_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Va
 
 @method("StateValue", "to_local", "redistribute")
 def local_tensor(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
-    """A DTensor's part, or the same with other placements: replicated, it is whole."""
+    """The local part of a DTensor, or the DTensor with other placements."""
     if receiver.layout is Layout.SHARDED and name == "to_local":
         return receiver.as_layout(Layout.LOCAL, "local")
     return receiver.as_layout(Layout.UNKNOWN, "other")
@@ -230,5 +230,5 @@ def local_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> 
 def full_tensor(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
     if receiver.layout is Layout.SHARDED:
         run.emit(Collective, call.node, api="full_tensor", collective=True)
-    # What is gathered tensor by tensor is another state than the one that it was taken from.
+    # The gathered tensors form a new state.
     return receiver.as_layout(Layout.FULL, "whole")

@@ -1,4 +1,4 @@
-"""State dicts that are loaded into modules and optimizers."""
+"""Loading of state dicts into modules and optimizers."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def fsdp1_optimizer_load(run: Run, name: str, call: Call) -> Value:
 
 
 def _communicates(run: Run, api: str) -> bool:
-    """Whether this function, which makes an optimizer's state loadable, surely communicates.
+    """Whether this function, which prepares an optimizer state, certainly communicates.
 
-    A rank cuts its part out of whole tensors by itself. Only the state of rank 0 is broadcast, and
+    Each rank slices full tensors without communication. Only the state of rank 0 is broadcast, and
     only sharded tensors are gathered.
     """
     if api != "optim_state_dict_to_load":
@@ -92,8 +92,10 @@ def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call
 
 
 def _gathers_to_load(run: Run, module: ModuleValue) -> bool:
-    """Whether `load_state_dict()` surely communicates: FSDP1 gathers the parameters first, but
-    copies a local state into its shards."""
+    """Whether `load_state_dict()` certainly communicates.
+
+    FSDP1 gathers the parameters first, except for a local state, which it copies into its shards.
+    """
     if sharding_inside(run, module) is not Sharding.FSDP1:
         return False
     layout, _ = fsdp1_type(run, module)
@@ -130,10 +132,10 @@ def set_state(run: Run, name: str, call: Call) -> Value:
 def _set_communicates(
     run: Run, call: Call, module: ModuleValue, of: ModuleValue | OptimizerValue
 ) -> bool:
-    """Whether a function that sets a state surely communicates.
+    """Whether a function that sets a state certainly communicates.
 
-    FSDP2 scatters whole tensors and takes its own parts as they are. FSDP1 gathers, but cuts its
-    part out of an optimizer's whole tensors by itself where every rank has them.
+    FSDP2 scatters full tensors and copies shards locally. FSDP1 gathers; but if every rank has the
+    full tensors of an optimizer state, each slices them without communication.
     """
     sharding, full = sharding_inside(run, module), state_dict_option(call, "full_state_dict")
     if sharding is not Sharding.FSDP1:

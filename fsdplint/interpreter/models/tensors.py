@@ -1,7 +1,7 @@
-"""Parameters and gradients as tensors: what is taken over all elements of a sharded one.
+"""Parameters and gradients as tensors, and reductions over sharded ones.
 
-A reduction over a DTensor (`grad.norm()`) holds on each rank the result for its own shard, until
-something makes a plain number of it.
+Each rank holds the result of a reduction over a DTensor (`grad.norm()`) for its own shard. A
+conversion to a Python number returns that partial result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.groups import Groups
 
-# Their result is a DTensor that waits for a reduction (seen on torch 2.13).
+# Their result is a DTensor with a pending reduction (observed on torch 2.13).
 REDUCTIONS = (
     "norm", "sum", "mean", "max", "min", "amax", "amin", "any", "all", "prod", "count_nonzero",
 )  # fmt: skip
@@ -37,13 +37,13 @@ ELEMENTWISE = (
     "detach", "clone", "contiguous", "float", "double", "half", "bfloat16", "abs", "abs_", "pow",
     "square", "isnan", "isinf", "isfinite", "neg",
 )  # fmt: skip
-# A part of the whole, or a reduced tensor passed on as it is.
+# They keep a reduced tensor as it is.
 SAME = ("detach", "clone", "cpu", "cuda", "float", "double")
-# What is asked of a tensor to tell a DTensor from a plain one.
+# Attributes by which code distinguishes a DTensor from a plain tensor.
 OF_DTENSORS = {"full_tensor", "to_local", "_local_tensor", "placements", "device_mesh", "_spec"}
-# Attributes of a parameter that are sharded as it is.
+# Attributes of a parameter that are sharded like it.
 OF_PARAMETERS = {"data", "grad"}
-# Arguments of a reduction that leave it one over all elements.
+# Arguments with which a reduction still covers all elements.
 _PLAIN_ARGUMENTS = {"p", "ord", "dtype", "input"}
 
 
@@ -71,8 +71,8 @@ def as_shard(run: Run, value: Value | None) -> ShardTensor | None:
 def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False) -> bool:
     """Whether a parameter (or its gradient) is certainly a DTensor here.
 
-    Each belongs to a module that `fully_shard` shards; none was left out of that; and no forward
-    has gathered it since the last backward.
+    Its module is sharded by `fully_shard`, it is not ignored, and no forward has gathered it since
+    the last backward.
     """
     if not parameter.complete or not parameter.modules or run.calling or parameter.unsharded_copy:
         return False
@@ -91,7 +91,7 @@ def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
 
 
 def _is_at_rest(run: Run, family: set[str], gradient: bool) -> bool:
-    """Whether the last thing that happened to the modules left them sharded."""
+    """Whether the last event of the modules left them sharded."""
     if any(e.api == "set_reshard_after_backward" for e in run.trace.of(SyncSwitched)):
         return False
     for event in reversed(run.trace.events):
@@ -161,13 +161,13 @@ def full_tensor(run: Run, receiver: ParametersOf | ShardTensor, name: str, call:
 
 
 def gather(run: Run, value: Value, node: cst.CSTNode) -> None:
-    """`full_tensor()` of a parameter or gradient: FSDP1's flat ones have no such method."""
+    """`full_tensor()` of a parameter or gradient; flat parameters of FSDP1 have no such method."""
     if sharding_of_parameters(run, value) is Sharding.FSDP2:
         run.emit(Collective, node, api="full_tensor", collective=True)
 
 
 def gather_unseen(run: Run, function: Unknown, node: cst.CSTNode) -> None:
-    """`full_tensor()` of the weight or bias of a layer whose class can't be seen."""
+    """`full_tensor()` of the weight or bias of a layer of unknown class."""
     value = function.owner
     while value is not None and _name(value) in OF_PARAMETERS:
         value = value.owner
@@ -179,7 +179,7 @@ def gather_unseen(run: Run, function: Unknown, node: cst.CSTNode) -> None:
 
 
 def _name(value: Unknown) -> str:
-    """The attribute that a value was read off another as."""
+    """The name of the attribute that a value was read from."""
     parts = value.owner.parts if value.owner is not None else {}
     named = (name for name, part in parts.items() if part is value)
     return next(named, value.origin.rpartition(".")[2])
@@ -194,7 +194,7 @@ def to_local(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
 
 
 def read_number(run: Run, value: Value, api: str, node: cst.CSTNode) -> bool:
-    """A Python number is made of a value; whether it is one of a parameter or gradient."""
+    """Record the conversion of a parameter or gradient to a number; False for other values."""
     if not isinstance(value, ShardTensor):
         return False
     if value.reduction:
@@ -216,7 +216,7 @@ def measure(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
 
 
 def combine(left: Value, right: Value) -> Value | None:
-    """The result of arithmetic with a parameter or gradient in it; None without one."""
+    """The result of arithmetic with a parameter or gradient; None without one."""
     for value, other in ((left, right), (right, left)):
         if isinstance(value, ShardTensor):
             if not value.reduction and isinstance(other, Const):
@@ -229,7 +229,7 @@ def combine(left: Value, right: Value) -> Value | None:
 
 
 def derive(value: TensorValue) -> TensorValue:
-    """Another tensor made of one."""
+    """A new tensor that is computed from one."""
     return TensorValue(value.source, value.modules)
 
 
@@ -241,7 +241,7 @@ def sum_in_place(value: Value, op: Value | None) -> None:
 
 
 def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorValue:
-    """`value / by` and the like; division by another number than that of the ranks is kept."""
+    """The result of `value / by` or another operation on a tensor."""
     result = derive(value)
     if isinstance(op, cst.Divide):
         result.summed = value.summed
@@ -251,7 +251,7 @@ def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorV
 
 
 def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
-    """What a method of a tensor that nothing else describes gives: for `loss.div_(n)` the same."""
+    """The result of an unmodelled tensor method; an in-place method returns the tensor."""
     if name in {"div", "div_", "true_divide"} and call.args:
         result = scale(value, cst.Divide(), call.args[0])
         if name != "div_":
@@ -266,9 +266,9 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
 
 
 def emit_mixed(run: Run, value: Value | None, api: str, node: cst.CSTNode) -> None:
-    """All parameters of a module are worked on together, some of which were left out of sharding.
+    """Record an operation on all parameters of a module if some of them are not sharded.
 
-    Only `module.parameters()` itself counts: what was chosen from it may be of one kind.
+    Only `module.parameters()` itself counts: a selection may contain one kind only.
     """
     value = run.settle(value) if value is not None else Unknown()
     if not isinstance(value, ParametersOf) or value.element or not value.complete:
@@ -285,7 +285,7 @@ def emit_mixed(run: Run, value: Value | None, api: str, node: cst.CSTNode) -> No
 
 
 def _leaves_out(run: Run, module: ModuleValue) -> bool:
-    """Whether a sharded module has trainable parameters that `ignored_params` left out."""
+    """Whether a sharded module has trainable parameters in `ignored_params`."""
     ignored = module.attributes.get("*ignored")
     if not module.sharded or not isinstance(ignored, ParametersOf) or ignored.element:
         return False

@@ -76,10 +76,10 @@ def is_dtensor(run: Run, value: Value) -> bool:
 
 
 def _visits_modules(run: Run, node: cst.CSTNode) -> bool:
-    """Whether a test asks for the class of what a loop over `x.modules()` visits.
+    """Whether a test checks the class of the elements of a loop over `x.modules()`.
 
-    Of a module of unknown class it is then false: the class that such a loop looks for is that of
-    a part, and the parts that can't be seen have a module of their own that stands for them.
+    The test is then false for a module of unknown class: such a loop searches for parts, and
+    another module stands for the unknown parts.
     """
     loop: cst.CSTNode | None = node
     while loop is not None and not isinstance(loop, cst.For | cst.BaseComp | cst.FunctionDef):
