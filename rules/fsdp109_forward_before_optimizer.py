@@ -9,8 +9,8 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Event, OptimizerBuilt, Site, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.common import first_step, optimizer_named, varying
-from fsdplint.trace.queries.gathered import optimizers_over_gathered
+from fsdplint.trace.queries.common import first_step, optimizer_named
+from fsdplint.trace.queries.gathered import holds_gathered_parameters, optimizers_over_gathered
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -61,7 +61,7 @@ class ForwardBeforeOptimizer(Rule):
             calls = [
                 call
                 for module, call in whole.items()
-                if _holds_gathered_parameters(groups, built, module, call)
+                if holds_gathered_parameters(groups, built, module, call)
             ]
             stepped = first_step(trace, built, after=built)
             if calls and stepped is not None:
@@ -109,20 +109,6 @@ class ForwardBeforeOptimizer(Rule):
         return rewrite.fix("Reshard the model before building the optimizer", Safety.SAFE)
 
 
-def _holds_gathered_parameters(
-    groups: Groups, built: OptimizerBuilt, module: str, call: Called
-) -> bool:
-    """Whether the optimizer holds trained parameters of the group that a call certainly left whole."""
-    if varying(call) or call.ranks.partial:
-        return False
-    modules = groups.trace.modules
-    held = {part for name in built.modules for part in groups.trace.submodules(name)}
-    return any(
-        member in held and modules[member].own_parameters and not modules[member].frozen
-        for member in groups.members(module, before=built)
-    )
-
-
 def _modules_to_reshard(program: Program, site: Site) -> set[str] | None:
     """The modules to reshard before an optimizer; None where several are, or none in some trace."""
     found: set[str] = set()
@@ -133,7 +119,7 @@ def _modules_to_reshard(program: Program, site: Site) -> set[str] | None:
                 held = [
                     m
                     for m, call in whole.items()
-                    if _holds_gathered_parameters(groups, built, m, call)
+                    if holds_gathered_parameters(groups, built, m, call)
                 ]
                 if len(held) != 1:
                     return None

@@ -19,6 +19,7 @@ from fsdplint.trace import (
     GuardKind,
     ModuleMoved,
     OptimizerBuilt,
+    OptimizerStepped,
     Sharded,
     StateLoaded,
     StateTaken,
@@ -32,33 +33,109 @@ T = TypeVar("T")
 _WITHOUT_BACKWARD = (GradMode.OFF, GradMode.INFERENCE)
 
 
+class _StaysGathered:
+    """Which modules certainly stay gathered after a forward, as the events of a trace are read."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._keeps: dict[str, bool | None] = {}  # None: only where the module is the root
+        self._sharded: set[str] = set()
+
+    def read(self, event: Event) -> None:
+        """Read an event that shards modules or changes when they are sharded again."""
+        if isinstance(event, Sharded):
+            self._sharded.update(sharded_by(event))
+            self._keeps.update(_keeping(event))
+        elif isinstance(event, SyncSwitched) and event.api == "set_reshard_after_forward":
+            _forget(self._groups.trace, self._keeps, event.module)
+
+    def after(self, event: Called) -> str | None:
+        """The module that a call leaves gathered, or None."""
+        module = self._groups.trace.unwrapped_to(event.module, self._keeps)
+        if module is None or not self._groups.gathers(event):
+            return None
+        stays = _stays(self._groups, module, self._keeps[module], self._sharded)
+        return module if stays else None
+
+
 def optimizers_over_gathered(
     groups: Groups,
 ) -> Iterator[tuple[OptimizerBuilt, dict[str, Called]]]:
     """Every optimizer, with the modules that certainly are gathered when it is built and the calls
     that left them so."""
-    trace = groups.trace
-    keeps: dict[str, bool | None] = {}  # None: what it was given for "not for the root"
-    sharded: set[str] = set()
+    stays = _StaysGathered(groups)
     whole: dict[str, Called] = {}
-    for event in trace:
-        if isinstance(event, Sharded):
-            sharded.update(sharded_by(event))
-            keeps.update(_keeping(event))
+    for event in groups.trace:
+        if isinstance(event, Sharded | SyncSwitched):
+            stays.read(event)
         elif isinstance(event, Called):
-            module = trace.unwrapped_to(event.module, keeps)
-            if module is not None and groups.gathers(event):
-                if _stays(groups, module, keeps[module], sharded):
-                    whole[module] = event
+            module = stays.after(event)
+            if module is not None:
+                whole[module] = event
         elif isinstance(event, BackwardRun):
             whole = {m: call for m, call in whole.items() if call.grad in _WITHOUT_BACKWARD}
         elif isinstance(event, OptimizerBuilt):
             yield event, dict(whole)
-        elif isinstance(event, SyncSwitched):
-            if event.api == "set_reshard_after_forward":
-                _forget(trace, keeps, event.module)
         else:
-            _forget(trace, whole, _resharded_module(event))
+            _forget(groups.trace, whole, _resharded_module(event))
+
+
+def steps_over_gathered(
+    groups: Groups,
+) -> Iterator[tuple[OptimizerStepped, dict[str, Called | Gathered]]]:
+    """Every optimizer step, with the modules that certainly were gathered again after the last
+    backward pass and the events that gathered them."""
+    stays = _StaysGathered(groups)
+    whole: dict[str, Called | Gathered] = {}
+    after_backward = False
+    for event in groups.trace:
+        if isinstance(event, Sharded | SyncSwitched):
+            stays.read(event)
+        elif isinstance(event, BackwardRun):
+            whole, after_backward = {}, True
+        elif isinstance(event, OptimizerStepped):
+            yield event, dict(whole)
+            after_backward = False
+        elif isinstance(event, Called):
+            module = stays.after(event)
+            if module is not None and after_backward:
+                whole.setdefault(module, event)
+        elif isinstance(event, Gathered) and event.gathered:
+            if after_backward:
+                whole.setdefault(event.module, event)
+        else:
+            _forget(groups.trace, whole, _resharded_module(event))
+
+
+def computes_gathered(groups: Groups, module: str, step: OptimizerStepped) -> Called | None:
+    """The first call after a step that computes with the parameters of a module which was gathered
+    before it; None if the module is, or may be, sharded again before such a call."""
+    for event in groups.trace.events[step.index + 1 :]:
+        if isinstance(event, Called):
+            if groups.gathers(event) and groups.enters(event, module):
+                return event
+        elif isinstance(event, BackwardRun):
+            return None
+        elif not (isinstance(event, Gathered) and event.gathered):
+            resharded = _resharded_module(event)
+            if resharded in groups.trace.modules and groups.trace.related(resharded, module):
+                return None
+    return None
+
+
+def holds_gathered_parameters(
+    groups: Groups, built: OptimizerBuilt, module: str, gathering: Called | Gathered
+) -> bool:
+    """Whether an optimizer holds trained parameters of the group of a module, which an event
+    certainly gathered on all ranks."""
+    if varying(gathering) or gathering.ranks.partial:
+        return False
+    modules = groups.trace.modules
+    held = {part for name in built.modules for part in groups.trace.submodules(name)}
+    return any(
+        member in held and modules[member].own_parameters and not modules[member].frozen
+        for member in groups.members(module, before=gathering)
+    )
 
 
 class MaybeGathered:
