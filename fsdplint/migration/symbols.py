@@ -327,6 +327,10 @@ MEMBERS = {
     "_is_root": Member(blocker=training.ROOT_ASKED, private=True, common_name=True),
     "sharding_strategy": Member(blocker=training.STRATEGY_ASKED),
     "mixed_precision": Member(blocker=training.PRECISION_ASKED),
+    "cpu_offload": Member(blocker=training.SETTING_ASKED),
+    "backward_prefetch": Member(blocker=training.SETTING_ASKED),
+    "forward_prefetch": Member(blocker=training.SETTING_ASKED),
+    "limit_all_gathers": Member(blocker=training.SETTING_ASKED),
     "compute_device": Member(blocker=training.DEVICE_ASKED),
     "set_state_dict_type": Member(blocker=training.SET_TYPE_OF_MODULE),
 }

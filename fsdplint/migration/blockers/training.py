@@ -243,6 +243,11 @@ PRECISION_ASKED = Blocker(
     "`.{name}`: a module of FSDP2 does not know its precision: keep the policy in a variable",
     advice.KEEP_IN_VARIABLE,
 )
+SETTING_ASKED = Blocker(
+    "FSDP299-setting-asked",
+    "`.{name}`: a module of FSDP2 does not know how it was wrapped: keep the value in a variable",
+    advice.KEEP_IN_VARIABLE,
+)
 DEVICE_ASKED = Blocker(
     "FSDP299-device-asked",
     "`.{name}`: an attribute of FSDP1's wrapper: `next(model.parameters()).device` in FSDP2",
