@@ -13,6 +13,7 @@ from fsdplint.trace import (
     Fsdp1Used,
     Fsdp2Used,
     Layout,
+    ModuleAttached,
     OptimizerBuilt,
     Saved,
     Sharded,
@@ -49,6 +50,25 @@ def test_blocks_are_sharded_in_every_kind_of_loop(tmp_path: Path, loop: str) -> 
     sharded = [class_of(found, e.module) for e in found.traces[0].of(Sharded)]
     assert sharded[-1] == "Net"
     assert set(sharded[:-1]) == {"Block"}
+
+
+@pytest.mark.parametrize("path", ["head", "layers.0", "layers.0.linear"])
+def test_a_submodule_is_replaced_by_its_path(tmp_path: Path, path: str) -> None:
+    found = program(
+        tmp_path,
+        f"model = Net()\nmodel.set_submodule({path!r}, nn.GRU(8, 8))\n"
+        f"fully_shard(model.get_submodule({path!r}))\n",
+    )
+    assert [class_of(found, e.module) for e in found.traces[0].of(Sharded)] == ["GRU"]
+
+
+def test_a_submodule_that_is_replaced_after_sharding_is_attached(tmp_path: Path) -> None:
+    body = (
+        "model = Net()\nfully_shard(model)\nmodel.set_submodule('layers.0.linear', nn.GRU(8, 8))\n"
+    )
+    found = program(tmp_path, body)
+    attached = list(found.traces[0].of(ModuleAttached))
+    assert [[class_of(found, new) for new in e.new] for e in attached] == [["GRU"]]
 
 
 BUILDERS = {

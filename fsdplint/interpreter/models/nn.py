@@ -375,11 +375,38 @@ def mapping_view(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
 @method("ModuleValue", "get_submodule")
 def submodule(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     path = constant(call.arg(0, "target"))
-    value: Value = receiver
     if not isinstance(path, str):
         return element_of(run, receiver, Unknown())
-    for part in path.split("."):
-        value = run.settle(read_attribute(run, value, part, call.node)) if part else value
+    return _submodule_at(run, receiver, path, call.node)
+
+
+@method("ModuleValue", "set_submodule")
+def replace_submodule(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    path, new = constant(call.arg(0, "target")), call.arg(1, "module")
+    if new is None:
+        return Const(None)
+    if not isinstance(path, str):
+        set_element(run, receiver, Unknown(), new)
+        return Const(None)
+    parent, _, last = path.rpartition(".")
+    owner = _submodule_at(run, receiver, parent, call.node)
+    if not isinstance(owner, ModuleValue):
+        return Const(None)
+    if last.isdigit() and owner.elements is not None:
+        set_element(run, owner, Const(int(last)), new)
+    else:
+        set_module_attribute(run, owner, last, new)
+    return Const(None)
+
+
+def _submodule_at(run: Run, module: ModuleValue, path: str, node: cst.CSTNode) -> Value:
+    """The module at a path such as "layers.0.linear"; the module itself for an empty path."""
+    value: Value = module
+    for part in path.split(".") if path else ():
+        if part.isdigit() and isinstance(value, ModuleValue):
+            value = run.settle(element_of(run, value, Const(int(part))))
+        else:
+            value = run.settle(read_attribute(run, value, part, node))
     return value
 
 
