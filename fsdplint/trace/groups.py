@@ -122,9 +122,14 @@ class Groups:
             yield from self.nested_calls(inner)
 
     def is_registered(self, module: str, method: str, before: Event) -> bool:
-        """Whether `register_fsdp_forward_method` was called for the method before the event."""
+        """Whether `register_fsdp_forward_method` was called for the method before the event.
+
+        It does nothing to a module that is not sharded yet.
+        """
         return any(
-            event.module == module and event.method == method
+            event.module == module
+            and event.method == method
+            and self.trace.shardings(event).get(module) is Sharding.FSDP2
             for event in self.trace.before(before, MethodRegistered)
         )
 
