@@ -24,6 +24,8 @@ class UnregisteredMethod(Rule):
     nothing gathers them: the method is not registered, does not go through `self(...)`, does not run
     inside a call of the module, and no `unshard()` came before it.
 
+    `register_fsdp_forward_method` before `fully_shard` does nothing: such a method is not registered.
+
     A method that calls only sharded submodules is found if it runs before the first call of the
     module itself.
 

@@ -66,9 +66,9 @@ class Trace:
         self._sealed = True
         self._parents, self._kinds, self._history = None, {}, None
 
-    def of(self, *kinds: type[E]) -> Iterator[E]:
+    def of(self, kind: type[E], *kinds: type[E]) -> Iterator[E]:
         """The events of these classes, in order."""
-        return iter(self._of(kinds))
+        return iter(self._of((kind, *kinds)))
 
     def _of(self, kinds: tuple[type[E], ...]) -> list[E]:
         known = self._kinds.get(kinds)
@@ -78,14 +78,14 @@ class Trace:
                 self._kinds[kinds] = known
         return cast("list[E]", known)
 
-    def before(self, event: Event, *kinds: type[E]) -> Iterator[E]:
+    def before(self, event: Event, kind: type[E], *kinds: type[E]) -> Iterator[E]:
         """The events of these classes before `event`, in order."""
-        found = self._of(kinds)
+        found = self._of((kind, *kinds))
         return iter(found[: bisect_left(found, event.index, key=_index)])
 
-    def after(self, event: Event, *kinds: type[E]) -> Iterator[E]:
+    def after(self, event: Event, kind: type[E], *kinds: type[E]) -> Iterator[E]:
         """The events of these classes after `event`, in order."""
-        found = self._of(kinds)
+        found = self._of((kind, *kinds))
         return iter(found[bisect_right(found, event.index, key=_index) :])
 
     # The module tree ------------------------------------------------------------------------
