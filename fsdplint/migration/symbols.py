@@ -331,6 +331,7 @@ MEMBERS = {
     "backward_prefetch": Member(blocker=training.SETTING_ASKED),
     "forward_prefetch": Member(blocker=training.SETTING_ASKED),
     "limit_all_gathers": Member(blocker=training.SETTING_ASKED),
+    "training_state": Member(blocker=training.TRAINING_STATE_ASKED),
     "compute_device": Member(blocker=training.DEVICE_ASKED),
     "set_state_dict_type": Member(blocker=training.SET_TYPE_OF_MODULE),
 }

@@ -376,6 +376,7 @@ def test_a_name_becomes_what_the_table_says(name: str, tmp_path: Path) -> None:
         ("backward_prefetch", "! keep the value in a variable"),
         ("forward_prefetch", "! keep the value in a variable"),
         ("limit_all_gathers", "! keep the value in a variable"),
+        ("training_state", "! whether its forward or backward runs"),
         ("_is_root", "! the one that you call"),
         ("flat_param", "! no flat parameters"),
     ],

@@ -248,6 +248,11 @@ SETTING_ASKED = Blocker(
     "`.{name}`: a module of FSDP2 does not know how it was wrapped: keep the value in a variable",
     advice.KEEP_IN_VARIABLE,
 )
+TRAINING_STATE_ASKED = Blocker(
+    "FSDP299-training-state-asked",
+    "`.{name}`: a module of FSDP2 does not say whether its forward or backward runs",
+    advice.BY_HAND,
+)
 DEVICE_ASKED = Blocker(
     "FSDP299-device-asked",
     "`.{name}`: an attribute of FSDP1's wrapper: `next(model.parameters()).device` in FSDP2",
