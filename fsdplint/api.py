@@ -388,7 +388,7 @@ def prove(
                 before=one.before,
                 after=one.after,
             )
-            for one in proof.judged
+            for one in proof.verdicts
         ),
         remaining=_findings(nothing, proof.remaining, edits=False),
         found=_findings(nothing, proof.found, edits=False),

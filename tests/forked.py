@@ -11,7 +11,7 @@ from two_ranks import TwoRanks
 
 from fsdplint.runtime.launch import line_coverage
 from fsdplint.runtime.launch.endings import ends_of
-from fsdplint.runtime.launch.launcher import Launch, Run, Tick, refuse_lost
+from fsdplint.runtime.launch.launcher import Launch, Run, Tick, check_record_written
 from fsdplint.runtime.launch.records import read_records
 
 # What torchrun would write; without it the first rank that failed is not known.
@@ -42,7 +42,7 @@ def launcher(two_ranks: TwoRanks) -> Callable[..., Run]:
                 "env": {} if asked is None else {line_coverage.VARIABLE: asked},
             }
         )
-        refuse_lost(what.record)
+        check_record_written(what.record)
         tick(time.monotonic() - started)
         hung = any(rank["status"] == "hung" for rank in answer)
         records = read_records(what.record)

@@ -58,8 +58,8 @@ class Runner:
             result.failed = [f"it {after.status}"]
         else:
             comparison = compared(before, after)
-            result.failed = [check.name for check in comparison.failed]
-            if comparison.trains_alike:
+            result.failed = [check.name for check in comparison.differences]
+            if comparison.same_training:
                 verdict = OTHER if result.failed else PROVEN
         result.verdicts = Counter([verdict])
         result.code = int(verdict != PROVEN)

@@ -390,7 +390,7 @@ def _be_rank(
 
         select.select([go], [], [], 1.0)
     del keep
-    runner.leave(code, pause=0)
+    runner.exit_process(code, pause=0)
 
 
 def _redirect(rank: int, folder: str) -> None:

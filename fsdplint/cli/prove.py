@@ -261,15 +261,15 @@ def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]], 
     """Write all reports that can be written. The text comes last: its reader may be gone."""
     from fsdplint.edits.atomic_file import save
 
-    failed = []
+    errors = []
     for kind, path in files.items():
         try:
             save(path, writers[kind]().encode())
         except OSError as error:
-            failed.append(f"cannot write {path}: {error.strerror or error}")
+            errors.append(f"cannot write {path}: {error.strerror or error}")
     click.echo(text, nl=False)
-    if failed:
-        fail("; ".join(failed))
+    if errors:
+        fail("; ".join(errors))
 
 
 def _prove(options: Options, files: dict[str, Path]) -> bool:
@@ -378,7 +378,7 @@ def run_command(
     from fsdplint.config.settings import CommandLine, SettingsError, SettingsFinder
     from fsdplint.diagnostics.codes import split
     from fsdplint.edits.journal import Interrupted
-    from fsdplint.runtime.launch.failures import failed
+    from fsdplint.runtime.launch.failures import failure_lines
     from fsdplint.runtime.launch.launcher import LaunchError
     from fsdplint.runtime.launch.progress import OnStandardError
     from fsdplint.runtime.launch.workplace import WorkplaceError
@@ -401,7 +401,7 @@ def run_command(
     show_warnings(result)
     report(result, watched.output_format, output_file, colour, counted=statistics)
     if not watched.run.ok:
-        for line in failed("The program", watched.run):
+        for line in failure_lines("The program", watched.run):
             click.echo(line, err=True)
     if result.findings:
         sys.exit(CLEAN if exit_zero else FOUND)

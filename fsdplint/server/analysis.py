@@ -1,8 +1,8 @@
-"""Findings in the files of a workspace as they are in the editor; knows nothing of the protocol.
+"""Findings in the files of a workspace, with the texts that the editor has.
 
-A *root* is a file that is checked by itself, with what it imports and whom its migration concerns.
-The findings in a document are those of all roots that come to it: of itself, and of the files that
-import it. So a change is answered by checking one root, and the others follow.
+A *root* is a file that is checked together with the files that it imports or that its migration
+changes. The findings in a document come from every root that reads it: the document itself and the
+files that import it. A change first rechecks one root; the other roots follow.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from fsdplint.trace import FixedSite, Location
 
 Stop = Callable[[], bool]
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-MAX_IMPORTERS = 20  # files that are checked because they import what is open
+MAX_IMPORTERS = 20  # files that are checked because they import an open document
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was found in a file, with its text at that time.
+class FileFinding:
+    """A finding, with the text of its file at the time of the check.
 
     Attributes:
-        finding: its site is a fixed one.
-        applicable: whether its fix may be applied; asked only where fixes were worked out.
+        finding: its site is a `FixedSite`.
     """
 
     finding: Finding
@@ -53,26 +52,26 @@ class Seen:
 
 
 @dataclass
-class Checked:
-    """The outcome of checking one root.
+class RootResult:
+    """The result of checking one root.
 
     Attributes:
-        texts: the documents as they were.
-        found: what was found, by the real paths of the files.
-        read: the real paths of all files that were read.
-        result: what the findings stand in, where their fixes were worked out.
+        texts: the texts of the open documents at the time of the check.
+        findings: the findings, by the real paths of their files.
+        read_files: the real paths of all files that were read.
+        result: the result of the engine; None if no fixes were computed.
     """
 
     texts: Mapping[str, str]
-    found: dict[str, list[Seen]] = field(default_factory=dict)
+    findings: dict[str, list[FileFinding]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    read: frozenset[str] = frozenset()
+    read_files: frozenset[str] = frozenset()
     result: Result | None = None
 
 
 @dataclass(frozen=True)
 class IndexSearch:
-    """Finds the files that import others in the index of the workspace, until it is stopped."""
+    """Looks up importers in the index of the workspace until `stop` returns True."""
 
     index: Index
     stop: Stop
@@ -81,69 +80,74 @@ class IndexSearch:
         return self.index.importers(targets, limit, self.stop)
 
 
-class Workspace:
-    """Checks roots, and remembers what helps to check them again."""
+class RootChecker:
+    """Checks roots, and caches sources and results for the next check."""
 
     def __init__(self, command_line: CommandLine | None = None) -> None:
         self.command_line = replace(command_line or CommandLine(), project=True, force_exclude=True)
         self.index = Index()
         self._sources: dict[str, Source] = {}
-        self._with_fixes: dict[str, Checked] = {}
+        self._with_fixes: dict[str, RootResult] = {}
 
     def forget(self) -> None:
-        """Files came, went or changed on the disk."""
+        """Drop what depends on files on the disk: some of them changed."""
         self.index.forget()
         self._with_fixes.clear()
 
     def text(self, path: str) -> str | None:
-        """The text of a file that was read, as far as that is known."""
+        """The text of a file when it was last read; None if it never was."""
         source = self._sources.get(path)
         return None if source is None else source.text
 
-    def check(self, root: str, documents: Mapping[str, str], stop: Stop) -> Checked:
-        """What is found from a root, without fixes. Raises Stopped, SettingsError."""
+    def check(self, root: str, documents: Mapping[str, str], stop: Stop) -> RootResult:
+        """Check a root without computing fixes.
+
+        Raises:
+            Stopped: `stop` returned True.
+            SettingsError: the settings are invalid.
+        """
         return self._check(root, documents, stop, fixes=False)
 
-    def check_with_fixes(self, root: str, documents: Mapping[str, str], stop: Stop) -> Checked:
-        """The same with the fixes; worked out once for the same texts."""
-        known = self._with_fixes.get(root)
-        if known is None or known.texts != documents:
-            known = self._with_fixes[root] = self._check(root, documents, stop, fixes=True)
-        return known
+    def check_with_fixes(self, root: str, documents: Mapping[str, str], stop: Stop) -> RootResult:
+        """Check a root and compute fixes; the result is cached until a text changes."""
+        cached = self._with_fixes.get(root)
+        if cached is None or cached.texts != documents:
+            cached = self._with_fixes[root] = self._check(root, documents, stop, fixes=True)
+        return cached
 
     def _check(
         self, root: str, documents: Mapping[str, str], stop: Stop, *, fixes: bool
-    ) -> Checked:
-        self._tell(documents)
-        checked = Checked(dict(documents))
+    ) -> RootResult:
+        self._update_index(documents)
+        checked = RootResult(dict(documents))
         if not self.index.matters(root, stop):
             return checked
         effort = Effort(fixes, self._sources, stop)
         session = self._session(root, self.command_line, documents, stop)
         result = check_files(session, effort=effort)
-        self._keep(result)
+        self._store_sources(result)
         checked.problems = list(result.problems)
-        checked.read = frozenset(map(os.path.realpath, result.sources))
+        checked.read_files = frozenset(map(os.path.realpath, result.sources))
         for finding in result.findings:
             path = os.path.realpath(finding.site.path)
             text = result.sources[finding.site.path].text
-            checked.found.setdefault(path, []).append(Seen(finding, text))
+            checked.findings.setdefault(path, []).append(FileFinding(finding, text))
         if fixes:
             checked.result = result
-        else:  # the trees need not be kept for places
-            for several in checked.found.values():
-                several[:] = [Seen(_without_trace(one.finding), one.text) for one in several]
+        else:  # drop the syntax trees: only the places are needed
+            for several in checked.findings.values():
+                several[:] = [FileFinding(_without_trace(one.finding), one.text) for one in several]
         return checked
 
     def _session(
         self, root: str, command_line: CommandLine, documents: Mapping[str, str], stop: Stop
     ) -> Session:
-        """The session of one root with the texts of the documents."""
+        """The engine's session for one root, with the texts of the documents."""
         importers = IndexSearch(self.index, stop)
         overlays = overlaid(documents)
         return Session([Path(root)], command_line, overlays=overlays, importers=importers)
 
-    def _keep(self, result: Result) -> None:
+    def _store_sources(self, result: Result) -> None:
         for path, source in result.sources.items():
             if isinstance(source, Source):
                 source.typed_in = True
@@ -152,8 +156,8 @@ class Workspace:
     def fix(
         self, root: str, documents: Mapping[str, str], stop: Stop, *, project: bool
     ) -> dict[str, tuple[str, str]]:
-        """The old and new texts of files when all that may be fixed from a root is fixed."""
-        self._tell(documents)
+        """Apply all fixes that are found from a root; returns old and new text by real path."""
+        self._update_index(documents)
         if not self.index.matters(root, stop):
             return {}
         command_line = replace(self.command_line, project=project)
@@ -163,16 +167,16 @@ class Workspace:
         return {os.path.realpath(path): texts for path, texts in changes.texts.items()}
 
     def importers(self, path: str, documents: Mapping[str, str], stop: Stop) -> list[str]:
-        """The files that have to be checked when this one changes: those that import it."""
-        self._tell(documents)
-        found = self.index.importers([Path(path)], MAX_IMPORTERS, stop)
-        return [os.path.realpath(one) for one in found]
+        """The files that import `path` and must be checked again when it changes."""
+        self._update_index(documents)
+        importers = self.index.importers([Path(path)], MAX_IMPORTERS, stop)
+        return [os.path.realpath(one) for one in importers]
 
-    def _tell(self, documents: Mapping[str, str]) -> None:
-        for gone in self.index.documents - set(documents):
-            self.index.document(gone, None)
+    def _update_index(self, documents: Mapping[str, str]) -> None:
+        for path in self.index.documents - set(documents):
+            self.index.set_document(path, None)
         for path, text in documents.items():
-            self.index.document(path, text)
+            self.index.set_document(path, text)
 
 
 def _without_trace(finding: Finding) -> Finding:
@@ -181,50 +185,51 @@ def _without_trace(finding: Finding) -> Finding:
     return replace(finding, site=site, related=related, events=())
 
 
-# Putting together --------------------------------------------------------------------------------
+# Merging -----------------------------------------------------------------------------------------
 
 
-def merged(path: str, text: str, roots: Iterable[Checked]) -> list[Seen]:
-    """What all roots find in a file, each once, at its places in the text as it is now.
+def merge_findings(path: str, text: str, roots: Iterable[RootResult]) -> list[FileFinding]:
+    """The findings of all roots in a file, without duplicates, at their places in `text`.
 
-    What was found in an earlier text stays as long as its lines do.
+    A finding in an earlier text is kept as long as its lines are unchanged.
     """
-    chosen: dict[tuple[object, ...], Seen] = {}
-    readers = [root for root in roots if path in root.read]
-    moved: dict[str, Mapping[int, int]] = {}
+    chosen: dict[tuple[object, ...], FileFinding] = {}
+    readers = [root for root in roots if path in root.read_files]
+    line_maps: dict[str, Mapping[int, int]] = {}
     for root in readers:
-        for seen in root.found.get(path, ()):
-            one: Seen | None = seen
-            if seen.text != text:
-                if seen.text not in moved:
-                    moved[seen.text] = _lines_kept(seen.text, text)
-                one = _moved(seen, text, moved[seen.text])
-            if one is None:
+        for item in root.findings.get(path, ()):
+            current: FileFinding | None = item
+            if item.text != text:
+                if item.text not in line_maps:
+                    line_maps[item.text] = _unchanged_lines(item.text, text)
+                current = _move(item, text, line_maps[item.text])
+            if current is None:
                 continue
-            known = chosen.get(one.key)
-            if known is None or _conditions(one) < _conditions(known):
-                chosen[one.key] = one
+            other = chosen.get(current.key)
+            if other is None or _conditions(current) < _conditions(other):
+                chosen[current.key] = current
     return [
-        one
-        for one in sorted(chosen.values(), key=lambda seen: (seen.at, seen.finding.rule.code))
-        if not one.finding.rule.all_configurations or all(_has(root, path, one) for root in readers)
+        item
+        for item in sorted(chosen.values(), key=lambda item: (item.at, item.finding.rule.code))
+        if not item.finding.rule.all_configurations
+        or all(_confirms(root, path, item) for root in readers)
     ]
 
 
-def _conditions(seen: Seen) -> int:
-    return len(seen.finding.configuration)
+def _conditions(item: FileFinding) -> int:
+    return len(item.finding.configuration)
 
 
-def _has(root: Checked, path: str, one: Seen) -> bool:
-    """Whether a root finds the same; one that saw another text has no say."""
-    found = root.found.get(path, ())
-    if any(seen.text != one.text for seen in found):
+def _confirms(root: RootResult, path: str, one: FileFinding) -> bool:
+    """Whether a root has the same finding; True for a root that read another text."""
+    findings = root.findings.get(path, ())
+    if any(item.text != one.text for item in findings):
         return True
-    return any(seen.key == one.key for seen in found)
+    return any(item.key == one.key for item in findings)
 
 
-def _lines_kept(old: str, new: str) -> dict[int, int]:
-    """The lines of a text that are still there, by their numbers before and now, from 1."""
+def _unchanged_lines(old: str, new: str) -> dict[int, int]:
+    """The lines at both ends that the texts share: old line number to new one, from 1."""
     before, after = _LINE.findall(old), _LINE.findall(new)
     head = 0
     while head < min(len(before), len(after)) and before[head] == after[head]:
@@ -232,34 +237,35 @@ def _lines_kept(old: str, new: str) -> dict[int, int]:
     tail = 0
     while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
         tail += 1
-    kept = {number: number for number in range(1, head + 1)}
-    kept.update((len(before) - n, len(after) - n) for n in range(tail))
-    return kept
+    lines = {number: number for number in range(1, head + 1)}
+    lines.update((len(before) - n, len(after) - n) for n in range(tail))
+    return lines
 
 
-def _moved(seen: Seen, text: str, kept: Mapping[int, int]) -> Seen | None:
-    at = seen.at
-    line, end_line = kept.get(at.line), kept.get(at.end_line or at.line)
+def _move(item: FileFinding, text: str, lines: Mapping[int, int]) -> FileFinding | None:
+    """The finding in a new text; None if one of its lines has changed."""
+    at = item.at
+    line, end_line = lines.get(at.line), lines.get(at.end_line or at.line)
     if line is None or end_line is None:
         return None
     site = FixedSite(replace(at, line=line, end_line=end_line))
-    return Seen(replace(seen.finding, site=site), text)
+    return FileFinding(replace(item.finding, site=site), text)
 
 
 # Fixes ------------------------------------------------------------------------------------------
 
 
 def edits_of(result: Result, finding: Finding) -> dict[str, list[Edit]] | None:
-    """The edits that mend a finding, of all of its group, by file; None where it cannot be."""
+    """The edits of a finding's fix and of its group, by file; None if it cannot be applied."""
     from fsdplint.edits.apply import BrokenFixError, complete
 
     if finding.fix is None or id(finding) not in result.fixable_unsafe:
         return None
     group = group_of(finding)
-    others = (*result.findings, *result.elsewhere)
-    together = [one.fix for one in others if one.fix and group and group_of(one) == group]
+    every = (*result.findings, *result.elsewhere)
+    fixes = [one.fix for one in every if one.fix and group and group_of(one) == group]
     try:
-        edits = complete(result.sources, together or [finding.fix])
+        edits = complete(result.sources, fixes or [finding.fix])
     except (BrokenFixError, KeyError):
         return None
     by_file: dict[str, list[Edit]] = {}
@@ -269,7 +275,7 @@ def edits_of(result: Result, finding: Finding) -> dict[str, list[Edit]] | None:
 
 
 def line_edits(path: str, old: str, new: str) -> list[Edit]:
-    """What makes one text of another, as whole lines."""
+    """The edits, in full lines, that turn `old` into `new`."""
     before, after = _LINE.findall(old), _LINE.findall(new)
     starts = [0]
     for line in before:

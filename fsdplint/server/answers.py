@@ -1,4 +1,4 @@
-"""What the editor asks about a place: what may be done there, and what it is about."""
+"""Requests about a place: code actions and hover."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORD = re.compile(r"[A-Za-z0-9][\w-]*")
 
 
 def code_actions(server: Server) -> None:
-    """The fixes of findings, and those of whole files."""
+    """Register the code actions: the fixes of findings and of files."""
     kinds: list[types.CodeActionKind | str] = [
         types.CodeActionKind.QuickFix,
         FIX_ALL,
@@ -37,15 +37,15 @@ def code_actions(server: Server) -> None:
             return []
         only = params.context.only
         result = []
-        if _wanted(types.CodeActionKind.QuickFix.value, only):
+        if _is_requested(types.CodeActionKind.QuickFix.value, only):
             result += await _quick_fixes(server, view, params.range)
         if only is None and not server.schedule.findings(view.document.path):
-            return result  # nothing to fix: the menu stays short
-        for kind, title in _WHOLE.items():
-            if not _wanted(kind, only):
+            return result  # nothing to fix: keep the menu short
+        for kind, title in _FIX_ALL_TITLES.items():
+            if not _is_requested(kind, only):
                 continue
             action = types.CodeAction(title, kind, data={"uri": uri, "kind": kind})
-            if only is not None:  # asked for it (on save, say), and applies what it gets
+            if only is not None:  # the editor asked for this kind (on save) and applies it
                 action = await resolve(action)
                 if action.edit is None:
                     continue
@@ -61,14 +61,14 @@ def code_actions(server: Server) -> None:
         return action
 
 
-_WHOLE = {
+_FIX_ALL_TITLES = {
     FIX_ALL: "fsdplint: fix all in this file",
-    FIX_PROJECT: "fsdplint: fix all in this file, and what has to change with it",
+    FIX_PROJECT: "fsdplint: fix all in this file and in files that must change with it",
 }
 
 
-def _wanted(kind: str, only: Any) -> bool:
-    """Whether an action of a kind is wanted; kinds are paths of dots."""
+def _is_requested(kind: str, only: Any) -> bool:
+    """Whether `only` includes an action's kind; `a.b` is a kind of `a`."""
     if only is None:
         return True
     names = [str(getattr(one, "value", one)) for one in only]
@@ -76,7 +76,7 @@ def _wanted(kind: str, only: Any) -> bool:
 
 
 async def _quick_fixes(server: Server, view: View, place: types.Range) -> list[types.CodeAction]:
-    found = view.touched(place.start.line + 1, place.end.line + 1)
+    found = view.overlapping(place.start.line + 1, place.end.line + 1)
     if not found:
         return []
     result = []
@@ -85,15 +85,15 @@ async def _quick_fixes(server: Server, view: View, place: types.Range) -> list[t
         if edit is None:
             continue
         lines = Lines(view.text, server.encoding)
-        others = len(answer.edits) - (answer.seen.at.path in answer.edits)
+        others = len(answer.edits) - (answer.finding.at.path in answer.edits)
         where = f" (also in {others} other file{'s' if others > 1 else ''})" if others else ""
         unsafe = "" if answer.safe else " (unsafe: may change what the program does)"
-        shown = convert.diagnostic(view.shown(answer.seen), lines, server.where)
+        diagnostic = convert.diagnostic(view.in_editor(answer.finding), lines, server.location)
         result.append(
             types.CodeAction(
                 title=f"{answer.title}{where}{unsafe}",
                 kind=types.CodeActionKind.QuickFix,
-                diagnostics=[shown],
+                diagnostics=[diagnostic],
                 edit=edit,
                 is_preferred=answer.safe,
             )
@@ -102,10 +102,10 @@ async def _quick_fixes(server: Server, view: View, place: types.Range) -> list[t
 
 
 def hover(server: Server) -> None:
-    """The pages of rules: of a code in a comment, and of what is found at a place."""
+    """Register hover: the page of a rule for a code in a comment or a finding at the place."""
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
-    async def shown(params: types.HoverParams) -> types.Hover | None:
+    async def show_page(params: types.HoverParams) -> types.Hover | None:
         view = server.view(params.text_document.uri)
         if view is None:
             return None
@@ -119,7 +119,7 @@ def hover(server: Server) -> None:
                     return _markdown(convert.page(rule))
         parts = []
         place = (at.line + 1, column + 1)
-        for one, _ in view.found:
+        for one, _ in view.findings:
             if (one.at.line, one.at.column) <= place <= (one.at.end_line, one.at.end_column):
                 help = f"\n\n**Help:** {one.finding.help}" if one.finding.help else ""
                 parts.append(convert.short_page(one.finding.rule) + help)

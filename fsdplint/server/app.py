@@ -1,4 +1,4 @@
-"""Builds the language server with everything that it answers."""
+"""Puts the language server together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsdplint.source.files import SUFFIXES
 
 
 def create() -> Server:
-    """The server with all that it answers."""
+    """The server with all of its handlers."""
     server = Server()
 
     @server.feature(types.INITIALIZE)
@@ -20,7 +20,7 @@ def create() -> Server:
         server.begin(params.initialization_options)
 
     @server.feature(types.INITIALIZED)
-    def initialized(_: types.InitializedParams) -> None:
+    def register_watcher(_: types.InitializedParams) -> None:
         workspace = server.client_capabilities.workspace
         watching = workspace.did_change_watched_files if workspace is not None else None
         if watching is None or not watching.dynamic_registration:
@@ -34,7 +34,7 @@ def create() -> Server:
         )
         server.client_register_capability(types.RegistrationParams([registration]))
         if server.schedule is not None:
-            server.schedule.workspace.index.watched = True
+            server.schedule.checker.index.files_are_watched = True
 
     @server.feature(types.SHUTDOWN)
     def shutdown(_: None) -> None:
@@ -46,7 +46,7 @@ def create() -> Server:
         server.configure(params.settings)
 
     @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
-    def watched(_: types.DidChangeWatchedFilesParams) -> None:
+    def files_changed(_: types.DidChangeWatchedFilesParams) -> None:
         if server.schedule is not None:
             server.schedule.forget()
 

@@ -19,5 +19,5 @@ def server_command(stdio: bool) -> None:
     from fsdplint.server.app import create
     from fsdplint.server.session import serve
 
-    sys.setswitchinterval(0.001)  # so that the loop answers while a check is under way
+    sys.setswitchinterval(0.001)  # the event loop must answer while a check runs
     sys.exit(serve(create()))

@@ -1,4 +1,4 @@
-"""From findings to what the protocol has for them."""
+"""Converts findings, problems and edits to types of the protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsdplint.registry.rule import Rule
 from fsdplint.report.pages import section, summary, text
 from fsdplint.report.records import condition
 from fsdplint.report.urls import page_of
-from fsdplint.server.analysis import Seen
+from fsdplint.server.analysis import FileFinding
 from fsdplint.server.positions import Lines
 from fsdplint.server.schedule import Document
 from fsdplint.server.views import NotebookDocument
@@ -28,11 +28,11 @@ _SEVERITIES = {
 }
 
 TextOf = Callable[[str], str | None]  # the text of a file, by its path
-WhereOf = Callable[[Location], types.Location | None]  # what the editor calls a place
+LocationOf = Callable[[Location], types.Location | None]  # the editor's location of a place
 
 
 def path_of(uri: str) -> str | None:
-    """The real path of a document; None for what is no file."""
+    """The real path of a document; None if the URI is not that of a file."""
     path = uris.to_fs_path(uri) if uri.startswith("file:") else None
     return None if path is None else os.path.realpath(path)
 
@@ -44,11 +44,11 @@ def span(lines: Lines, line: int, column: int, end_line: int, end_column: int) -
     return types.Range(types.Position(*start), types.Position(*max(start, end)))
 
 
-def diagnostic(seen: Seen, lines: Lines, where: WhereOf) -> types.Diagnostic:
-    """What is shown of a finding."""
-    finding, at, rule = seen.finding, seen.at, seen.finding.rule
+def diagnostic(item: FileFinding, lines: Lines, location_of: LocationOf) -> types.Diagnostic:
+    """The diagnostic of a finding."""
+    finding, at, rule = item.finding, item.at, item.finding.rule
     url = page_of(rule)
-    related = [(where(site.location()), word) for site, word in finding.related]
+    related = [(location_of(site.location()), word) for site, word in finding.related]
     return types.Diagnostic(
         range=span(lines, at.line, at.column, at.end_line, at.end_column),
         message=finding.message + condition(finding),
@@ -65,7 +65,7 @@ def diagnostic(seen: Seen, lines: Lines, where: WhereOf) -> types.Diagnostic:
 
 
 def problem(message: str, line: int = 1) -> types.Diagnostic:
-    """What is shown of a document that cannot be checked."""
+    """The diagnostic of a document that cannot be checked."""
     start = types.Position(line - 1, 0)
     return types.Diagnostic(
         range=types.Range(start, start),
@@ -82,10 +82,9 @@ def workspace_edit(
     documents: Mapping[str, Document],
     *,
     encoding: str,
-    versioned: bool,
+    supports_versions: bool,
 ) -> types.WorkspaceEdit | None:
-    """Edits of files; None where one of them is not to be read any more, or is a notebook that is
-    not open."""
+    """Edits of files; None if a file is unreadable by now, or a notebook that is not open."""
     parts: list[tuple[str, int | None, str, Iterable[Edit]]] = []
     for path, several in sorted(edits.items()):
         before = text_of(path)
@@ -101,14 +100,17 @@ def workspace_edit(
             parts.append((document.uri, document.version, before, several))
         else:
             parts.append((uris.from_fs_path(path) or "", None, before, several))
-    return _edit_of(parts, encoding, versioned)
+    return _edit_of(parts, encoding, supports_versions)
 
 
 def notebook_edit(
-    document: NotebookDocument, edits: Mapping[int, Iterable[Edit]], encoding: str, versioned: bool
+    document: NotebookDocument,
+    edits: Mapping[int, Iterable[Edit]],
+    encoding: str,
+    supports_versions: bool,
 ) -> types.WorkspaceEdit:
     """Edits of the cells of a notebook."""
-    return _edit_of(_cells(document, edits), encoding, versioned)
+    return _edit_of(_cells(document, edits), encoding, supports_versions)
 
 
 def _cells(
@@ -122,11 +124,13 @@ def _cells(
 
 
 def _edit_of(
-    parts: Iterable[tuple[str, int | None, str, Iterable[Edit]]], encoding: str, versioned: bool
+    parts: Iterable[tuple[str, int | None, str, Iterable[Edit]]],
+    encoding: str,
+    supports_versions: bool,
 ) -> types.WorkspaceEdit:
-    """Edits of the editor's documents: address, version and text of each, with what is done to it.
+    """Edits of the editor's documents, given as URI, version, text and edits of each.
 
-    versioned: whether the editor knows edits of documents in a certain version.
+    supports_versions: whether the editor accepts edits for a version of a document.
     """
     changes: dict[str, list[types.TextEdit]] = {}
     versions: dict[str, int | None] = {}
@@ -143,7 +147,7 @@ def _edit_of(
             )
             for edit in several
         ]
-    if not versioned:
+    if not supports_versions:
         return types.WorkspaceEdit(changes=changes)
     return types.WorkspaceEdit(
         document_changes=[
@@ -161,7 +165,7 @@ def page(rule: type[Rule]) -> str:
 
 
 def short_page(rule: type[RuleInfo]) -> str:
-    """The beginning of a rule's page."""
+    """The title of a rule's page and the section that says why the code is bad."""
     url = page_of(rule)
     title = f"[{rule.code}]({url})" if url else rule.code
     why = section(rule, "Why is this bad?")

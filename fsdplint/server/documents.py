@@ -1,4 +1,4 @@
-"""What the editor tells of its documents: opened, changed, closed."""
+"""Notifications about documents: opened, changed, closed."""
 
 from __future__ import annotations
 
@@ -13,38 +13,36 @@ from fsdplint.source.files import NOTEBOOK, SUFFIXES
 
 
 def text_documents(server: Server) -> None:
-    """Files, each a document of its own."""
+    """Register the handlers for files."""
 
-    def changed(uri: str, version: int | None) -> None:
+    def check_document(uri: str, version: int | None) -> None:
         path = convert.path_of(uri)
-        known = path is not None and path.endswith((*SUFFIXES, *CONFIGS))
-        if path is not None and known and not path.endswith(NOTEBOOK) and server.schedule:
+        supported = path is not None and path.endswith((*SUFFIXES, *CONFIGS))
+        if path is not None and supported and not path.endswith(NOTEBOOK) and server.schedule:
             text = server.workspace.get_text_document(uri).source
-            server.schedule.changed(Document(uri, path, version or 0, text))
+            server.schedule.update_document(Document(uri, path, version or 0, text))
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    def opened(params: types.DidOpenTextDocumentParams) -> None:
-        changed(params.text_document.uri, params.text_document.version)
+    def did_open(params: types.DidOpenTextDocumentParams) -> None:
+        check_document(params.text_document.uri, params.text_document.version)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    def edited(params: types.DidChangeTextDocumentParams) -> None:
-        changed(params.text_document.uri, params.text_document.version)
+    def did_change(params: types.DidChangeTextDocumentParams) -> None:
+        check_document(params.text_document.uri, params.text_document.version)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    def closed(params: types.DidCloseTextDocumentParams) -> None:
+    def did_close(params: types.DidCloseTextDocumentParams) -> None:
         path = convert.path_of(params.text_document.uri)
         if path is not None and server.schedule is not None:
-            server.schedule.closed(path)
+            server.schedule.close_document(path)
 
 
 def notebooks(server: Server) -> None:
-    """Notebooks, whose cells are documents."""
+    """Register the handlers for notebooks, whose cells are documents of the editor."""
 
-    def changed(uri: str) -> None:
-        path, notebook = (
-            convert.path_of(uri),
-            server.workspace.get_notebook_document(notebook_uri=uri),
-        )
+    def check_document(uri: str) -> None:
+        path = convert.path_of(uri)
+        notebook = server.workspace.get_notebook_document(notebook_uri=uri)
         if path is None or notebook is None or server.schedule is None:
             return
         if not path.endswith(NOTEBOOK):
@@ -57,23 +55,22 @@ def notebooks(server: Server) -> None:
             code = code and item.language_id in (None, "", "python")
             cells.append(Cell(cell.document, item.version or 0, item.source, code))
         document = NotebookDocument.of(uri, path, notebook.version, cells)
-        server.schedule.changed(document)
+        server.schedule.update_document(document)
         if isinstance(before, NotebookDocument):
-            for gone in {one.uri for one in before.cells if one.code} - {
-                one.uri for one in cells if one.code
-            }:
-                server.show(gone, None, [])
+            old_uris = {cell.uri for cell in before.cells if cell.code}
+            for removed in old_uris - {cell.uri for cell in cells if cell.code}:
+                server.show(removed, None, [])
 
     @server.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)
-    def opened(params: types.DidOpenNotebookDocumentParams) -> None:
-        changed(params.notebook_document.uri)
+    def did_open(params: types.DidOpenNotebookDocumentParams) -> None:
+        check_document(params.notebook_document.uri)
 
     @server.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
-    def edited(params: types.DidChangeNotebookDocumentParams) -> None:
-        changed(params.notebook_document.uri)
+    def did_change(params: types.DidChangeNotebookDocumentParams) -> None:
+        check_document(params.notebook_document.uri)
 
     @server.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
-    def closed(params: types.DidCloseNotebookDocumentParams) -> None:
+    def did_close(params: types.DidCloseNotebookDocumentParams) -> None:
         path = convert.path_of(params.notebook_document.uri)
         if path is not None and server.schedule is not None:
-            server.schedule.closed(path)
+            server.schedule.close_document(path)

@@ -1,4 +1,4 @@
-"""Who imports whom among the files of the workspace, kept up to date while they are edited."""
+"""Which file of the workspace imports which, kept up to date while files are edited."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fsdplint.source.files import Unreadable, read_bytes
 from fsdplint.source.folders import project_root
 from fsdplint.source.fsdp_words import mentions
 
-MAX_FILES = 20_000  # of a project that are looked at
+MAX_FILES = 20_000  # files of a project that are read
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file, as far as it matters here.
+    """What the index knows about a file.
 
     Attributes:
-        stamp: by which it is seen that the file on disk is another one; None for an open document.
-        mentions: whether it speaks of FSDP.
+        stamp: time of change and size of the file on the disk; None for an open document.
+        mentions: whether the file mentions FSDP.
         imports: the files of the project that it imports.
     """
 
@@ -41,38 +41,38 @@ class Index:
         self._projects: dict[str, list[str]] = {}
         self._documents: dict[str, str] = {}
         self._modules = Modules()
-        self.watched = False  # whether `forget` is called when files change
-        self._fresh: set[str] = set()  # files that were looked at since
+        self.files_are_watched = False  # whether the editor reports changes of files
+        self._verified: set[str] = set()  # files whose stamp was compared since `forget`
 
-    def document(self, path: str, text: str | None) -> None:
-        """An open document has this text; None where it is closed."""
+    def set_document(self, path: str, text: str | None) -> None:
+        """Set the text of an open document; None closes it."""
         if text is None:
             self._documents.pop(path, None)
             self._entries.pop(path, None)
-            self._fresh.discard(path)
+            self._verified.discard(path)
         elif self._documents.get(path) != text:
             self._documents[path] = text
             data = text.encode("utf-8", "surrogatepass")
             self._entries[path] = self._entry(path, data, None)
 
     def forget(self) -> None:
-        """Files came, went or changed on the disk."""
+        """Drop what depends on files on the disk: some of them changed."""
         self._projects.clear()
-        self._fresh.clear()
+        self._verified.clear()
         self._modules = Modules()
         documents, self._documents = self._documents, {}
         for path, text in documents.items():
-            self.document(path, text)
+            self.set_document(path, text)
 
     def matters(self, path: str, stop: Callable[[], bool]) -> bool:
-        """Whether a file mentions FSDP, or imports one that does, however indirectly."""
+        """Whether a file mentions FSDP, or imports such a file directly or indirectly."""
         if config_files.is_config(Path(path)):
             return config_files.matters(self._documents.get(path, "").encode("utf-8", "replace"))
         seen, queue = {path}, [path]
         for one in queue:  # grows while it is walked
             if stop():
                 raise Stopped
-            entry = self._known(one)
+            entry = self._current_entry(one)
             if entry is None:
                 continue
             if entry.mentions:
@@ -85,13 +85,13 @@ class Index:
     def importers(
         self, targets: Iterable[Path], limit: int, stop: Callable[[], bool]
     ) -> list[Path]:
-        """The files that import one of these, however indirectly, the nearest first."""
+        """The files that import a target, directly or indirectly, the nearest first."""
         wanted = {os.path.realpath(path) for path in targets}
         by_target: dict[str, list[str]] = {}
         for path in self._files(wanted, stop):
             if stop():
                 raise Stopped
-            entry = self._known(path)
+            entry = self._current_entry(path)
             for target in entry.imports if entry is not None else ():
                 by_target.setdefault(target, []).append(path)
         found: list[str] = []
@@ -104,7 +104,7 @@ class Index:
         return [Path(path) for path in found[:limit]]
 
     def _files(self, targets: Iterable[str], stop: Callable[[], bool]) -> Iterable[str]:
-        """The files of the projects of some files, and all documents."""
+        """The files of the projects that the targets belong to, and all open documents."""
         found = dict.fromkeys(self._documents)
         for root, path in {str(project_root(Path(one))): one for one in targets}.items():
             if root not in self._projects:
@@ -113,11 +113,11 @@ class Index:
             found.update(dict.fromkeys(self._projects[root]))
         return found
 
-    def _known(self, path: str) -> Entry | None:
+    def _current_entry(self, path: str) -> Entry | None:
         entry = self._entries.get(path)
-        if path in self._documents or (self.watched and path in self._fresh):
+        if path in self._documents or (self.files_are_watched and path in self._verified):
             return entry
-        self._fresh.add(path)
+        self._verified.add(path)
         try:
             status = os.stat(path)
         except OSError:
@@ -141,5 +141,5 @@ class Index:
 
 
 def overlaid(documents: Mapping[str, str]) -> dict[Path, str]:
-    """The texts of documents, as a run takes them."""
+    """The texts of documents as overlays of an engine session."""
     return {Path(path): text for path, text in documents.items()}

@@ -1,4 +1,4 @@
-"""The language server: what the editor asks and tells."""
+"""The state of the language server, and what it sends to the editor."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fsdplint.edits.journal import Interrupted
 from fsdplint.report.cells import split
 from fsdplint.server import convert
 from fsdplint.server.analysis import (
-    Seen,
+    FileFinding,
+    RootChecker,
     Stop,
-    Workspace,
     edits_of,
     line_edits,
 )
@@ -32,17 +32,17 @@ from fsdplint.version import __version__
 
 _LISTS = ("select", "ignore", "extendSelect")
 
-# Cells that are not Python are told, too: what a cell is called in messages counts all of them.
+# The editor also sends cells that are not Python: messages number all cells of a notebook.
 _NOTEBOOKS = types.NotebookDocumentSyncOptions(
     [types.NotebookDocumentFilterWithNotebook("jupyter-notebook")]
 )
 
 
 @dataclass
-class _Answer:
+class FindingFix:
     """The fix of a finding, with the files that it changes."""
 
-    seen: Seen
+    finding: FileFinding
     title: str
     safe: bool
     edits: dict[str, list[Edit]]
@@ -50,7 +50,7 @@ class _Answer:
 
 
 class Server(LanguageServer):
-    """The server, with its schedule once the editor has said what it can do."""
+    """The language server; it has a schedule as soon as the editor has initialized it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -64,19 +64,19 @@ class Server(LanguageServer):
     # Set-up ----------------------------------------------------------------------------------
 
     def begin(self, options: Any) -> None:
-        """Start checking, with what the editor's settings say."""
-        workspace = Workspace(self._command_line(options))
-        self.schedule = Schedule(workspace, self.publish, self.failed)
+        """Start checking with the settings of the editor."""
+        checker = RootChecker(self._command_line(options))
+        self.schedule = Schedule(checker, self.publish, self.report_error)
         self.schedule.start()
 
     def configure(self, options: Any) -> None:
-        """The editor's settings are others now."""
+        """Use new settings of the editor, and check again."""
         schedule = self.schedule
         if schedule is None:
             return
-        watched = schedule.workspace.index.watched
-        schedule.workspace = Workspace(self._command_line(options))
-        schedule.workspace.index.watched = watched
+        watched = schedule.checker.index.files_are_watched
+        schedule.checker = RootChecker(self._command_line(options))
+        schedule.checker.index.files_are_watched = watched
         schedule.forget()
 
     def _command_line(self, options: Any) -> CommandLine:
@@ -86,7 +86,7 @@ class Server(LanguageServer):
             settings = inner if isinstance(inner, dict) else settings
         wrong = [key for key in _LISTS if not isinstance(settings.get(key) or [], list)]
         if wrong:
-            self.failed(SettingsError(f"{wrong[0]} must be a list of rules"))
+            self.report_error(SettingsError(f"{wrong[0]} must be a list of rules"))
             return CommandLine()
         select, ignore, more = (tuple(map(str, settings.get(key) or ())) for key in _LISTS)
         target = settings.get("targetTorch") or None
@@ -94,41 +94,43 @@ class Server(LanguageServer):
         try:
             SettingsFinder(command_line)
         except SettingsError as error:
-            self.failed(error)
+            self.report_error(error)
             return CommandLine()
         return command_line
 
-    # What is shown ---------------------------------------------------------------------------
+    # Messages to the editor ------------------------------------------------------------------
 
     @property
     def encoding(self) -> str:
         encoding = self.workspace.position_encoding or types.PositionEncodingKind.Utf16
         return types.PositionEncodingKind(encoding).value
 
-    def publish(self, document: Document, found: list[Seen], unread: list[Problem]) -> None:
+    def publish(self, document: Document, found: list[FileFinding], unread: list[Problem]) -> None:
         for uri, view in views(document, found).items():
             lines = Lines(view.text, self.encoding)
-            shown = [convert.diagnostic(one, lines, self.where) for one, _ in view.found]
-            shown += [
+            diagnostics = [
+                convert.diagnostic(one, lines, self.location) for one, _ in view.findings
+            ]
+            diagnostics += [
                 convert.problem(one.message, (cell and one.line) or 1)
                 for one in unread
                 if (cell := self._cell_of(document, one)) in (None, uri)
             ]
-            self.show(uri, self._version(document, uri), shown)
+            self.show(uri, self._version(document, uri), diagnostics)
 
-    def show(self, uri: str, version: int | None, shown: list[types.Diagnostic]) -> None:
+    def show(self, uri: str, version: int | None, diagnostics: list[types.Diagnostic]) -> None:
         self.text_document_publish_diagnostics(
-            types.PublishDiagnosticsParams(uri, shown, version=version)
+            types.PublishDiagnosticsParams(uri, diagnostics, version=version)
         )
 
-    def failed(self, error: Exception) -> None:
+    def report_error(self, error: Exception) -> None:
         text = f"fsdplint: {error}"
         if not isinstance(error, SettingsError | Interrupted):
             text = f"fsdplint: internal error: {type(error).__name__}: {error}"
         self.window_show_message(types.ShowMessageParams(types.MessageType.Error, text))
 
     def document(self, uri: str) -> Document | None:
-        """What is checked of a document of the editor: itself, or the notebook that it is in."""
+        """The document that is checked for a URI: the file, or the notebook of a cell."""
         if self.schedule is None:
             return None
         notebook = self.workspace.get_notebook_document(cell_uri=uri)
@@ -141,17 +143,17 @@ class Server(LanguageServer):
             return None
         return views(document, self.schedule.findings(document.path)).get(uri)
 
-    def where(self, at: Location) -> types.Location | None:
-        """What the editor calls a place in a file."""
+    def location(self, at: Location) -> types.Location | None:
+        """The editor's location of a place; None for a cell of a notebook that is not open."""
         assert self.schedule is not None
         document = self.schedule.documents.get(os.path.realpath(at.path))
-        text = self.schedule.workspace.text(at.path) if document is None else document.text
+        text = self.schedule.checker.text(at.path) if document is None else document.text
         uri = uris.from_fs_path(at.path) or "" if document is None else document.uri
         if isinstance(document, NotebookDocument):
             number, at = document.place(at)
             text, uri = document.cells[number].text, document.cells[number].uri
         elif at.path.endswith(NOTEBOOK):
-            return None  # its cells have no names as long as it is not open
+            return None  # the cells of a closed notebook have no URIs
         if text is None:
             return None
         lines = Lines(text, self.encoding)
@@ -164,7 +166,7 @@ class Server(LanguageServer):
         return document.version
 
     def _cell_of(self, document: Document, problem: Problem) -> str | None:
-        """The cell that a problem is in; None for the whole of a document."""
+        """The URI of the cell that a problem is in; None for a problem of the document."""
         number = split(problem.path)[1]
         if number is None or not isinstance(document, NotebookDocument):
             return None
@@ -172,47 +174,48 @@ class Server(LanguageServer):
 
     # Fixes -----------------------------------------------------------------------------------
 
-    async def fixes(self, document: Document, found: list[Seen]) -> list[_Answer]:
-        """The fixes of some findings in a document, from the roots that found them."""
+    async def fixes(self, document: Document, found: list[FileFinding]) -> list[FindingFix]:
+        """The fixes of findings in a document, computed from the roots that found them."""
         assert self.schedule is not None
         schedule, path = self.schedule, document.path
         keys = {one.key for one in found}
         roots = [
             root
             for root, checked in schedule.checked.items()
-            if any(one.key in keys for one in checked.found.get(path, ()))
+            if any(one.key in keys for one in checked.findings.get(path, ()))
         ]
         roots.sort(key=lambda root: root != path)
 
-        def work(texts: Mapping[str, str], stop: Stop) -> list[_Answer]:
-            answers: dict[tuple[object, ...], _Answer] = {}
+        def work(texts: Mapping[str, str], stop: Stop) -> list[FindingFix]:
+            answers: dict[tuple[object, ...], FindingFix] = {}
             for root in roots:
-                checked = schedule.workspace.check_with_fixes(root, texts, stop)
-                for seen in checked.found.get(path, ()):
-                    if seen.key not in keys or seen.key in answers or checked.result is None:
+                checked = schedule.checker.check_with_fixes(root, texts, stop)
+                for item in checked.findings.get(path, ()):
+                    if item.key not in keys or item.key in answers or checked.result is None:
                         continue
-                    edits = edits_of(checked.result, seen.finding)
-                    fix = seen.finding.fix
+                    edits = edits_of(checked.result, item.finding)
+                    fix = item.finding.fix
                     if edits and fix is not None:
                         old = {one: checked.result.sources[one].text for one in edits}
                         safe = fix.safety is Safety.SAFE
-                        answers[seen.key] = _Answer(seen, fix.title, safe, edits, old)
+                        answers[item.key] = FindingFix(item, fix.title, safe, edits, old)
             return list(answers.values())
 
-        answered = await schedule.ask(work)
-        return [] if answered is None else answered[0]
+        return await schedule.compute(work) or []
 
     async def fix_all(self, document: Document, *, project: bool) -> types.WorkspaceEdit | None:
-        """Everything that `--fix` (and `--project`) would change from a document."""
+        """The edits that `--fix` makes for a document, with `--project` if `project`."""
         assert self.schedule is not None
         schedule, root = self.schedule, document.path
-        answered = await schedule.ask(
-            lambda texts, stop: schedule.workspace.fix(root, texts, stop, project=project)
+        texts = await schedule.compute(
+            lambda texts, stop: schedule.checker.fix(root, texts, stop, project=project)
         )
-        texts = answered[0] if answered is not None else {}
+        texts = texts or {}
         if isinstance(document, NotebookDocument) and set(texts) == {root}:
             cells = document.cell_changes(*texts[root])
-            changes = convert.notebook_edit(document, cells or {}, self.encoding, self.versioned)
+            changes = convert.notebook_edit(
+                document, cells or {}, self.encoding, self.supports_versions
+            )
             return changes if cells else None
         if any(path.endswith(NOTEBOOK) for path in texts):
             return None
@@ -229,12 +232,12 @@ class Server(LanguageServer):
             before.get,
             self.schedule.documents,
             encoding=self.encoding,
-            versioned=self.versioned,
+            supports_versions=self.supports_versions,
         )
 
     @property
-    def versioned(self) -> bool:
-        """Whether the editor knows edits of documents in a certain version."""
+    def supports_versions(self) -> bool:
+        """Whether the editor accepts edits for a version of a document."""
         capabilities = self.client_capabilities.workspace
         wanted = capabilities.workspace_edit if capabilities is not None else None
         return bool(wanted is not None and wanted.document_changes)

@@ -16,28 +16,28 @@ def _units(text: str, encoding: str) -> int:
 
 
 class Lines:
-    """The lines of a text. They end in LF, CRLF or CR, and in nothing else."""
+    """The lines of a text. A line ends in LF, CRLF or CR."""
 
     def __init__(self, text: str, encoding: str = "utf-16") -> None:
         self.text = text
         self.encoding = encoding
         self.starts = [0, *(match.end() for match in _END.finditer(text))]
-        self._plain = text.isascii() or encoding == "utf-32"
+        self._one_unit_each = text.isascii() or encoding == "utf-32"
 
     def position(self, offset: int) -> tuple[int, int]:
         """Line and code units of a character of the text."""
         line = bisect_right(self.starts, offset) - 1
         start = self.starts[line]
-        if self._plain:
+        if self._one_unit_each:
             return line, offset - start
         return line, _units(self.text[start:offset], self.encoding)
 
     def offset(self, line: int, units: int) -> int:
-        """The character at a position; the end of the line where the position lies behind it."""
+        """The offset of a position; a position behind the line's end is moved to the end."""
         if line >= len(self.starts):
             return len(self.text)
         start, end = self.starts[line], self._end(line)
-        if self._plain:
+        if self._one_unit_each:
             return min(start + units, end)
         for offset in range(start, end):
             if _units(self.text[start : offset + 1], self.encoding) > units:

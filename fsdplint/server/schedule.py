@@ -1,7 +1,7 @@
-"""What is checked when: one job at a time, in a thread, and none that nobody wants any more.
+"""Decides when to check which file: one job at a time, in a thread.
 
-The event loop never waits for a check. A change stops the job that is under way, if the changed
-file has to do with it; a file is checked again when there was no change for a moment.
+The event loop never waits for a check. A change stops the running job if the job reads the changed
+file. A file is checked again after a short time without changes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fsdplint.interpreter.frames import Stopped
-from fsdplint.server.analysis import Checked, Seen, Stop, Workspace, merged
+from fsdplint.server.analysis import FileFinding, RootChecker, RootResult, Stop, merge_findings
 from fsdplint.source.files import Problem
 
 T = TypeVar("T")
 
 PAUSE = 0.05  # seconds without a change before a file is checked; longer where checks take long
 LONGEST_PAUSE = 1.0
-ATTEMPTS = 3  # to answer a request while the documents change
+ATTEMPTS = 3  # of a request while the documents change
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Document:
 
     @property
     def code(self) -> str:
-        """What its findings stand in."""
+        """The text that findings refer to."""
         return self.text
 
 
@@ -52,27 +52,27 @@ def _is_in(problem: Problem, root: str) -> bool:
 
 
 class Schedule:
-    """The open documents, and what is known about them."""
+    """The open documents and the results of their checks."""
 
     def __init__(
         self,
-        workspace: Workspace,
-        publish: Callable[[Document, list[Seen], list[Problem]], None],
+        checker: RootChecker,
+        publish: Callable[[Document, list[FileFinding], list[Problem]], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Nothing is done before `start`.
+        """Create the schedule; `start` starts the checks.
 
         Args:
-            workspace: what checks.
-            publish: gets the findings of a document, and what kept it from being checked.
-            failed: gets what a check raised: wrong settings, or a defect.
+            checker: checks the documents.
+            publish: called with the findings of a document and the problems of reading it.
+            failed: called with the exception of a check: invalid settings, or a defect.
         """
-        self.workspace = workspace
+        self.checker = checker
         self.documents: dict[str, Document] = {}
-        self.checked: dict[str, Checked] = {}
+        self.checked: dict[str, RootResult] = {}
         self._publish = publish
         self._failed = failed
-        self._due: dict[str, float] = {}  # roots that are to be checked, and not before when
+        self._due: dict[str, float] = {}  # roots to check, with the earliest time
         self._took: dict[str, float] = {}
         self._job: _Job | None = None
         self._requests: list[Callable[[], object]] = []
@@ -80,7 +80,7 @@ class Schedule:
         self._executor = ThreadPoolExecutor(1, "fsdplint-check")
         self._lock = asyncio.Lock()  # one job at a time
         self._task: asyncio.Task[None] | None = None
-        self._stale = False  # whether files changed on the disk
+        self._stale = False  # whether files on the disk have changed
         self._waiting = 0  # requests that wait for the thread
 
     def start(self) -> None:
@@ -93,32 +93,33 @@ class Schedule:
             self._task.cancel()
         self._executor.shutdown(wait=False)
 
-    # What the editor tells --------------------------------------------------------------------
+    # Changes -----------------------------------------------------------------------------------
 
-    def changed(self, document: Document) -> None:
-        """A document was opened, or has another text."""
+    def update_document(self, document: Document) -> None:
+        """Check a document that was opened or changed."""
         self.documents[document.path] = document
         self._interrupt(document.path)
         took = self._took.get(document.path, 0.0)
         self._plan(document.path, min(max(PAUSE, took / 2), LONGEST_PAUSE))
 
-    def closed(self, path: str) -> None:
+    def close_document(self, path: str) -> None:
+        """Remove the findings of a document, and check what depends on its unsaved text."""
         document = self.documents.pop(path, None)
         self._interrupt(path)
         self.checked.pop(path, None)
         self._due.pop(path, None)
-        for other in self.documents:  # each may have to do with this file as it is on the disk
+        for other in self.documents:  # each may read this file from the disk now
             self._plan(other)
         if document is not None:
             self._publish(document, [], [])
         for root, checked in list(self.checked.items()):
-            if root not in self.documents and not checked.read & self.documents.keys():
-                del self.checked[root]  # it was only checked for the sake of this document
-            elif path in checked.read:
+            if root not in self.documents and not checked.read_files & self.documents.keys():
+                del self.checked[root]  # it was checked only because of this document
+            elif path in checked.read_files:
                 self._plan(root)
 
     def forget(self) -> None:
-        """Files changed on the disk, or the settings did."""
+        """Check everything again: files on the disk or the settings have changed."""
         self._stale = True
         for root in {*self.documents, *self.checked}:
             self._interrupt(root)
@@ -133,30 +134,26 @@ class Schedule:
         if job is None:
             return
         if job.root is not None and job.root != path:
-            known = self.checked.get(job.root)
-            if known is not None and path not in known.read:
+            previous = self.checked.get(job.root)
+            if previous is not None and path not in previous.read_files:
                 return
             self._plan(job.root)
         job.stop.set()
 
-    # What is known -----------------------------------------------------------------------------
+    # Results -----------------------------------------------------------------------------------
 
-    def findings(self, path: str) -> list[Seen]:
-        """What is known of a document, at its places in the text as it is."""
+    def findings(self, path: str) -> list[FileFinding]:
+        """The findings in a document, at their places in its current text."""
         document = self.documents.get(path)
-        return [] if document is None else merged(path, document.code, self.checked.values())
+        return (
+            [] if document is None else merge_findings(path, document.code, self.checked.values())
+        )
 
-    def current(self, path: str) -> bool:
-        """Whether a document was checked as it is now."""
-        document, checked = self.documents.get(path), self.checked.get(path)
-        if document is None or checked is None or path in self._due:
-            return False
-        return checked.texts.get(path) == document.text
+    async def compute(self, work: Callable[[Mapping[str, str], Stop], T]) -> T | None:
+        """Run `work` on the current texts of the documents, before any further check.
 
-    async def ask(self, work: Callable[[Mapping[str, str], Stop], T]) -> tuple[T, bool] | None:
-        """Have something worked out from the documents as they are, before further checks.
-
-        Gives it only if they are still the same afterwards; None where they go on changing.
+        Returns its result if the documents did not change meanwhile; None if they changed in
+        each of `ATTEMPTS` attempts.
         """
         for _ in range(ATTEMPTS):
             self._waiting += 1
@@ -168,13 +165,13 @@ class Schedule:
                     except Stopped:
                         continue
                     if job.texts == self._texts():
-                        return result, True
+                        return result
             finally:
                 self._waiting -= 1
                 self._wake.set()
         return None
 
-    # The work ---------------------------------------------------------------------------------
+    # Checks -----------------------------------------------------------------------------------
 
     def _texts(self) -> dict[str, str]:
         return {path: document.text for path, document in self.documents.items()}
@@ -182,14 +179,14 @@ class Schedule:
     async def _in_thread(self, job: _Job, work: Callable[[Mapping[str, str], Stop], T]) -> T:
         self._job = job
 
-        def whole() -> T:
+        def run_job() -> T:
             if self._stale:
                 self._stale = False
-                self.workspace.forget()
+                self.checker.forget()
             return work(job.texts, job.stop.is_set)
 
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, whole)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, run_job)
         finally:
             self._job = None
 
@@ -201,7 +198,7 @@ class Schedule:
                     await self._check(root)
 
     async def _next(self) -> str:
-        """The root to check next, when its time has come: open documents first."""
+        """Wait until a root is due, and return it: open documents come first."""
         while True:
             self._wake.clear()
             due = sorted(self._due.items(), key=lambda one: (one[0] not in self.documents, one[1]))
@@ -215,29 +212,35 @@ class Schedule:
 
     async def _check(self, root: str) -> None:
         job = _Job(root, self._texts())
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
-            checked, importers = await self._in_thread(job, lambda t, s: self._both(root, t, s))
+            checked, importers = await self._in_thread(
+                job, lambda t, s: self._check_with_importers(root, t, s)
+            )
         except Stopped:
-            return  # whoever stopped it has planned it again
+            return  # `_interrupt` has planned it again
         except Exception as error:
             self._failed(error)
             return
-        self._took[root] = time.monotonic() - begun
+        self._took[root] = time.monotonic() - start
         before = self.checked.get(root)
-        unread = [problem for problem in checked.problems if _is_in(problem, root)]
-        if unread and before is not None and root not in checked.read:
-            return  # half a statement: what was found before stays where it was
+        problems = [problem for problem in checked.problems if _is_in(problem, root)]
+        if problems and before is not None and root not in checked.read_files:
+            return  # an unfinished statement: keep the earlier findings
         self.checked[root] = checked
         for one in importers:
-            known = self.checked.get(one)
-            if known is None or any(known.texts.get(p) != t for p, t in job.texts.items()):
+            previous = self.checked.get(one)
+            if previous is None or any(previous.texts.get(p) != t for p, t in job.texts.items()):
                 self._due.setdefault(one, time.monotonic() + LONGEST_PAUSE / 2)
-        concerned = checked.read | (before.read if before is not None else frozenset()) | {root}
-        for path in concerned & self.documents.keys():
-            self._publish(self.documents[path], self.findings(path), unread if path == root else [])
+        affected = {root, *checked.read_files, *(before.read_files if before is not None else ())}
+        for path in affected & self.documents.keys():
+            self._publish(
+                self.documents[path], self.findings(path), problems if path == root else []
+            )
 
-    def _both(self, root: str, texts: Mapping[str, str], stop: Stop) -> tuple[Checked, list[str]]:
-        checked = self.workspace.check(root, texts, stop)
-        importers = self.workspace.importers(root, texts, stop) if root in texts else []
+    def _check_with_importers(
+        self, root: str, texts: Mapping[str, str], stop: Stop
+    ) -> tuple[RootResult, list[str]]:
+        checked = self.checker.check(root, texts, stop)
+        importers = self.checker.importers(root, texts, stop) if root in texts else []
         return checked, importers

@@ -1,7 +1,7 @@
-"""The session with an editor: messages read from standard input, and how it ends.
+"""The session with an editor: reads messages from standard input, and ends the process.
 
-What is no message gets an error as an answer, and the session goes on. It ends where the editor
-says so or is gone, or where it is not known any more at which byte the next message begins.
+An invalid message is answered with an error, and the session goes on. It ends when the editor ends
+it or is gone, or when the start of the next message cannot be found.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fsdplint.source.debug import debugging
 
 MAX_BYTES = 100 * 1024 * 1024  # of one message
 MAX_HEADER = 8192  # bytes of one line of a header
-ENDED, ABORTED, FAILED = 0, 1, 2
+ABORTED, FAILED = 1, 2  # exit codes
 PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, NOT_INITIALIZED = -32700, -32600, -32602, -32002
 
 _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,15})[ \t]*", re.IGNORECASE)
@@ -34,14 +34,14 @@ _CHUNK = 65536
 
 
 class FramingError(Exception):
-    """The bytes hold no further message that could be found; the text says why."""
+    """The next message cannot be found in the bytes; the text says why."""
 
 
 class Output:
-    """Standard output, as pygls writes to it. Closing it is left to the end of the process.
+    """Standard output as a writer for pygls.
 
     Attributes:
-        error: what the operating system refused; nothing is written after that.
+        error: the error of the first write that failed; nothing is written after it.
     """
 
     def __init__(self, lost: asyncio.Event) -> None:
@@ -63,13 +63,13 @@ class Output:
 
 
 def bodies(descriptor: int) -> Iterator[bytes]:
-    """The messages that come through a descriptor.
+    """The bodies of the messages that are read from a descriptor.
 
     Raises:
-        FramingError: no message begins where one has to.
-        OSError: it cannot be read.
+        FramingError: the header of a message is invalid.
+        OSError: the descriptor cannot be read.
     """
-    # Without a buffer of Python's, whose lock a waiting thread would hold when the process ends.
+    # Python's own buffer has a lock, which a blocked thread would hold when the process ends.
     data = bytearray()
 
     def more() -> bool:
@@ -106,10 +106,10 @@ def bodies(descriptor: int) -> Iterator[bytes]:
 
 
 class Session:
-    """What has been agreed upon with the editor so far.
+    """The state of the session.
 
     Attributes:
-        shut_down: whether it asked for the end.
+        shut_down: whether the editor has requested the shutdown.
     """
 
     def __init__(self, server: Server) -> None:
@@ -118,7 +118,7 @@ class Session:
         self.shut_down = False
 
     def handle(self, body: bytes) -> None:
-        """Handle one message; what is wrong with it is answered."""
+        """Handle one message; an invalid one is answered with an error."""
         try:
             data = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -128,7 +128,7 @@ class Session:
             self._refuse(None, INVALID_REQUEST, "not a message of JSON-RPC 2.0")
             return
         method, number = data.get("method"), data.get("id")
-        if method is not None and not self._permitted(method, number):
+        if method is not None and not self._is_permitted(method, number):
             return
         try:
             message = self._server.protocol.structure_message(data)
@@ -161,24 +161,24 @@ class Session:
             types.LogMessageParams(types.MessageType.Warning, f"fsdplint: {text}")
         )
 
-    def _permitted(self, method: object, number: object) -> bool:
-        """Whether a message may come at this time; a request that may not is answered."""
+    def _is_permitted(self, method: object, number: object) -> bool:
+        """Whether the protocol allows a message now; refuses a request that it does not."""
         if method == types.EXIT:
             return True
         if self.shut_down:
-            code, why = INVALID_REQUEST, "the server was shut down"
+            code, reason = INVALID_REQUEST, "the server was shut down"
         elif self._initialized == (method == types.INITIALIZE):
             is_first = not self._initialized
             code = NOT_INITIALIZED if is_first else INVALID_REQUEST
-            why = f"the server is {'not' if is_first else 'already'} initialized"
+            reason = f"the server is {'not' if is_first else 'already'} initialized"
         else:
             return True
         if number is not None:
-            self._refuse(number, code, why)
+            self._refuse(number, code, reason)
         return False
 
-    def _refuse(self, number: object, code: int, why: str) -> None:
-        answer = {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": why}}
+    def _refuse(self, number: object, code: int, reason: str) -> None:
+        answer = {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": reason}}
         body = json.dumps(answer).encode()
         writer = self._server.protocol.writer
         if writer is not None:
@@ -186,13 +186,13 @@ class Session:
 
 
 def serve(server: Server) -> int:
-    """Answer an editor until it ends the session; gives the exit code.
+    """Answer an editor until the session ends; returns the exit code.
 
-    It is 0 after `shutdown`, and 1 where the editor went without one, as the protocol has it. It is
-    2 where standard input or output cannot be used.
+    The code is 0 after `shutdown`, 1 if the editor ended without one (as the protocol demands), and
+    2 if standard input or output fails.
     """
     if not debugging():
-        log = logging.getLogger("pygls")  # the editor is answered; a traceback helps nobody there
+        log = logging.getLogger("pygls")  # errors go to the editor; do not print tracebacks
         log.addHandler(logging.NullHandler())
         log.propagate = False
     return asyncio.run(_serve(server))
@@ -204,7 +204,7 @@ async def _serve(server: Server) -> int:
     output, session = Output(lost), Session(server)
     server.protocol.set_writer(output)
 
-    def read() -> None:
+    def read_input() -> None:
         end: Exception | None = None
         try:
             for body in bodies(sys.stdin.fileno()):
@@ -213,10 +213,10 @@ async def _serve(server: Server) -> int:
             end = error
         try:
             loop.call_soon_threadsafe(queue.put_nowait, end)
-        except RuntimeError:  # the loop has ended in the meantime
+        except RuntimeError:  # the loop has ended meanwhile
             pass
 
-    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=read_input, daemon=True).start()
     try:
         while True:
             waiting = [asyncio.ensure_future(one) for one in (queue.get(), lost.wait())]
@@ -224,10 +224,10 @@ async def _serve(server: Server) -> int:
             for one in waiting:
                 one.cancel()
             if output.error is not None:
-                return _ended(output.error, "standard output")
+                return _report_end(output.error, "standard output")
             body = waiting[0].result()
             if not isinstance(body, bytes):
-                return _ended(body, "standard input") if body else int(not session.shut_down)
+                return _report_end(body, "standard input") if body else int(not session.shut_down)
             session.handle(body)
     except SystemExit as end:  # the notification `exit`
         return int(end.code or 0)
@@ -236,10 +236,10 @@ async def _serve(server: Server) -> int:
             server.schedule.stop()
 
 
-def _ended(error: Exception, stream: str) -> int:
-    """Say why the session cannot go on; gives the exit code."""
+def _report_end(error: Exception, stream: str) -> int:
+    """Print why the session cannot go on; returns the exit code."""
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return ABORTED  # the editor is gone
-    why = error.strerror if isinstance(error, OSError) else str(error)
-    print(f"error: {stream}: {why}", file=sys.stderr)
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    print(f"error: {stream}: {reason}", file=sys.stderr)
     return FAILED

@@ -1,8 +1,7 @@
-"""What the editor calls a document: a file, or a cell of a notebook.
+"""The editor's documents: files, and the cells of notebooks.
 
-A notebook is checked as one document whose text is that of the file (see
-`fsdplint.source.notebooks`), so what is found in it stands in the code of all cells. An editor
-knows only the cells.
+A notebook is checked as one document with the text of its file (see `fsdplint.source.notebooks`),
+and findings have places in the code of all cells. The editor, however, knows only single cells.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from fsdplint.diagnostics.finding import Edit
-from fsdplint.server.analysis import Seen, line_edits
+from fsdplint.server.analysis import FileFinding, line_edits
 from fsdplint.server.schedule import Document
 from fsdplint.source.notebooks import Notebook, NotebookError, NotebookSource
 from fsdplint.trace import FixedSite, Location
 
-_HIDDEN = "__fsdplint_"  # what lines that are no Python are masked with
+_MASK = "__fsdplint_"  # the beginning of the names that replace lines which are not Python
 
 
 @dataclass
 class Cell:
-    """A cell as it is in the editor; `code` says whether it holds Python."""
+    """A cell in the editor; `code` says whether it holds Python."""
 
     uri: str
     version: int
@@ -33,7 +32,7 @@ class Cell:
 
 @dataclass
 class NotebookDocument(Document):
-    """A notebook that is open in the editor. Its text is made from its cells."""
+    """A notebook that is open in the editor. Its text is built from its cells."""
 
     cells: list[Cell] = field(default_factory=list)
 
@@ -58,13 +57,14 @@ class NotebookDocument(Document):
     def code(self) -> str:
         return self.source.text
 
-    def shown(self, seen: Seen) -> tuple[int, Seen]:
-        """The number of the cell (from 0) that a finding is in, and the finding with its place."""
-        number, place = self.place(seen.at)
-        return number, Seen(replace(seen.finding, site=FixedSite(place)), self.cells[number].text)
+    def in_cell(self, item: FileFinding) -> tuple[int, FileFinding]:
+        """The number (from 0) of a finding's cell, and the finding at its place in the cell."""
+        number, place = self.place(item.at)
+        finding = replace(item.finding, site=FixedSite(place))
+        return number, FileFinding(finding, self.cells[number].text)
 
     def place(self, at: Location) -> tuple[int, Location]:
-        """The cell and the place in it of a place in the code of all cells."""
+        """The cell, and the place in it, of a place in the code of all cells."""
         number, line = self.source.cell_of(at.line)
         end_number, end_line = self.source.cell_of(at.end_line or at.line)
         end_column = at.end_column
@@ -73,29 +73,31 @@ class NotebookDocument(Document):
         return number - 1, replace(at, line=line, end_line=end_line, end_column=end_column)
 
     def cell_edits(self, edits: Iterable[Edit]) -> dict[int, list[Edit]] | None:
-        """Edits of the code of all cells as edits of cells; None where one is of several cells, or
-        has to do with lines that are no Python."""
-        found: dict[int, list[Edit]] = {}
+        """Edits of the code of all cells as edits of single cells, by cell.
+
+        None if an edit spans several cells or touches lines that are not Python.
+        """
+        by_cell: dict[int, list[Edit]] = {}
         for edit in edits:
             start, end = self.source.position(edit.start), self.source.position(edit.end)
             number, line = self.source.cell_of(start[0])
             end_number, end_line = self.source.cell_of(end[0])
             replaced = self.source.text[edit.start : edit.end]
-            if number != end_number or _HIDDEN in edit.text or _HIDDEN in replaced:
+            if number != end_number or _MASK in edit.text or _MASK in replaced:
                 return None
             text, cell = edit.text, self.cells[number - 1].text
             starts = [0, *(n + 1 for n, character in enumerate(cell) if character == "\n")]
-            if line > len(starts):  # behind a last line that does not end
+            if line > len(starts):  # after a last line without a line end
                 first, text = len(cell), "\n" + text.removesuffix("\n")
             else:
                 first = starts[line - 1] + start[1] - 1
             last = starts[end_line - 1] + end[1] - 1 if end_line <= len(starts) else len(cell)
             new = Edit(edit.path, min(first, len(cell)), min(max(first, last), len(cell)), text)
-            found.setdefault(number - 1, []).append(new)
-        return found
+            by_cell.setdefault(number - 1, []).append(new)
+        return by_cell
 
     def cell_changes(self, old: str, new: str) -> dict[int, list[Edit]] | None:
-        """What makes the cells of one notebook's file those of another."""
+        """The edits, by cell, that turn the notebook `old` into `new`; None if cells differ."""
         try:
             before, after = Notebook(old), Notebook(new)
         except NotebookError:
@@ -112,37 +114,38 @@ class View:
     """A document of the editor.
 
     Attributes:
-        document: what is checked.
-        text: what the editor shows.
-        found: what is found in it, as it is shown and as it was found.
+        document: the document that is checked: the file, or the notebook of the cell.
+        text: the text in the editor.
+        findings: each finding at its place in the editor, and at its place in `document`.
     """
 
     document: Document
     text: str
-    found: Sequence[tuple[Seen, Seen]]
+    findings: Sequence[tuple[FileFinding, FileFinding]]
 
-    def touched(self, first: int, last: int) -> list[Seen]:
-        """What was found that touches these lines (from 1)."""
+    def overlapping(self, first: int, last: int) -> list[FileFinding]:
+        """The findings that overlap these lines of the editor's document (from 1)."""
         return [
-            seen
-            for shown, seen in self.found
-            if shown.at.line <= last and first <= (shown.at.end_line or 0)
+            item
+            for local, item in self.findings
+            if local.at.line <= last and first <= (local.at.end_line or 0)
         ]
 
-    def shown(self, seen: Seen) -> Seen:
+    def in_editor(self, item: FileFinding) -> FileFinding:
+        """A finding of `document` at its place in the editor."""
         if not isinstance(self.document, NotebookDocument):
-            return seen
-        return self.document.shown(seen)[1]
+            return item
+        return self.document.in_cell(item)[1]
 
 
-def views(document: Document, found: Sequence[Seen]) -> Mapping[str, View]:
-    """The editor's documents that one consists of, by their addresses."""
+def views(document: Document, findings: Sequence[FileFinding]) -> Mapping[str, View]:
+    """The editor's documents that a document consists of, by URI."""
     if not isinstance(document, NotebookDocument):
-        return {document.uri: View(document, document.text, [(seen, seen) for seen in found])}
-    by_cell: dict[int, list[tuple[Seen, Seen]]] = {}
-    for seen in found:
-        number, shown = document.shown(seen)
-        by_cell.setdefault(number, []).append((shown, seen))
+        return {document.uri: View(document, document.text, [(item, item) for item in findings])}
+    by_cell: dict[int, list[tuple[FileFinding, FileFinding]]] = {}
+    for item in findings:
+        number, local = document.in_cell(item)
+        by_cell.setdefault(number, []).append((local, item))
     return {
         cell.uri: View(document, cell.text, by_cell.get(number, ()))
         for number, cell in enumerate(document.cells)

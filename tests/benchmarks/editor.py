@@ -17,7 +17,7 @@ from pathlib import Path
 
 import libcst
 
-from fsdplint.server.analysis import Workspace
+from fsdplint.server.analysis import RootChecker
 
 RUNS = 7
 
@@ -26,14 +26,14 @@ def measure(file: str) -> None:
     path, text = os.path.realpath(file), Path(file).read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     for where, (line, indent) in (("end", (len(lines), "")), ("middle", middle(text))):
-        workspace = Workspace()
-        workspace.index.watched = True
-        workspace.check(path, {path: text}, lambda: False)
+        checker = RootChecker()
+        checker.index.files_are_watched = True
+        checker.check(path, {path: text}, lambda: False)
         took, busy, parsed = [], [], []
         for number in range(RUNS):
             typed = "".join([*lines[:line], f"{indent}x{number} = 0\n", *lines[line:]])
             start, processor = time.perf_counter(), time.process_time()
-            workspace.check(path, {path: typed}, lambda: False)
+            checker.check(path, {path: typed}, lambda: False)
             took.append(time.perf_counter() - start)
             busy.append(time.process_time() - processor)
             processor = time.process_time()

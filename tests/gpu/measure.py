@@ -187,7 +187,7 @@ def _case(case: fixture_runs.Case, job: Job, gloo: bool, ranks: _Ranks) -> str:
     comparison = compared(ours, theirs)
     if comparison.holds:
         return "agree"
-    return "differ: " + ", ".join(check.name for check in comparison.failed)
+    return "differ: " + ", ".join(check.name for check in comparison.differences)
 
 
 class _Ranks(TwoRanks):

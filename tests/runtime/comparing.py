@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from two_ranks import Outcome
 
-from fsdplint.runtime.proof.checkpoints import written
+from fsdplint.runtime.proof.checkpoints import find_checkpoints
 from fsdplint.runtime.proof.checks import Check, Comparison, Side
 from fsdplint.runtime.proof.compare import compare
 
@@ -13,7 +13,7 @@ def side(outcome: Outcome) -> Side:
     """What a program that ran in the harness left to compare."""
     assert outcome.status == "ok", str(outcome)
     assert outcome.folder is not None
-    files = written(outcome.folder / "work")
+    files = find_checkpoints(outcome.folder / "work")
     return Side(outcome.records, outcome.trace, outcome.folder / "record/parameters.pt", files)
 
 

@@ -17,7 +17,7 @@ from two_ranks import Outcome, TwoRanks
 
 from fsdplint.runtime.launch.records import RankRecord
 from fsdplint.runtime.proof.checks import BFLOAT16, FLOAT32, Side, Tolerance
-from fsdplint.runtime.proof.compare import clipping, norm, plain_names, tolerance_of, units
+from fsdplint.runtime.proof.compare import clipping, norm, tolerance_of, units, unwrapped_names
 from fsdplint.runtime.proof.compare_tensors import Noise, _difference, checkpoints, parameters
 from fsdplint.trace import Clipped, FixedSite, Location, Trace
 
@@ -33,7 +33,7 @@ def before(two_ranks: TwoRanks) -> Outcome:
 def test_a_faithful_migration_holds(before: Outcome, two_ranks: TwoRanks) -> None:
     after = two_ranks.run(replaced(flat_after(), STRICT), parameters=True)
     comparison = compared(before, after)
-    assert comparison.holds, comparison.failed
+    assert comparison.holds, comparison.differences
     bound = {one.name for one in comparison.checks if one.binding}
     assert bound == {
         "steps",
@@ -68,7 +68,7 @@ def test_a_sabotaged_migration_does_not(name: str, before: Outcome, two_ranks: T
     after = two_ranks.run(replaced(replaced(flat_after(), STRICT), pairs), parameters=True)
     comparison = compared(before, after)
     assert not comparison.holds
-    failed = [one.name for one in comparison.failed]
+    failed = [one.name for one in comparison.differences]
     assert any(found.startswith(complaint) for found in failed), failed
 
 
@@ -101,7 +101,7 @@ def test_a_sabotaged_fixture_does_not(
     files[script] = replaced(files[script], pairs)
     comparison = compared(runs(case), last_run(two_ranks, case, files))
     assert not comparison.holds
-    failed = [one.name for one in comparison.failed]
+    failed = [one.name for one in comparison.differences]
     assert any(found.startswith(complaint) for found in failed), failed
 
 
@@ -114,7 +114,7 @@ def test_a_program_agrees_with_itself(before: Outcome, two_ranks: TwoRanks) -> N
 
 def test_units_have_the_names_of_the_model(before: Outcome) -> None:
     assert units(before.trace) == {"", "blocks.0", "blocks.1", "blocks.2"}
-    assert set(plain_names(before.trace).values()) > {"blocks.0.mlp.0", "head"}
+    assert set(unwrapped_names(before.trace).values()) > {"blocks.0.mlp.0", "head"}
 
 
 def test_the_norm_is_that_of_the_whole_gradient(before: Outcome) -> None:
@@ -147,7 +147,7 @@ def test_a_lost_clipping_that_no_norm_shows(tmp_path: Path) -> None:
 
     (found,) = clipping(side(2, 2.0), side(0, 2.0), FLOAT32, True)
     assert found.binding and found.holds is False
-    assert found.detail.startswith("2 calls before, 0 after; no norm was changed by it")
+    assert found.detail.startswith("2 calls before, 0 after; it changes no norm")
     (found,) = clipping(side(2, 1.0), side(1, 1.0), FLOAT32, True)
     assert not found.binding  # the norms show whether it is clipped, by whatever means
     (found,) = clipping(side(1, 2.0), side(1, 2.0), FLOAT32, True)
@@ -180,7 +180,7 @@ def test_the_tolerance_is_that_of_the_least_precise_type(
 
 def test_rounding_may_move_few_values_and_not_far() -> None:
     torch = pytest.importorskip("torch")
-    noise = Noise(allowed=torch.zeros(100), furthest=0.1, share=0.05)
+    noise = Noise(bound=torch.zeros(100), furthest=0.1, share=0.05)
     one, other = torch.zeros(100), torch.zeros(100)
     other[:5] = 0.09  # five of a hundred, a step away
     assert _difference(one, other, BFLOAT16, noise)[1] == ""
@@ -294,5 +294,5 @@ def test_the_state_of_a_tied_weight_has_one_name(two_ranks: TwoRanks) -> None:
         for how in ("FSDP(Tied())", "fully_shard(Tied())")
     )
     comparison = compared(before, after)
-    assert comparison.holds, comparison.failed
+    assert comparison.holds, comparison.differences
     assert check(comparison, "optimizer state").detail == "9 values agree"

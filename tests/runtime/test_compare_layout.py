@@ -84,13 +84,13 @@ def only(before: Side, after: Side) -> Comparison:
 
 
 def failed(before: Side, after: Side) -> list[str]:
-    return [one.name for one in only(before, after).failed]
+    return [one.name for one in only(before, after).differences]
 
 
 def test_rows_and_a_flat_parameter_are_the_same_layout(before: Side, tmp_path: Path) -> None:
     after = side(tmp_path, [unit(2, 2)])
     comparison = only(before, after)
-    assert comparison.holds, comparison.failed
+    assert comparison.holds, comparison.differences
     detail = check(comparison, "bytes of parameters").detail
     assert detail == "at most 72 B on a rank before, 80 B after"
 
@@ -98,7 +98,7 @@ def test_rows_and_a_flat_parameter_are_the_same_layout(before: Side, tmp_path: P
 def test_a_mesh_that_shards_nothing_is_another_layout(before: Side, tmp_path: Path) -> None:
     after = side(tmp_path, [unit(2, 1)], local_bytes={"gradients": 140, "optimizer state": 280})
     comparison = only(before, after)
-    assert comparison.trains_alike and not comparison.holds
+    assert comparison.same_training and not comparison.holds
     assert check(comparison, "placement of parameters").detail == (
         "rank 0, step 1, up.bias, up.weight: sharded over 2 ranks (0, 1) before, "
         "whole on each of 2 ranks (0, 1) after"
@@ -109,7 +109,7 @@ def test_a_mesh_that_shards_nothing_is_another_layout(before: Side, tmp_path: Pa
 def test_copies_are_another_layout(tmp_path: Path) -> None:
     after = side(tmp_path, [unit(4, 2)], ranks=4)
     found = only(side(tmp_path, [unit(4, 4)], ranks=4), after)
-    assert found.trains_alike and not found.holds
+    assert found.same_training and not found.holds
     detail = check(found, "placement of parameters").detail
     assert detail.endswith("sharded over 2 ranks (0, 1) in 2 copies (ranks 0, 2) after")
 
@@ -124,8 +124,8 @@ def test_copies_are_another_layout(tmp_path: Path) -> None:
 )
 def test_what_only_costs(before: Side, tmp_path: Path, changed: Unit, name: str) -> None:
     comparison = only(before, side(tmp_path, [unit(2, 2, **changed)]))
-    assert [one.name for one in comparison.failed] == [name]
-    assert comparison.trains_alike
+    assert [one.name for one in comparison.differences] == [name]
+    assert comparison.same_training
 
 
 def test_what_is_not_known_is_not_another_layout(before: Side, tmp_path: Path) -> None:
@@ -138,10 +138,10 @@ def test_parameters_that_are_gathered_by_themselves(tmp_path: Path) -> None:
         for name, shape in SHAPES.items()
     ]
     comparison = only(side(tmp_path, [unit(2, 2)]), side(tmp_path, parts))
-    assert [one.name for one in comparison.failed] == ["sharded modules"]
-    assert comparison.trains_alike
-    assert comparison.failed[0].detail == (
-        "the same modules, but other parameters are gathered together: "
+    assert [one.name for one in comparison.differences] == ["sharded modules"]
+    assert comparison.same_training
+    assert comparison.differences[0].detail == (
+        "the same modules, but they gather other sets of parameters: "
         "only before: up.bias with 1 other; only after: up.bias alone, up.weight alone"
     )
 
@@ -159,8 +159,8 @@ def test_parameters_that_are_gathered_by_themselves(tmp_path: Path) -> None:
 )
 def test_what_trains_otherwise(before: Side, tmp_path: Path, changed: Unit, name: str) -> None:
     comparison = only(before, side(tmp_path, [unit(2, 2, **changed)]))
-    assert [one.name for one in comparison.failed] == [name]
-    assert not comparison.trains_alike
+    assert [one.name for one in comparison.differences] == [name]
+    assert not comparison.same_training
 
 
 SCALER = {"enabled": True, "scale": 256.0, "growth_interval": 2}
@@ -196,5 +196,5 @@ def test_another_layout_decides_nothing_where_no_program_is_migrated(
     before: Side, tmp_path: Path
 ) -> None:
     comparison = compare(before, side(tmp_path, [unit(2, 1)]), same_units=False)
-    assert [one.name for one in comparison.failed] == ["parameters"]
+    assert [one.name for one in comparison.differences] == ["parameters"]
     assert check(comparison, "placement of parameters").holds is False

@@ -126,9 +126,9 @@ def test_what_cannot_be_emulated_is_named_with_its_line(two_ranks: TwoRanks) -> 
     """
     outcome = two_ranks.run(program, world=1)
     assert outcome.status == "raised"
-    named = [line for line in outcome.stderr.splitlines() if line.startswith("NotEmulated :")]
-    assert named == [f"NotEmulated :{line})" for line in range(6, 12)], outcome.stderr
-    assert "NotEmulated: what needs CUDA cannot be emulated on the CPU" in outcome.error
+    named = [line for line in outcome.stderr.splitlines() if line.startswith("NotEmulatedError :")]
+    assert named == [f"NotEmulatedError :{line})" for line in range(6, 12)], outcome.stderr
+    assert "NotEmulatedError: this use of CUDA cannot be emulated on the CPU" in outcome.error
     assert "program.py:18): Cannot access accelerator" in outcome.error
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fsdplint import trace
 from fsdplint.runtime import recorder
-from fsdplint.runtime.launch.event_schema import decoded, schemas
+from fsdplint.runtime.launch.event_schema import decode, schemas
 from fsdplint.trace import Event, Layout
 from fsdplint.trace.fields import Role, field_record
 
@@ -90,10 +90,10 @@ def test_kinds_are_unique() -> None:
 
 
 def test_what_json_makes_of_a_value_is_undone() -> None:
-    assert decoded(Layout, "full") is Layout.FULL
-    assert decoded(tuple[Layout, ...], ["full", "local"]) == (Layout.FULL, Layout.LOCAL)
-    assert decoded(Layout | None, None) is None
-    assert decoded(dict[int, dict[str, tuple[str, int]]], {"1": {"w": ["ignored", 3]}}) == {
+    assert decode(Layout, "full") is Layout.FULL
+    assert decode(tuple[Layout, ...], ["full", "local"]) == (Layout.FULL, Layout.LOCAL)
+    assert decode(Layout | None, None) is None
+    assert decode(dict[int, dict[str, tuple[str, int]]], {"1": {"w": ["ignored", 3]}}) == {
         1: {"w": ("ignored", 3)}
     }
-    assert decoded(tuple[tuple[str, str], ...], [["w", "a scalar"]]) == (("w", "a scalar"),)
+    assert decode(tuple[tuple[str, str], ...], [["w", "a scalar"]]) == (("w", "a scalar"),)

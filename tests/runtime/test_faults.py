@@ -119,7 +119,10 @@ def test_no_room_for_the_checkpoint(folder: Path) -> None:
     (folder / "before.py").write_text(text)
     result, _ = prove(folder, "pass")
     assert result.exit_code == 2, result.output
-    assert f"before found no room on the disk: rank 0 at {folder}/before.py:{SAVE}" in result.output
+    assert (
+        f"the disk was full while the program before ran: rank 0 at {folder}/before.py:{SAVE}"
+        in result.output
+    )
 
 
 def test_the_before_one_hangs_and_the_after_one_does_not(folder: Path) -> None:

@@ -75,7 +75,7 @@ def parameters_apart(before: Outcome, after: Outcome) -> float:
 
 def check(case: Case, before: Outcome, after: Outcome) -> None:
     comparison = compared(before, after)
-    assert comparison.holds, comparison.failed
+    assert comparison.holds, comparison.differences
     if case.apart not in (ROUNDED, KERNELS):
         assert losses_apart(before, after) <= LAST_PLACES
     if case.apart not in (ROUNDED, KERNELS, NOISE):
@@ -85,7 +85,7 @@ def check(case: Case, before: Outcome, after: Outcome) -> None:
 def check_equal(plain: Outcome, emulated: Outcome) -> None:
     """Bit by bit the same training, and checkpoints that agree."""
     comparison = compared(plain, emulated)
-    assert comparison.holds, comparison.failed
+    assert comparison.holds, comparison.differences
     for ours, theirs in zip(plain.records, emulated.records, strict=True):
         assert ours.measures
         for key in ("losses", "norms"):

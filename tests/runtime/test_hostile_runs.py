@@ -134,8 +134,12 @@ NO_PROGRAMS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "return": ("a.py", holding(HEAD.encode() + b"return\n"), "a.py:2: syntax error: 'return'"),
     "encoding": ("a.py", holding(b"# coding: none-such\n"), "a.py:1: unknown encoding"),
     "name": (os.fsdecode(b"\xff.py"), holding(HEAD.encode() + b"(\n"), "\\udcff.py:2: syntax"),
-    "notebook": ("a.ipynb", holding(b"{}"), "a.ipynb: torchrun starts no notebooks"),
-    "yaml": ("a.yaml", holding(b"distributed_type: FSDP\n"), "torchrun starts no configurations"),
+    "notebook": ("a.ipynb", holding(b"{}"), "a.ipynb: torchrun cannot start a notebook"),
+    "yaml": (
+        "a.yaml",
+        holding(b"distributed_type: FSDP\n"),
+        "torchrun cannot start a configuration",
+    ),
     "long": ("a" * 5000, lambda path: None, "File name too long"),
     "beyond": (
         "clean.py/a.py",
@@ -162,7 +166,7 @@ def test_what_is_no_program_is_refused_in_one_line(
 def test_a_name_in_surrogates_is_a_name(folder: Path) -> None:
     name = os.fsdecode(b"\xff.py")
     (folder / name).write_text(HEAD)
-    assert run("prove", name).stdout == "\nNothing to prove: nothing was found.\n"
+    assert run("prove", name).stdout == "\nNothing to prove: there are no findings.\n"
 
 
 @pytest.mark.parametrize("value", ["'", '"', "a\\"])

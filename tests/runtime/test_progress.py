@@ -31,7 +31,7 @@ def test_nothing_but_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     progress = OnStandardError(stream)
     progress("running train.py")
     progress.follow(tmp_path)(3.0)
-    progress.done()
+    progress.finish()
     assert stream.getvalue() == "running train.py\n"
 
 
@@ -42,9 +42,9 @@ def test_a_line_that_is_renewed_on_a_terminal(tmp_path: Path) -> None:
     tick(1.0)
     rank = Heartbeat()
     rank.open(str(tmp_path), 0)
-    rank.stepped(2)
+    rank.set_step(2)
     tick(2.0)
-    progress.done()
+    progress.finish()
     assert stream.getvalue().split("\r\x1b[K") == ["", "  starting, 1 s", "  step 2 of 8, 2 s", ""]
     Progress().follow(tmp_path)(3.0)  # says nothing
 
@@ -54,7 +54,7 @@ def test_the_heartbeat_of_a_rank(tmp_path: Path) -> None:
     rank.collective("all_gather")  # not opened: there is nobody to show it to
     rank.open(str(tmp_path), 7)
     assert read_beats(tmp_path) == {7: Beat()}
-    rank.stepped(3)
+    rank.set_step(3)
     rank.collective("all_gather")
     rank.collective("reduce_scatter")
     rank.lose("[Errno 28] No space left on device")

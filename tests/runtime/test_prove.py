@@ -88,7 +88,7 @@ def test_a_migration_that_shards_in_another_way_is_no_plain_proof(project: Path)
     assert result.exit_code == 1
     first, why, where, *_ = result.stdout.splitlines()
     assert first.startswith("OTHER LAYOUT")
-    assert why.strip() == "the two train alike, but the ranks hold or send something else"
+    assert why.strip() == "both programs train the same, but the ranks hold or send something else"
     assert "whole on each of 2 ranks (0, 1) after" in where
     assert "1 other layout (2 ranks" in summary.read_text().splitlines()[2]
     assert '<span class="badge other-layout">other layout</span>' in page.read_text()
@@ -158,7 +158,7 @@ def test_a_migration_that_mends_an_error_is_compared_without_sharding(project: P
     script.write_text(text.replace(method, function))
     result = prove("local.py")
     assert result.exit_code == 0, result.output
-    assert "does not train as it is meant to: FSDP404 at local.py" in result.output
+    assert "does not train as intended: FSDP404 at local.py" in result.output
     assert "compared with the program without sharding" in result.output
 
 
@@ -170,7 +170,7 @@ def test_a_migration_of_a_program_that_fails_is_not_refuted_by_that(project: Pat
     result = prove("failing.py", "--steps", "9")
     assert result.exit_code == 1
     assert "NOT COMPARABLE" in result.output and "REFUTED" not in result.output
-    assert "the program fails as it does before" in result.output
+    assert "the program fails in the same way before and after" in result.output
 
 
 def test_a_fix_that_gives_the_steps_other_data_is_left_out(project: Path) -> None:
@@ -219,7 +219,7 @@ def test_nothing_to_prove(project: Path) -> None:
     clean.write_text("print('hello')\n")
     result = prove("clean.py")
     assert result.exit_code == 0
-    assert "Nothing to prove: nothing was found." in result.output
+    assert "Nothing to prove: there are no findings." in result.output
 
 
 HOLD = """\
@@ -301,7 +301,7 @@ def test_what_is_copied(tmp_path: Path) -> None:
     assert found == {"src/a.py", "data/x.bin", "link.py"}
     assert (copy / "link.py").is_symlink()
     inside = root / "kept"
-    copy_project(root, inside / "before", besides=inside)
+    copy_project(root, inside / "before", excluded=inside)
     assert {path.name for path in (inside / "before").iterdir()} == {"src", "data", "link.py"}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fsdplint.diagnostics.finding import Finding
 from fsdplint.registry.rules import all_rules
-from fsdplint.runtime.launch.failures import fail_alike, failure
+from fsdplint.runtime.launch.failures import fail_in_same_way, failure_summary
 from fsdplint.runtime.launch.launcher import Launch, RankEnd, Run
 from fsdplint.runtime.launch.records import RankRecord
 from fsdplint.runtime.proof.checks import Check, Comparison
@@ -123,7 +123,7 @@ def test_the_page(proof: Proof) -> None:
 
 def test_a_page_of_nothing(tmp_path: Path) -> None:
     page = Page(as_page(Proof(tmp_path / "train.py", [])))
-    assert "Nothing to prove: nothing was found." in page.texts
+    assert "Nothing to prove: there are no findings." in page.texts
     assert "svg" not in [tag for tag, _ in page.tags]
 
 
@@ -153,7 +153,7 @@ def test_what_several_verdicts_share_is_said_once(proof: Proof) -> None:
     proof.trial.after = run(proof.root, [3.0, 2.5, 2.0])
     verdict, reasons = proof.trial.verdict()
     assert verdict is Verdict.REFUTED and len(reasons) == 1
-    for judged in proof.judged:
+    for judged in proof.verdicts:
         judged.verdict, judged.reasons = verdict, ["of its own", *reasons]
     text, summary = as_text(proof), as_markdown(proof)
     assert text.startswith(f"The runs as a whole: refuted\n  {reasons[0]}\n\nREFUTED")
@@ -179,10 +179,14 @@ def test_which_runs_fail_alike(tmp_path: Path) -> None:
     hung, other = run(tmp_path, [1.0], "hung"), run(tmp_path, [1.0], "hung")
     left, raised = run(tmp_path, [1.0], "exit"), run(tmp_path, [1.0], "raised")
     left.ends[0].said, raised.ends[1].said = "exit code 2", "ValueError: no data"
-    assert fail_alike(hung, other) and fail_alike(left, left) and fail_alike(raised, raised)
-    assert not fail_alike(hung, raised) and not fail_alike(left, raised)
-    assert "rank 1: raised at train.py:7: ValueError: no data" in failure(raised, "after")
-    assert "rank 0: left with exit code 2 at train.py:7" in failure(left, "after")
+    assert (
+        fail_in_same_way(hung, other)
+        and fail_in_same_way(left, left)
+        and fail_in_same_way(raised, raised)
+    )
+    assert not fail_in_same_way(hung, raised) and not fail_in_same_way(left, raised)
+    assert "rank 1: raised at train.py:7: ValueError: no data" in failure_summary(raised, "after")
+    assert "rank 0: ended with exit code 2 at train.py:7" in failure_summary(left, "after")
 
 
 @pytest.fixture

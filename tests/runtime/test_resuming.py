@@ -87,7 +87,7 @@ def test_a_program_that_goes_on_with_a_new_state_of_its_optimizer(tmp_path: Path
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--resume", "--out out", *FIRST), "reads nothing that it has written, and begins anew"),
+        (("--resume", "--out out", *FIRST), "reads none of the files that it wrote"),
         (("--resume", "--resume", "--steps", "1", *FIRST), "perhaps --steps ends it before"),
     ],
 )

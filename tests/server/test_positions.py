@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.server.analysis import _lines_kept, line_edits
+from fsdplint.server.analysis import _unchanged_lines, line_edits
 from fsdplint.server.positions import Lines
 
 TEXT = "a\U0001f525b\r\n\fü = '\u2028'\rlast\n"
@@ -34,9 +34,9 @@ def test_lines_end_as_editors_say() -> None:
 
 
 def test_lines_that_are_kept() -> None:
-    assert _lines_kept("a\nb\nc\n", "a\nx\ny\nc\n") == {1: 1, 3: 4}
-    assert _lines_kept("a\na\n", "a\n") == {1: 1}
-    assert _lines_kept("", "a\n") == {}
+    assert _unchanged_lines("a\nb\nc\n", "a\nx\ny\nc\n") == {1: 1, 3: 4}
+    assert _unchanged_lines("a\na\n", "a\n") == {1: 1}
+    assert _unchanged_lines("", "a\n") == {}
 
 
 def test_edits_between_two_texts() -> None:

@@ -150,7 +150,7 @@ def test_a_migration_over_cells(folder: Path) -> None:
     assert '-    "model = FSDP(model)\\n",' in result.stdout
     report = run("migrate", "train.ipynb").output
     assert "train.ipynb:cell 2:4: Shard the model with fully_shard\n" in report
-    assert "torchrun starts no notebooks" in report
+    assert "torchrun cannot start a notebook" in report
     result = run("--fix", "train.ipynb")
     assert result.exit_code == 0, result.output
     new = [json.loads(file.read_text())["cells"][n]["source"] for n in range(4)]

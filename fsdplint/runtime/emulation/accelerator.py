@@ -1,4 +1,4 @@
-"""torch.accelerator and its streams, which name no kind of device."""
+"""torch.accelerator and its streams, which do not name a kind of device."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from fsdplint.runtime.emulation.devices import is_cuda
 
-# What torch.cuda has under these names, or under others.
-_SAME = {
+# Functions of torch.accelerator, with the names that torch.cuda has for them.
+_CUDA_NAMES = {
     name: name
     for name in (
         "synchronize",
@@ -32,11 +32,11 @@ _SAME = {
 
 
 def switch_on() -> None:
-    """Give torch.accelerator what torch.cuda has by now."""
+    """Use the emulated functions of torch.cuda for torch.accelerator."""
     import torch
 
     own: Any = getattr(torch, "accelerator", None)
-    for name, other in _SAME.items():
+    for name, other in _CUDA_NAMES.items():
         if hasattr(own, name):
             setattr(own, name, getattr(torch.cuda, other))
     if hasattr(own, "device_index"):
@@ -45,8 +45,8 @@ def switch_on() -> None:
         setattr(torch, name, _class(getattr(torch, name), getattr(torch.cuda, name)))
 
 
-class _Either(type):
-    """A class that is torch's to `isinstance`, and of which the CUDA kind is the emulation's."""
+class _DeviceClass(type):
+    """A class for torch's class and the emulated one: CUDA devices get the emulated one."""
 
     original: Any
     emulated: Any
@@ -62,4 +62,4 @@ class _Either(type):
 
 def _class(original: Any, emulated: Any) -> type:
     names = {"original": original, "emulated": emulated, "__module__": "torch"}
-    return _Either(original.__name__, (), names)
+    return _DeviceClass(original.__name__, (), names)

@@ -12,7 +12,7 @@ _installed = False
 
 
 def install() -> None:
-    """Put the wrappers in place, switched off. Before the watchers, and once a process."""
+    """Install the wrappers, switched off; call this once, before the watchers are installed."""
     global _installed
     if _installed:
         return
@@ -23,10 +23,10 @@ def install() -> None:
 
 
 def choose(device: str, local_ranks: int) -> None:
-    """Switch the emulation on where it is asked for, or where there are too few devices.
+    """Switch the emulation on if `device` asks for it or there are too few devices.
 
-    device: "cpu" (emulate), "cuda" (never), "auto" (emulate if this machine has fewer CUDA devices
-        than ranks).
+    device: "cpu" (emulate), "cuda" (never emulate), "auto" (emulate if this machine has fewer CUDA
+        devices than ranks).
     """
     import torch
 

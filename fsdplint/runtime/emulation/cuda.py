@@ -12,11 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from fsdplint.runtime.emulation.devices import is_cuda
-from fsdplint.runtime.emulation.switch import EMULATION, asked_by_user, missing, rerouted
+from fsdplint.runtime.emulation.switch import (
+    EMULATION,
+    called_by_program,
+    not_emulated,
+    when_emulated,
+)
 from fsdplint.runtime.recorder import patching
 
 _MEMORY = 80 * 2**30
-_NOTHING = (
+_NO_OPS = (
     "synchronize",
     "empty_cache",
     "ipc_collect",
@@ -41,7 +46,7 @@ _NOTHING = (
     "_sleep",
 )
 _KINDS = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
-_ZERO = (
+_ZEROS = (
     "memory_allocated",
     "max_memory_allocated",
     "memory_reserved",
@@ -58,7 +63,7 @@ _ZERO = (
     "initial_seed",
 )
 # These have no counterpart: a graph is recorded on the device, an allocator manages its memory.
-_MISSING = (
+_UNSUPPORTED = (
     "CUDAGraph",
     "make_graphed_callables",
     "graph_pool_handle",
@@ -73,7 +78,7 @@ _MISSING = (
 
 
 def install() -> None:
-    """What is watched too, or what torch itself also asks."""
+    """Wrap the functions that the recorder watches or that torch itself calls."""
     import torch
 
     for name, instead in (
@@ -82,7 +87,7 @@ def install() -> None:
         ("device_count", _device_count),
     ):
         original = getattr(torch.cuda, name)
-        patching.replace(original, rerouted(original, instead))
+        patching.replace(original, when_emulated(original, instead))
     if hasattr(torch, "accelerator"):
         for name, other in (
             ("set_device_index", _set_device),
@@ -93,12 +98,12 @@ def install() -> None:
         ):
             original = getattr(torch.accelerator, name, None)
             if original is not None:
-                patching.replace(original, rerouted(original, other))
+                patching.replace(original, when_emulated(original, other))
     original_init = torch.autocast.__init__
-    torch.autocast.__init__ = rerouted(original_init, _autocast)  # type: ignore[method-assign]
+    torch.autocast.__init__ = when_emulated(original_init, _autocast)  # type: ignore[method-assign]
     scaler = torch.amp.GradScaler
-    scaler.__init__ = rerouted(scaler.__init__, _grad_scaler)  # type: ignore[method-assign]
-    patching.replace(torch.load, rerouted(torch.load, _load))
+    scaler.__init__ = when_emulated(scaler.__init__, _grad_scaler)  # type: ignore[method-assign]
+    patching.replace(torch.load, when_emulated(torch.load, _load))
 
 
 def switch_on() -> None:
@@ -106,14 +111,14 @@ def switch_on() -> None:
     import torch
 
     cuda: Any = torch.cuda
-    for name in _NOTHING:
-        _put(name, _constant_function(None))
-    for name in _ZERO:
-        _put(name, _constant_function(0))
-    for name in _MISSING:
-        _put(name, _absent(name))
-    for name, value in _answers().items():
-        _put(name, value)
+    for name in _NO_OPS:
+        _set_attribute(name, _constant_function(None))
+    for name in _ZEROS:
+        _set_attribute(name, _constant_function(0))
+    for name in _UNSUPPORTED:
+        _set_attribute(name, _unsupported_class(name))
+    for name, value in _device_functions().items():
+        _set_attribute(name, value)
     cuda._lazy_init = _lazy_init
     cuda.nccl = SimpleNamespace(version=lambda: (2, 21, 5), is_available=lambda *args: True)
     sys.modules["torch.cuda.nccl"] = cuda.nccl
@@ -124,16 +129,16 @@ def switch_on() -> None:
         setattr(cuda.profiler, name, _constant_function(None))
     for kind in _KINDS:
         setattr(cuda, f"{kind}Tensor", getattr(torch, f"{kind}Tensor"))
-    torch.cpu.device_count = lambda: EMULATION.count  # FSDP1 asks it for the ranks of a machine
+    torch.cpu.device_count = lambda: EMULATION.count  # FSDP1 takes it for the number of local ranks
     torch.Generator = _generator_class()  # type: ignore[assignment,misc]
-    _version()
+    _emulate_version()
 
 
-def _answers() -> dict[str, Any]:
-    """What torch.cuda says of the device and its memory."""
+def _device_functions() -> dict[str, Any]:
+    """Functions of torch.cuda about the device and its memory."""
     import torch
 
-    statistics = _giving_new(lambda: collections.defaultdict(int))
+    statistics = _factory_function(lambda: collections.defaultdict(int))
     return {
         "current_device": lambda: EMULATION.device,
         "is_initialized": lambda: True,
@@ -166,8 +171,8 @@ def _answers() -> dict[str, Any]:
     }
 
 
-def _put(name: str, value: Any) -> None:
-    """Under the names by which programs import it; not where torch has nothing of this name."""
+def _set_attribute(name: str, value: Any) -> None:
+    """Replace a name of torch.cuda and of its submodules, if torch has it."""
     import torch
 
     if hasattr(torch.cuda, name):
@@ -177,17 +182,17 @@ def _put(name: str, value: Any) -> None:
             setattr(module, name, value)
 
 
-def _absent(name: str) -> Any:
-    """A class, so that it can stand in annotations and `isinstance`, of which nothing is made."""
+def _unsupported_class(name: str) -> Any:
+    """A class for annotations and `isinstance` that cannot be instantiated."""
 
     def raises(self: Any, *args: Any, **kwargs: Any) -> None:
-        raise missing(f"torch.cuda.{name}")
+        raise not_emulated(f"torch.cuda.{name}")
 
     return type(name, (), {"__init__": raises, "__module__": "torch.cuda"})
 
 
-def _version() -> None:
-    """`torch.version.cuda`, which programs ask before they use bfloat16, and torch asks as well."""
+def _emulate_version() -> None:
+    """Emulate `torch.version.cuda` for programs, which test it for bfloat16, but not for torch."""
     import torch
 
     own: Any = torch.version
@@ -195,7 +200,7 @@ def _version() -> None:
 
     def attribute(name: str) -> Any:
         if name == "cuda":
-            return "12.8" if true is None and asked_by_user() else true
+            return "12.8" if true is None and called_by_program() else true
         raise AttributeError(f"module 'torch.version' has no attribute {name!r}")
 
     own.__getattr__ = attribute
@@ -210,12 +215,12 @@ def _dump_snapshot(filename: str = "dump_snapshot.pickle", *args: Any, **kwargs:
         pickle.dump(_no_history(), file)
 
 
-def _giving_new(make: Callable[[], Any]) -> Any:
+def _factory_function(make: Callable[[], Any]) -> Any:
     return lambda *args, **kwargs: make()
 
 
 def _constant_function(value: Any) -> Any:
-    """A function of its own that gives this: torch.compile tells functions apart by identity."""
+    """A new function that returns `value`: torch.compile distinguishes functions by identity."""
     return lambda *args, **kwargs: value
 
 
@@ -240,9 +245,9 @@ def _properties(device: Any = None) -> SimpleNamespace:
 
 
 def _lazy_init() -> None:
-    """What torch.cuda runs ahead of anything that needs a device, and that we do not replace."""
+    """Called by every function of torch.cuda that needs a device and is not replaced here."""
     caller = sys._getframe(1).f_code.co_name
-    raise missing(f"torch.cuda.{caller}")
+    raise not_emulated(f"torch.cuda.{caller}")
 
 
 # Devices ------------------------------------------------------------------------------------------
@@ -259,18 +264,18 @@ def _set_device(original: Any, device: Any) -> None:
 
 
 def _is_available(original: Any) -> bool:
-    """torch itself is told the truth: it would go on to call the driver."""
-    return asked_by_user() or bool(original())
+    """Only programs see a device: torch itself would call the driver."""
+    return called_by_program() or bool(original())
 
 
 def _device_count(original: Any) -> int:
-    return EMULATION.count if asked_by_user() else int(original())
+    return EMULATION.count if called_by_program() else int(original())
 
 
 def _current_accelerator(original: Any, *args: Any, **kwargs: Any) -> Any:
     import torch
 
-    return torch.device("cuda") if asked_by_user() else original(*args, **kwargs)
+    return torch.device("cuda") if called_by_program() else original(*args, **kwargs)
 
 
 def _generator_class() -> type:
@@ -279,7 +284,7 @@ def _generator_class() -> type:
     original: Any = torch.Generator.__new__
 
     class Generator(torch.Generator):
-        """torch.Generator that takes a CUDA device for the CPU."""
+        """A torch.Generator that uses the CPU for a CUDA device."""
 
         def __new__(cls, device: Any = "cpu") -> Any:
             return original(cls, device="cpu" if is_cuda(device) else device)
@@ -288,7 +293,7 @@ def _generator_class() -> type:
 
 
 class Stream:
-    """All work is done in order: a stream is nothing to wait for."""
+    """A stream without effect: all work runs in order."""
 
     cuda_stream = stream_id = device_index = 0
 
@@ -314,7 +319,7 @@ class Stream:
 
 
 class Event:
-    """An event that is over as soon as it is recorded; knows the time."""
+    """An event that completes when it is recorded; it stores the time."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.time = time.perf_counter()

@@ -1,14 +1,14 @@
-"""CUDA devices in arguments become the CPU.
+"""Replaces CUDA devices in arguments by the CPU.
 
-A function mode sees every function and tensor method of torch's, also those that `with
-torch.device("cuda")` and `torch.set_default_device` reach: no list of factory functions to keep.
+A function mode sees every function and tensor method of torch, also with the device of `with
+torch.device("cuda")` and `torch.set_default_device`, so no list of factory functions is needed.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from fsdplint.runtime.emulation.switch import asked_by_user
+from fsdplint.runtime.emulation.switch import called_by_program
 from fsdplint.runtime.recorder.patching import argument
 
 _GPU = ("cuda", "hip")
@@ -24,21 +24,21 @@ def is_cuda(value: Any) -> bool:
 
 
 def on_cpu(value: Any) -> Any:
-    """A device argument with CUDA, also as a number, replaced by the CPU."""
+    """The CPU for a CUDA device, also one given as a number; other values unchanged."""
     if is_cuda(value) or isinstance(value, int) and not isinstance(value, bool):
         return "cpu"
     return value
 
 
 def _contiguous(source: Any, result: Any) -> Any:
-    """What a copy to the device gives: no view with gaps."""
+    """The result of a copy to the device, which is contiguous."""
     if result is source and not source.is_contiguous():
-        return _copied(source, result)
+        return _distinct_copy(source, result)
     return result
 
 
-def _copied(source: Any, result: Any) -> Any:
-    """What a copy from the device gives: other memory."""
+def _distinct_copy(source: Any, result: Any) -> Any:
+    """The result of a copy from the device, which has its own memory."""
     import torch
 
     if result is source and type(source) in (torch.Tensor, torch.nn.Parameter):
@@ -47,14 +47,14 @@ def _copied(source: Any, result: Any) -> Any:
 
 
 def switch_on() -> None:
-    """From now on, for the whole process."""
+    """Enter the function mode for the rest of the process."""
     import torch
     from torch.overrides import TorchFunctionMode
 
     to, cuda, cpu = torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu
     type_ = torch.Tensor.type
     pin_memory = torch.Tensor.pin_memory
-    # It does not take our streams, so that the mode would never see it.
+    # The original rejects emulated streams before the mode sees the call.
     tensor: Any = torch.Tensor
     tensor.record_stream = lambda self, stream: None
 
@@ -63,13 +63,13 @@ def switch_on() -> None:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             if func is to:
-                given = argument(args, kwargs or {}, 1, "device")
-                if on_cpu(given) is not given:
+                device = argument(args, kwargs or {}, 1, "device")
+                if on_cpu(device) is not device:
                     return _contiguous(args[0], self._run(func, args, kwargs))
             elif func is cuda or func is pin_memory:
                 return _contiguous(args[0], args[0])
-            elif func is cpu and asked_by_user():
-                return _copied(args[0], func(*args, **(kwargs or {})))
+            elif func is cpu and called_by_program():
+                return _distinct_copy(args[0], func(*args, **(kwargs or {})))
             elif func is type_ and len(args) > 1 and isinstance(args[1], str):
                 args = (args[0], args[1].replace("torch.cuda.", "torch."), *args[2:])
             return self._run(func, args, kwargs)

@@ -1,11 +1,11 @@
-"""NCCL becomes gloo, meshes of CUDA devices become meshes of the CPU."""
+"""Replaces NCCL by gloo, and meshes of CUDA devices by meshes of the CPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fsdplint.runtime.emulation.devices import is_cuda
-from fsdplint.runtime.emulation.switch import asked_by_user, rerouted
+from fsdplint.runtime.emulation.switch import called_by_program, when_emulated
 from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.patching import argument
 
@@ -20,23 +20,23 @@ def install() -> None:
         ("new_subgroups", _new_group_by_keyword),
         ("new_subgroups_by_enumeration", _new_group_by_keyword),
         ("barrier", _barrier),
-        ("is_nccl_available", _nccl),
+        ("is_nccl_available", _is_nccl_available),
         ("get_backend", _get_backend),
         ("all_reduce", _all_reduce),
         ("reduce_scatter_tensor", _reduce_scatter),
     ):
         original = getattr(c10d, name, None)
         if original is not None:
-            patching.replace(original, rerouted(original, instead))
+            patching.replace(original, when_emulated(original, instead))
     patching.replace(
-        device_mesh.init_device_mesh, rerouted(device_mesh.init_device_mesh, _init_mesh)
+        device_mesh.init_device_mesh, when_emulated(device_mesh.init_device_mesh, _init_mesh)
     )
     mesh = device_mesh.DeviceMesh
-    mesh.__init__ = rerouted(mesh.__init__, _mesh)  # type: ignore[method-assign]
+    mesh.__init__ = when_emulated(mesh.__init__, _mesh)  # type: ignore[method-assign]
     original = mesh.__dict__.get("from_group")
     if isinstance(original, staticmethod):
         mesh.from_group = staticmethod(  # type: ignore[method-assign]
-            rerouted(original.__func__, _from_group)
+            when_emulated(original.__func__, _from_group)
         )
 
 
@@ -75,47 +75,38 @@ def _barrier(original: Any, *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
 
 
-def _nccl(original: Any) -> bool:
-    return asked_by_user() or bool(original())
+def _is_nccl_available(original: Any) -> bool:
+    return called_by_program() or bool(original())
 
 
 def _get_backend(original: Any, *args: Any, **kwargs: Any) -> Any:
     found = original(*args, **kwargs)
-    return "nccl" if asked_by_user() and found == "gloo" else found
-
-
-def _averaged(op: Any) -> bool:
-    import torch.distributed as dist
-
-    return op == dist.ReduceOp.AVG
+    return "nccl" if called_by_program() and found == "gloo" else found
 
 
 def _all_reduce(original: Any, tensor: Any, op: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """gloo cannot average: sum, then divide."""
-    import torch.distributed as dist
-
-    if op is None or not _averaged(op):
-        return original(tensor, *(() if op is None else (op,)), *args, **kwargs)
-    work = original(tensor, dist.ReduceOp.SUM, *args, **kwargs)
-    group = argument(args, kwargs, 0, "group")
-    if work is not None:
-        work.wait()
-    tensor.div_(dist.get_world_size(group))
-    return work
+    return _reduce(original, (tensor,), op, args, kwargs)
 
 
 def _reduce_scatter(
     original: Any, output: Any, input: Any, op: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
+    return _reduce(original, (output, input), op, args, kwargs)
+
+
+def _reduce(
+    original: Any, tensors: tuple[Any, ...], op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run a reduction into the first tensor. gloo cannot average: sum, then divide."""
     import torch.distributed as dist
 
-    if op is None or not _averaged(op):
-        return original(output, input, *(() if op is None else (op,)), *args, **kwargs)
-    work = original(output, input, dist.ReduceOp.SUM, *args, **kwargs)
+    if op is None or op != dist.ReduceOp.AVG:
+        return original(*tensors, *(() if op is None else (op,)), *args, **kwargs)
+    work = original(*tensors, dist.ReduceOp.SUM, *args, **kwargs)
     group = argument(args, kwargs, 0, "group")
     if work is not None:
         work.wait()
-    output.div_(dist.get_world_size(group))
+    tensors[0].div_(dist.get_world_size(group))
     return work
 
 

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from fsdplint.runtime.emulation.devices import is_cuda, on_cpu
-from fsdplint.runtime.emulation.switch import rerouted
+from fsdplint.runtime.emulation.switch import when_emulated
 
 
 def install() -> None:
@@ -14,16 +14,16 @@ def install() -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     module: Any = torch.nn.Module
-    module.to = rerouted(module.to, _to)
-    module.cuda = rerouted(module.cuda, _cuda)
-    module.to_empty = rerouted(module.to_empty, _to_empty)
+    module.to = when_emulated(module.to, _to)
+    module.cuda = when_emulated(module.cuda, _cuda)
+    module.to_empty = when_emulated(module.to_empty, _to_empty)
     # `with torch.device("cuda")` and torch.set_default_device
     context: Any = importlib.import_module("torch.utils._device").DeviceContext
-    context.__init__ = rerouted(context.__init__, _context)
+    context.__init__ = when_emulated(context.__init__, _context)
     ddp: Any = DistributedDataParallel
-    ddp.__init__ = rerouted(ddp.__init__, _ddp)
+    ddp.__init__ = when_emulated(ddp.__init__, _ddp)
     loader: Any = torch.utils.data.DataLoader
-    loader.__init__ = rerouted(loader.__init__, _loader)
+    loader.__init__ = when_emulated(loader.__init__, _loader)
 
 
 def _context(original: Any, self: Any, device: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which of two places a program reaches first, going on from a third."""
+"""Decides which of two places a program reaches first from a third one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fsdplint.runtime.launch.source_loops import only_one_in_loop
 
 
 def is_before(one: Line, other: Line, base: Line | None) -> bool:
-    """Whether, going on from `base`, the program reaches the code of `one` before `other`'s.
+    """Whether the program, continuing from `base`, reaches the place of `one` before `other`'s.
 
-    Both are compared in the function in which their ways part. A place at or above `base` is
-    reached only after another turn of the loop; what is in a loop with the base is reached before
-    what stands behind that loop.
+    The places are compared in the function in which their call stacks diverge. A place at or above
+    `base` is reached only in the next turn of a loop. A place in the same loop as `base` is reached
+    before a place after that loop.
     """
     ones, others = _frames(one), _frames(other)
     bases = _frames(base) if base is not None else []
@@ -25,11 +25,11 @@ def is_before(one: Line, other: Line, base: Line | None) -> bool:
         start = (0, 0)
         if len(bases) > index and bases[:index] == ones[:index] and bases[index][:2] == a[:2]:
             start = bases[index][2:]
-            turning = only_one_in_loop(a[0], start[0], a[2], b[2])
-            if turning:
-                return turning == 1
-        again = _again(ones[index:], bases[index:], start), a[2:]
-        return again < (_again(others[index:], bases[index:], start), b[2:])
+            inside_loop = only_one_in_loop(a[0], start[0], a[2], b[2])
+            if inside_loop:
+                return inside_loop == 1
+        again = _is_next_turn(ones[index:], bases[index:], start), a[2:]
+        return again < (_is_next_turn(others[index:], bases[index:], start), b[2:])
     return False
 
 
@@ -42,10 +42,10 @@ def _frames(line: Line) -> list[tuple[Any, ...]]:
     ]
 
 
-def _again(frames: list[tuple[Any, ...]], bases: list[tuple[Any, ...]], start: Any) -> bool:
-    """Whether the first frame is at or above the place `start`: another turn of the loop.
+def _is_next_turn(frames: list[tuple[Any, ...]], bases: list[tuple[Any, ...]], start: Any) -> bool:
+    """Whether the first frame is at or above `start`, and so in the next turn of the loop.
 
-    A frame that is in the call that the base is in, further down, is not.
+    False for a frame further down in the same call as the base.
     """
     place = frames[0][2:]
     if place != start:

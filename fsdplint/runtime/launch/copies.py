@@ -1,4 +1,4 @@
-"""Copies of the user's project, one for each run."""
+"""Copies the user's project, once for each run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _MARKERS = ("pyproject.toml", ".git")
-_LEFT_OUT = {
+_EXCLUDED = {
     ".git",
     ".hg",
     ".mypy_cache",
@@ -22,7 +22,7 @@ _LEFT_OUT = {
     "venv",
     "wandb",
 }
-# Bytes that a project may have before it is not copied.
+# The largest size, in bytes, of a project that is copied.
 LIMIT = 500 * 1024 * 1024
 
 
@@ -31,9 +31,9 @@ class CopyError(Exception):
 
 
 def project_root(script: Path) -> Path:
-    """The nearest folder upward with a pyproject.toml or .git, else the script's own.
+    """The nearest parent folder with a pyproject.toml or .git, else the script's folder.
 
-    The home folder and the root of the file system are not taken for a project.
+    The home folder and the root of the file system are never a project.
     """
     home = Path.home()
     for folder in script.parents:
@@ -44,20 +44,22 @@ def project_root(script: Path) -> Path:
     return script.parent
 
 
-def copy_project(root: Path, target: Path, limit: int = LIMIT, besides: Path | None = None) -> None:
-    """Copy a project's files to a new folder: no version control, no environments, no caches.
+def copy_project(
+    root: Path, target: Path, limit: int = LIMIT, excluded: Path | None = None
+) -> None:
+    """Copy a project to a new folder, without version control, environments and caches.
 
-    besides: a folder that is left out as well, in which the copies are made.
+    excluded: another folder to leave out: the one that holds the copies.
 
     Raises:
-        CopyError: it is larger than `limit` bytes, or cannot be read or written.
+        CopyError: the project is larger than `limit` bytes, or a file cannot be copied.
     """
     size = 0
     for folder, names, files in os.walk(root):
         names[:] = [
             name
             for name in names
-            if Path(folder, name) != besides and not _left_out(Path(folder) / name)
+            if Path(folder, name) != excluded and not _is_excluded(Path(folder) / name)
         ]
         for name in files:
             try:
@@ -70,12 +72,12 @@ def copy_project(root: Path, target: Path, limit: int = LIMIT, besides: Path | N
                 "checkpoints elsewhere, or give the program a folder of its own"
             )
 
-    def ignored(folder: str, names: list[str]) -> list[str]:
+    def excluded_names(folder: str, names: list[str]) -> list[str]:
         at = Path(folder)
-        return [name for name in names if at / name == besides or _left_out(at / name)]
+        return [name for name in names if at / name == excluded or _is_excluded(at / name)]
 
     try:
-        shutil.copytree(root, target, symlinks=True, ignore=ignored)
+        shutil.copytree(root, target, symlinks=True, ignore=excluded_names)
     except shutil.Error as error:
         reasons = [str(why) for _, _, why in error.args[0]]  # one for every file
         raise CopyError(f"cannot copy {root}: {reasons[0]}") from error
@@ -83,11 +85,11 @@ def copy_project(root: Path, target: Path, limit: int = LIMIT, besides: Path | N
         raise CopyError(f"cannot copy {root}: {error}") from error
 
 
-def left_behind(copy: Path, original: Path) -> list[Path]:
-    """The files in a copy that are not those of the original, by their names in it."""
+def files_written(copy: Path, original: Path) -> list[Path]:
+    """The files in a copy that are new or differ from the original, relative to the copy."""
     found = []
     for folder, names, files in os.walk(copy):
-        names[:] = [name for name in names if not _left_out(Path(folder) / name)]
+        names[:] = [name for name in names if not _is_excluded(Path(folder) / name)]
         for name in files:
             relative = (Path(folder) / name).relative_to(copy)
             if _differs(copy / relative, original / relative):
@@ -97,21 +99,21 @@ def left_behind(copy: Path, original: Path) -> list[Path]:
 
 def _differs(one: Path, other: Path) -> bool:
     try:
-        ours, theirs = one.stat(), other.stat()
+        new, original_stat = one.stat(), other.stat()
     except OSError:
         return one.exists()
-    return (ours.st_mtime_ns, ours.st_size) != (theirs.st_mtime_ns, theirs.st_size)
+    return (new.st_mtime_ns, new.st_size) != (original_stat.st_mtime_ns, original_stat.st_size)
 
 
-def bring(files: Iterable[Path], source: Path, target: Path) -> None:
+def copy_files(files: Iterable[Path], source: Path, target: Path) -> None:
     """Copy files of one folder to the same places in another."""
     for relative in files:
         (target / relative).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source / relative, target / relative)
 
 
-def _left_out(path: Path) -> bool:
-    """Whether a file or folder stays behind: also a virtual environment, and sockets and pipes."""
-    if path.name in _LEFT_OUT or (path / "pyvenv.cfg").exists():
+def _is_excluded(path: Path) -> bool:
+    """Whether a file or folder is not copied; excludes virtual environments, sockets and pipes."""
+    if path.name in _EXCLUDED or (path / "pyvenv.cfg").exists():
         return True
     return path.exists() and not (path.is_file() or path.is_dir())

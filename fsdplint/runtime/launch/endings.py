@@ -1,4 +1,4 @@
-"""What became of the ranks: how the program ended on each, where it stands, what it did last."""
+"""How the program ended on each rank: its status, its place, and its last event."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fsdplint.runtime.launch.processes import signal_name
 from fsdplint.runtime.launch.records import Line, RankRecord
 from fsdplint.runtime.recorder.heartbeat import read_beats
 
-# How torchrun tells of a process that failed, and where it begins to tell of the first that did.
+# torchrun's report of a failed process, and the title of its report of the first failure.
 _FAILED = re.compile(r"exitcode\s*:\s*(-?\d+) \(pid: (\d+)\)")
 _ROOT = "Root Cause"
-# The signals by which torchrun ends the others when one has failed.
+# The signals with which torchrun ends the other ranks after a failure.
 _CLOSING = (signal.SIGTERM, signal.SIGKILL)
-# Characters of an exception that are shown in a line.
+# The most characters of an exception in one line.
 _LONGEST = 300
 
 
@@ -27,13 +27,13 @@ class RankEnd:
     """How the program ended on one rank.
 
     Attributes:
-        status: "ok", "raised", "exit" (a code other than 0), "hung" (it was still running when the
-            run was ended), "died" (killed by a signal), "stopped" (because another rank failed).
-        where: the user's line: of the exception, or where a hung rank stands.
-        last: what it did last, in words.
-        error: the traceback, by which signal it was killed, or what it wrote before it left.
+        status: "ok", "raised", "exit" (a code other than 0), "hung" (still running when the run was
+            ended), "died" (killed by a signal), "stopped" (ended because another rank failed).
+        where: the user's line of the exception, or the current line of a hung rank.
+        last: the last event as text.
+        error: the traceback, the signal that killed the rank, or its output before it exited.
         said: the exception in one line, or the exit code.
-        collective: the last collective that it began, FSDP's own included, and its number.
+        collective: the last collective that began, including FSDP's own, and its number.
     """
 
     rank: int
@@ -46,32 +46,32 @@ class RankEnd:
 
 
 def ends_of(records: Sequence[RankRecord], folder: Path, stopped: bool, log: Path) -> list[RankEnd]:
-    """How each rank ended, from what lies in the folder of the records.
+    """How each rank ended, read from the folder of the records.
 
-    stopped: whether the ranks that had not ended were killed by us.
-    log: what torchrun wrote.
+    stopped: whether the launcher killed the ranks that were still running.
+    log: the file with torchrun's output.
     """
     ends = [_end(record, folder, stopped) for record in records]
     beats = read_beats(folder)
-    killed = _processes_killed(log)
+    killed = _killed_processes(log)
     for end, record in zip(ends, records, strict=True):
         if end.rank in beats:
             end.collective = beats[end.rank].last
         pid = record.head.get("pid")
         if end.status == "died" and pid in killed:
             end.error = f"killed by {killed[pid]}"
-        elif end.status == "died" and _first_failure_known(ends, killed):
+        elif end.status == "died" and _knows_first_failure(ends, killed):
             end.status = "stopped"  # torchrun ends all ranks when one fails
     return ends
 
 
-def _first_failure_known(ends: Sequence[RankEnd], killed: dict[int, str]) -> bool:
+def _knows_first_failure(ends: Sequence[RankEnd], killed: dict[int, str]) -> bool:
     """Whether it is known which rank failed first."""
     return bool(killed) or any(end.status in ("raised", "exit") for end in ends)
 
 
-def _processes_killed(log: Path) -> dict[int, str]:
-    """The processes of which torchrun says that a signal ended them, not sent by itself."""
+def _killed_processes(log: Path) -> dict[int, str]:
+    """The processes that were killed by a signal which torchrun did not send, with its name."""
     text = ""
     with contextlib.suppress(OSError):
         text = log.read_text(errors="replace")
@@ -94,15 +94,15 @@ def _end(record: RankRecord, folder: Path, stopped: bool) -> RankEnd:
             where=f"{where[0]}:{where[1]}" if where else "",
             last=last,
             error=str(record.end.get("traceback", "")),
-            said=_said(record.end),
+            said=_exception_line(record.end),
         )
     where = _stack_line(folder / f"stack{record.rank}.txt")
     status = "hung" if stopped else "died"
     return RankEnd(record.rank, status, where=where or _line(record.events), last=last)
 
 
-def _said(end: Line) -> str:
-    """An exception in one line, whatever its text is like; an exit code."""
+def _exception_line(end: Line) -> str:
+    """The exception of a rank in one line, or its exit code."""
     if end["status"] == "exit":
         return f"exit code {end['code']}"
     words = [str(end.get("error") or ""), str(end.get("message") or "").strip()]
@@ -113,7 +113,7 @@ def _said(end: Line) -> str:
 
 
 def _stack_line(path: Path) -> str:
-    """The user's innermost line in a stack that faulthandler wrote."""
+    """The innermost line of the user's code in a stack written by faulthandler."""
     from fsdplint.runtime.recorder.sites import USER, kind_of
 
     with contextlib.suppress(OSError):
@@ -132,7 +132,7 @@ def _line(events: Sequence[Line]) -> str:
 
 
 def describe_last(record: RankRecord) -> str:
-    """The last event of a rank in words: "collective torch.distributed.barrier at train.py:12"."""
+    """The last event of a rank as text: "collective torch.distributed.barrier at train.py:12"."""
     if not record.events:
         return "nothing"
     event = record.events[-1]

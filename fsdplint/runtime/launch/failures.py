@@ -1,4 +1,4 @@
-"""How a run that did not end well ended, rank by rank, for people."""
+"""Describes failed runs, rank by rank."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _USAGE = re.compile(r"^\s*usage:", re.IGNORECASE | re.MULTILINE)
 
 
 def relative_path(path: str) -> str:
-    """A path as a person wants it: relative where it lies under the current folder."""
+    """A path for a report: relative if it is below the current folder."""
     here = os.getcwd() + os.sep
     return path.removeprefix(here)
 
 
-def failed(name: str, run: Run) -> Iterator[str]:
-    """The lines: what every rank did last and where, and the errors."""
-    yield f"{name} did not end well" + (f": {run.problem}" if run.problem else "")
+def failure_lines(name: str, run: Run) -> Iterator[str]:
+    """A report of a failed run: the last event of every rank, and the errors."""
+    yield f"{name} failed" + (f": {run.problem}" if run.problem else "")
     for end in run.ends:
         how = f" ({end.error})" if end.status == "died" and end.error else ""
         at = f" at {relative_path(end.where)}" if end.where else ""
@@ -34,8 +34,8 @@ def failed(name: str, run: Run) -> Iterator[str]:
         yield from (f"    {line}" for line in error.strip().splitlines()[-12:])
 
 
-def failure(run: Run, name: str) -> str:
-    """Why a run did not end well, in one line a rank."""
+def failure_summary(run: Run, name: str) -> str:
+    """Why a run failed, in one line."""
     parts = [run.problem] if run.problem else []
     for end in run.ends:
         if end.status == "ok":
@@ -59,39 +59,39 @@ def failure(run: Run, name: str) -> str:
     return f"the program {name}: " + "; ".join(parts)
 
 
-def fail_alike(before: Run, after: Run) -> bool:
-    """Whether both ended before their end in the same way.
+def fail_in_same_way(before: Run, after: Run) -> bool:
+    """Whether both runs failed in the same way.
 
-    With the same exception or exit code on some rank, or both still running when the time was over:
-    where a rank waits for others, they may well wait in another line.
+    That is, with the same exception or exit code on some rank, or with a timeout in both. The line
+    is not compared: ranks that wait for others may hang in different lines.
     """
-    return bool(_signs(before) & _signs(after))
+    return bool(_failure_kinds(before) & _failure_kinds(after))
 
 
 def refused_arguments(run: Run) -> str:
-    """What a program says that does not take its arguments: its usage; empty where it takes them.
+    """The usage that a program prints if it rejects its arguments; empty if it accepts them.
 
-    `argparse`, `click` and their kin write the usage and leave with exit code 2.
+    `argparse`, `click` and similar libraries print the usage and exit with code 2.
     """
     texts = [end.error.strip() for end in run.ends if end.said == "exit code 2"]
     usages = [text[match.start() :] for text in texts if (match := _USAGE.search(text))]
     return usages[0] if usages and len(texts) == len(run.ends) else ""
 
 
-def arguments_wanted(script: Path, usage: str) -> str:
-    """What is said of a program that does not take its arguments."""
-    return f"{script.name} does not take these arguments; give its own after `--`\n{usage}"
+def refused_arguments_text(script: Path, usage: str) -> str:
+    """The message for a program that rejects its arguments."""
+    return f"{script.name} rejects these arguments; give its own arguments after `--`\n{usage}"
 
 
-def _signs(run: Run) -> set[str]:
-    signs = {"hung" if end.status == "hung" else end.said for end in run.ends}
-    return signs - {""}
+def _failure_kinds(run: Run) -> set[str]:
+    kinds = {"hung" if end.status == "hung" else end.said for end in run.ends}
+    return kinds - {""}
 
 
 def _status(end: RankEnd) -> str:
-    return f"left with {end.said}" if end.status == "exit" else end.status
+    return f"ended with {end.said}" if end.status == "exit" else end.status
 
 
 def _with_relative_paths(text: str) -> str:
-    """A text with the files under the current folder named from there."""
+    """A text with paths below the current folder made relative."""
     return text.replace(os.getcwd() + os.sep, "")

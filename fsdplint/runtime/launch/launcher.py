@@ -1,4 +1,4 @@
-"""Running a program under torchrun with the recorder, and never waiting for ever."""
+"""Runs a program under torchrun with the recorder, within time limits."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from fsdplint.runtime.launch.machines import Nodes
 from fsdplint.runtime.launch.records import RankRecord, read_records
 from fsdplint.runtime.recorder.heartbeat import read_beats
 
-# Called once a second with the seconds since the start, for people who wait.
+# Called once a second with the seconds since the start, to show progress.
 Tick = Callable[[float], None]
 
-# Seconds without any work on any rank after which a run is taken to hang.
+# Seconds without work on any rank after which a run counts as hung.
 _STALL = 120.0
-# Seconds that the launcher and the imports on the first rank may take: from a cold network disk,
-# minutes are usual. The time of the program itself begins after that.
+# Seconds for the launcher and the imports on the first rank: minutes are usual with a cold network
+# disk. The time limit of the program starts afterwards.
 _START = 300.0
-# Seconds that a rank is given to write down where it stands.
+# Seconds to wait until ranks have written their stacks.
 _ANSWER = 5.0
-# Bytes that the record of a rank needs at least.
+# The least number of free bytes for a rank's record.
 _ROOM = 1 << 20
 
 
@@ -44,16 +44,16 @@ class Launch:
         target: the script, or the module's name if `module`.
         folder: the current folder of the ranks.
         record: where records and output go.
-        torchrun: options for torchrun itself (--nnodes, --rdzv-endpoint, ...); without any it runs
-            stand-alone on a free port.
-        timeout: seconds that the program may take, from when its first rank has started.
-        stall: seconds that all ranks may do nothing at all.
-        start: seconds until the first rank has started.
-        parameters: gather the full parameters at the end.
-        simulate: the number of ranks of which one is simulated, without torchrun.
-        oracle: plain data parallelism in place of sharding.
-        ranks: of this node.
-        nodes: which of how many nodes this is; `record` is a folder that all of them see.
+        torchrun: options for torchrun itself (--nnodes, --rdzv-endpoint, ...); without options it
+            runs stand-alone on a free port.
+        timeout: the most seconds of the program, counted from the start of its first rank.
+        stall: the most seconds without work on any rank.
+        start: the most seconds until the first rank starts.
+        parameters: whether to gather the full parameters at the end.
+        simulate: simulate one of this number of ranks, without torchrun.
+        oracle: use plain data parallelism instead of sharding.
+        ranks: the ranks of this node.
+        nodes: which of how many nodes this is; all nodes share the folder `record`.
     """
 
     target: str
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """The worst that happened to a rank."""
+        """The worst status of a rank."""
         found = {end.status for end in self.ends}
         if not found:
             return "not started"
@@ -107,42 +107,42 @@ class Run:
 
 
 class LaunchError(Exception):
-    """The program could not be started at all; the text says why."""
+    """The program could not be started or recorded; the text says why."""
 
 
-def launch(what: Launch, tick: Tick = lambda seconds: None) -> Run:
-    """Run a program to its end, or until it hangs or its time is over. Leaves no process behind.
+def launch(job: Launch, tick: Tick = lambda seconds: None) -> Run:
+    """Run a program until it ends, hangs or exceeds its time. Leaves no process behind.
 
     Raises:
-        LaunchError: torchrun cannot be started, or nothing can be recorded.
+        LaunchError: torchrun cannot be started, or a record cannot be written.
     """
-    started = time.monotonic()
-    log = what.record / f"torchrun{what.nodes.suffix}.txt"
+    begin_time = time.monotonic()
+    log = job.record / f"torchrun{job.nodes.suffix}.txt"
     try:
-        what.record.mkdir(parents=True, exist_ok=True)
+        job.record.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            process = _start(what, output)
-            problem = _wait(process, what, tick)
+            process = _start(job, output)
+            problem = _wait(process, job, tick)
     except OSError as error:
         raise LaunchError(f"cannot start torchrun: {error}") from error
-    what.nodes.gather(what.record, what.ranks)
-    refuse_lost(what.record)
-    records = read_records(what.record)
-    ends = ends_of(records, what.record, bool(problem), log)
+    job.nodes.gather(job.record, job.ranks)
+    check_record_written(job.record)
+    records = read_records(job.record)
+    ends = ends_of(records, job.record, bool(problem), log)
     if not problem and process.returncode < 0:
         problem = f"torchrun was ended by {processes.signal_name(-process.returncode)}"
     run = Run(
-        launch=what,
+        launch=job,
         ends=ends,
         records=records,
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - begin_time,
         code=process.returncode,
         problem=problem,
-        output=_output(what.record) if what.simulate is None else {0: _tail(log)},
+        output=_output(job.record) if job.simulate is None else {0: _tail(log)},
     )
     for end in ends:
-        if end.status == "exit" and not end.error:  # what argparse writes, say
-            end.error = _output(what.record, "stderr.log").get(end.rank, "")
+        if end.status == "exit" and not end.error:  # for example the usage of argparse
+            end.error = _output(job.record, "stderr.log").get(end.rank, "")
     if not records and not run.problem:
         texts = [text.strip() for text in run.output.values() if text.strip()]
         text = texts[0] if texts else log.read_text(errors="replace").strip()
@@ -150,12 +150,12 @@ def launch(what: Launch, tick: Tick = lambda seconds: None) -> Run:
     return run
 
 
-def _start(what: Launch, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start torchrun in a session of its own, so that Ctrl-C is ours alone to handle."""
+def _start(job: Launch, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start torchrun in its own session, so that only this process gets Ctrl-C."""
     here = os.getpid()
     return subprocess.Popen(
-        _command(what),
-        cwd=what.folder,
+        _command(job),
+        cwd=job.folder,
         env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -165,13 +165,17 @@ def _start(what: Launch, output: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def refuse_lost(record: Path) -> None:
-    """Raise LaunchError where what happened on a rank could not be written down."""
+def check_record_written(record: Path) -> None:
+    """Check that all ranks could write their records.
+
+    Raises:
+        LaunchError: a record could not be written, or the disk is full.
+    """
     for rank, beat in read_beats(record).items():
-        if beat.lost:
+        if beat.write_error:
             raise LaunchError(
-                f"the record of rank {rank} could not be written: {beat.lost} (in {record}); "
-                "give --keep a folder on another disk, or set TMPDIR to one"
+                f"the record of rank {rank} could not be written: {beat.write_error} (in "
+                f"{record}); give --keep a folder on another disk, or set TMPDIR to one"
             )
     if not any(record.glob("rank*.jsonl")) and shutil.disk_usage(record).free < _ROOM:
         raise LaunchError(
@@ -180,34 +184,34 @@ def refuse_lost(record: Path) -> None:
         )
 
 
-def _command(what: Launch) -> list[str]:
+def _command(job: Launch) -> list[str]:
     command = [sys.executable]
-    if what.simulate is None:
-        options = [*what.torchrun]
-        if what.nodes.count > 1 or not options:
-            options = [*what.nodes.torchrun(what.record.parent.name), *options]
+    if job.simulate is None:
+        options = [*job.torchrun]
+        if job.nodes.count > 1 or not options:
+            options = [*job.nodes.torchrun(job.record.parent.name), *options]
         command += ["-m", "torch.distributed.run", *options]
-        command += ["--nproc-per-node", str(what.ranks)]
-        command += ["--redirects", "3", "--log-dir", str(what.record / f"logs{what.nodes.suffix}")]
-    command += ["-m", "fsdplint.runtime", "--record", str(what.record), "--device", what.device]
-    if what.simulate is not None:
-        command += ["--simulate", str(what.simulate)]
-    if what.oracle:
+        command += ["--nproc-per-node", str(job.ranks)]
+        command += ["--redirects", "3", "--log-dir", str(job.record / f"logs{job.nodes.suffix}")]
+    command += ["-m", "fsdplint.runtime", "--record", str(job.record), "--device", job.device]
+    if job.simulate is not None:
+        command += ["--simulate", str(job.simulate)]
+    if job.oracle:
         command.append("--oracle")
-    if what.steps is not None:
-        command += ["--steps", str(what.steps)]
-    if what.seed is not None:
-        command += ["--seed", str(what.seed)]
-    if not what.parameters:
+    if job.steps is not None:
+        command += ["--steps", str(job.steps)]
+    if job.seed is not None:
+        command += ["--seed", str(job.seed)]
+    if not job.parameters:
         command.append("--no-parameters")
-    if what.module:
+    if job.module:
         command.append("-m")
-    return [*command, what.target, *what.args]
+    return [*command, job.target, *job.args]
 
 
 def _environment() -> dict[str, str]:
     env = dict(os.environ)
-    # A launcher around us must not make torchrun's ranks think that they belong to it.
+    # If this process itself runs under a launcher, torchrun's ranks must not join that job.
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"):
         env.pop(name, None)
     env.setdefault("OMP_NUM_THREADS", "1")
@@ -224,10 +228,10 @@ def _environment() -> dict[str, str]:
 # Waiting ------------------------------------------------------------------------------------------
 
 
-def _wait(process: subprocess.Popen[bytes], what: Launch, tick: Tick) -> str:
-    """Wait for torchrun; end everything where it takes too long. Gives what went wrong."""
-    running, started = False, time.monotonic()
-    deadline = started + what.start
+def _wait(process: subprocess.Popen[bytes], job: Launch, tick: Tick) -> str:
+    """Wait for torchrun, and end all processes at a time limit; returns the problem, or ""."""
+    running, begin_time = False, time.monotonic()
+    deadline = begin_time + job.start
     family: dict[int, str] = {}
     idleness, checked = processes.Idleness(), 0.0
     problem = ""
@@ -236,43 +240,43 @@ def _wait(process: subprocess.Popen[bytes], what: Launch, tick: Tick) -> str:
             now = time.monotonic()
             if now - checked >= 1.0:
                 checked = now
-                family.update((pid, processes.started(pid)) for pid in _below(process))
-                known = _pids(what.record)
+                family.update((pid, processes.start_time(pid)) for pid in _descendants(process))
+                known = _pids(job.record)
                 if known and not running:
-                    running, deadline = True, now + what.timeout
-                # Of all below torchrun: a rank that is still importing, and what ranks have started
-                # (loaders of data), may be what the others wait for.
+                    running, deadline = True, now + job.timeout
+                # Count all descendants of torchrun: ranks may wait for a rank that is importing, or
+                # for processes that ranks have started (data loaders).
                 idle = idleness.seconds(family if known else ())
-                if sys.platform == "linux" and idle > what.stall:
-                    problem = f"no rank has done anything for {what.stall:.0f} seconds"
-                if any(beat.lost for beat in read_beats(what.record).values()):
+                if sys.platform == "linux" and idle > job.stall:
+                    problem = f"no rank has done anything for {job.stall:.0f} seconds"
+                if any(beat.write_error for beat in read_beats(job.record).values()):
                     break
-                tick(now - started)
+                tick(now - begin_time)
             if now > deadline and running:
-                problem = f"still running after {what.timeout:g} seconds"
+                problem = f"still running after {job.timeout:g} seconds"
             elif now > deadline:
-                problem = f"no rank has started within {what.start:g} seconds"
+                problem = f"no rank has started within {job.start:g} seconds"
             if problem:
-                _ask_where(what.record, family)
+                _request_stacks(job.record, family)
                 break
             time.sleep(0.05)
     finally:
-        family.update((pid, processes.started(pid)) for pid in _below(process))
-        # A process id is only ours as long as it is the process that we saw started.
-        ours = [pid for pid, when in family.items() if processes.started(pid) == when]
-        processes.end([pid for pid in ours if processes.alive(pid)])
+        family.update((pid, processes.start_time(pid)) for pid in _descendants(process))
+        # The system may reuse the id of a process: compare the start times.
+        own = [pid for pid, when in family.items() if processes.start_time(pid) == when]
+        processes.end([pid for pid in own if processes.alive(pid)])
         if process.poll() is None:
             processes.end([process.pid])
         process.wait()
     return problem
 
 
-def _below(process: subprocess.Popen[bytes]) -> list[int]:
+def _descendants(process: subprocess.Popen[bytes]) -> list[int]:
     return processes.descendants(process.pid)
 
 
 def _pids(record: Path) -> list[int]:
-    """The processes of the ranks, as they wrote them down."""
+    """The process ids in the records of the ranks."""
     found = []
     for path in record.glob("rank*.jsonl"):
         with contextlib.suppress(OSError), path.open("rb") as file:
@@ -282,22 +286,22 @@ def _pids(record: Path) -> list[int]:
     return found
 
 
-def _ask_where(record: Path, family: dict[int, str]) -> None:
-    """Have every rank write down where it stands; works inside a blocked collective too."""
+def _request_stacks(record: Path, family: dict[int, str]) -> None:
+    """Make every rank write its stack, even in a blocked collective."""
     pids = [pid for pid in _pids(record) if pid in family]
     processes.send(pids, signal.SIGUSR1)
     until = time.monotonic() + _ANSWER
     while time.monotonic() < until:
-        time.sleep(0.3)  # also lets the last line be written to its end
+        time.sleep(0.3)  # the last line may not be complete yet
         if sum(path.stat().st_size > 0 for path in record.glob("stack*.txt")) >= len(pids):
             break
 
 
-# What they printed --------------------------------------------------------------------------------
+# Output -------------------------------------------------------------------------------------------
 
 
 def _output(record: Path, stream: str = "std*.log") -> dict[int, str]:
-    """What each rank printed (to both streams, or to one), by rank."""
+    """The output of each rank, to both streams or to one, by rank."""
     found: dict[int, str] = {}
     for path in sorted(record.glob(f"logs*/*/attempt_*/*/{stream}")):
         with contextlib.suppress(OSError, ValueError):

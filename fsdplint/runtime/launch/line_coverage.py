@@ -1,7 +1,7 @@
-"""Whether lines of the program were reached: a mark is set ahead of the statements in question.
+"""Records whether lines of the program are reached, with a mark before their statements.
 
-The program's files are compiled with a call put before these statements; line numbers stay as they
-are. It costs nothing elsewhere, unlike a trace function, and works on every Python.
+The program's files are compiled with a call before these statements, without changing line numbers.
+Unlike a trace function, a mark costs nothing elsewhere, and works on every version of Python.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MARK = "__fsdplint_reached__"
 
 
 class Lines:
-    """The lines in question and those that were reached."""
+    """The requested lines and those that were reached."""
 
     def __init__(self, wanted: Mapping[str, Sequence[int]]) -> None:
         self.wanted = {os.path.realpath(path): sorted(set(at)) for path, at in wanted.items()}
@@ -37,7 +37,7 @@ class Lines:
                 current().recorder.write({"t": "reached", "path": path, "line": line})
 
     def compile(self, source: bytes, path: str) -> CodeType:
-        """The code of a file, with the marks that are wanted in it."""
+        """Compile a file with marks before its requested lines."""
         lines = self.wanted.get(os.path.realpath(path))
         if not lines:
             return compile(source, path, "exec", dont_inherit=True)
@@ -56,10 +56,10 @@ class _Marker(ast.NodeTransformer):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
             if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
-                setattr(node, name, self._marked(block, isinstance(node, ast.Module)))
+                setattr(node, name, self._mark_statements(block, isinstance(node, ast.Module)))
         return node
 
-    def _marked(self, block: list[ast.stmt], module: bool) -> list[ast.stmt]:
+    def _mark_statements(self, block: list[ast.stmt], module: bool) -> list[ast.stmt]:
         result: list[ast.stmt] = []
         for index, statement in enumerate(block):
             lines = [line for line in self.lines if self._belongs(statement, line)]
@@ -76,7 +76,7 @@ class _Marker(ast.NodeTransformer):
 
     @staticmethod
     def _belongs(statement: ast.stmt, line: int) -> bool:
-        """Whether the line is the statement's own: of a block, only what stands ahead of it."""
+        """Whether the line belongs to the statement itself, not to the block in it."""
         start = statement.lineno
         decorators = getattr(statement, "decorator_list", ())
         if decorators:
@@ -130,7 +130,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> Lines | None:
-    """Watch the lines that the environment asks for; None where it asks for none."""
+    """Mark the lines that the environment requests; None if it requests none."""
     import json
 
     path = os.environ.get(VARIABLE)

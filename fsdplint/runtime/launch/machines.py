@@ -1,7 +1,7 @@
-"""Several machines: the same command on each of them, with a folder that all of them see.
+"""Several machines, which run the same command with a shared folder.
 
-Every node runs its ranks of every program, waits for the records of all ranks, and comes to the
-same verdict by itself; so nothing has to be agreed upon but where to meet.
+Every node runs its ranks of every program, waits for the records of all ranks, and computes the
+same verdict by itself. The nodes share only the folder and the rendezvous.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from fsdplint.runtime.launch.records import read_records
 
-# Seconds to wait for the records of other nodes when the own ranks have ended.
+# Seconds to wait for the records of other nodes after the own ranks have ended.
 _PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Which node this is, and where they meet (torchrun's options of the same names).
+    """The number of this node and the rendezvous (torchrun's options of the same names).
 
     endpoint: host and port of the rendezvous, "node0:29400".
     """
@@ -30,19 +30,19 @@ class Nodes:
 
     @property
     def suffix(self) -> str:
-        """What tells this node's files from those of the others in the shared folder."""
+        """The suffix of this node's files in the shared folder."""
         return self.suffix_of(self.rank)
 
     def suffix_of(self, rank: int) -> str:
-        """That of any node."""
+        """The suffix of a node's files."""
         return f"-node{rank}" if self.count > 1 else ""
 
     def suffixes(self) -> list[str]:
-        """Those of all nodes."""
+        """The suffixes of all nodes."""
         return [self.suffix_of(rank) for rank in range(self.count)]
 
     def torchrun(self, run: str) -> list[str]:
-        """The options for torchrun; every run has a rendezvous of its own."""
+        """The options for torchrun; every run has its own rendezvous."""
         if self.count == 1:
             return ["--standalone"]
         return [
@@ -52,7 +52,7 @@ class Nodes:
         ]
 
     def gather(self, record: Path, ranks: int) -> None:
-        """Wait until all ranks of all nodes have written how they ended, or it takes too long."""
+        """Wait, with a time limit, until all ranks of all nodes have completed their records."""
         if self.count == 1:
             return
         deadline = time.monotonic() + _PATIENCE

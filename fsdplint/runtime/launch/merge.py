@@ -1,11 +1,10 @@
-"""The records of all ranks as one trace.
+"""Merges the records of all ranks into one trace.
 
-What the ranks did alike becomes one event. An event that some rank did not take part in, although
-it went past that point, is marked as partial; a rank that crashed or was killed before it got
-there makes no event partial.
+What several ranks did becomes one event. An event is partial if a rank skipped it, that is, if the
+rank went past its place without it. A rank that crashed before that place skipped nothing.
 
-`alignment` puts the lines of the ranks together, `participation` says which ranks skipped an event,
-and `event_schema` makes the fields of the event of its lines.
+`alignment` aligns the lines of the ranks, `participation` decides which ranks skipped an event, and
+`event_schema` computes the fields of the event from its lines.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fsdplint.runtime.launch.alignment import Key, Merged, align
+from fsdplint.runtime.launch.alignment import AlignedEvent, Key, align
 from fsdplint.runtime.launch.event_schema import hashable
 from fsdplint.runtime.launch.owned_modules import largest_owned_modules
 from fsdplint.runtime.launch.participation import Participation
@@ -24,8 +23,8 @@ from fsdplint.trace import Event, FixedSite, Location, Module, Ranks, Trace, Wra
 def merge(records: Sequence[RankRecord], rebase: Mapping[str, str] | None = None) -> Trace:
     """One runtime trace of the records of all ranks.
 
-    rebase: folders to put in place of others in all paths, so that a program that was run as a
-        copy is spoken of where it came from.
+    rebase: folders to replace by others in all paths, so that the trace of a copied program has
+        the paths of the original.
     """
     names = _module_names(records)
     events = align(records, names)
@@ -37,13 +36,13 @@ def merge(records: Sequence[RankRecord], rebase: Mapping[str, str] | None = None
     ranks = Participation(records, events)
     place = _Places(rebase or {})
     by_number: dict[tuple[int, int], Event] = {}
-    added: list[tuple[Event, Merged]] = []
+    added: list[tuple[Event, AlignedEvent]] = []
     for item in events:
         event = result.add(_event(item, ranks.of(item), tree, place))
         by_number.update({(rank, line["n"]): event for rank, line in item.lines.items()})
         added.append((event, item))
     for event, item in added:
-        for name in item.schema.numbered:
+        for name in item.schema.event_numbers:
             other = by_number.get((min(item.lines), item.first.get(name, 0)))
             setattr(event, name, other.index if other is not None else None)
     return result
@@ -53,7 +52,7 @@ def merge(records: Sequence[RankRecord], rebase: Mapping[str, str] | None = None
 
 
 def _module_names(records: Iterable[RankRecord]) -> dict[int, dict[str, str]]:
-    """For each rank, its names of modules with the names that they have in the merged trace."""
+    """For each rank, maps its names of modules to the names in the merged trace."""
     by_key: dict[Key, str] = {}
     names: dict[int, dict[str, str]] = {}
     for record in records:
@@ -83,7 +82,7 @@ class _Places:
         return FixedSite(Location(path, line, column, end_line, end_column))
 
 
-def _event(item: Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -> Event:
+def _event(item: AlignedEvent, ranks: Ranks, tree: dict[str, Line], place: _Places) -> Event:
     line = item.first
 
     def largest(owners: list[str]) -> list[str]:
@@ -93,7 +92,7 @@ def _event(item: Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) ->
     return item.schema.kind(
         place.site(line["at"]),
         ranks=ranks,
-        in_loop=item.repeated,
+        in_loop=item.in_loop,
         stack=tuple(place.site(span) for span in line.get("stack", ())),
         took_part=tuple(sorted(item.lines)),
         **values,
@@ -115,12 +114,12 @@ def _modules(records: Iterable[RankRecord], names: dict[int, dict[str, str]]) ->
             tree[own[name]] = line
         for event in record.events:
             if event["kind"] == Wrapped.kind:
-                _add_unfinished(tree, own, event)
+                _add_incomplete_wrapper(tree, own, event)
     return tree
 
 
-def _add_unfinished(tree: dict[str, Line], own: dict[str, str], event: Line) -> None:
-    """A wrapper whose constructor raised was never described."""
+def _add_incomplete_wrapper(tree: dict[str, Line], own: dict[str, str], event: Line) -> None:
+    """Add a wrapper whose constructor raised before the record described it."""
     wrapper, inside = str(event["module"]), str(event["inner"])
     name, inner = own.get(wrapper, wrapper), own.get(inside, inside)
     if name not in tree and inner in tree:
@@ -154,5 +153,5 @@ def _module(line: Line) -> Module:
 
 
 def _wrapped_later(tree: dict[str, Line], line: Line) -> set[str]:
-    """FSDP1 wrappers that did not exist yet when the event happened."""
+    """The FSDP1 wrappers that were created after the event."""
     return {name for name, m in tree.items() if (m.get("wrapped_at") or 0) > line["n"]}

@@ -1,4 +1,4 @@
-"""Which modules a list of parameters belongs to."""
+"""Finds the modules that a list of parameters belongs to."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fsdplint.runtime.launch.records import Line
 def largest_owned_modules(
     tree: Mapping[str, Line], owners: Sequence[str], absent: set[str]
 ) -> list[str]:
-    """The largest modules all of whose parameters are owned by `owners`."""
+    """The largest modules whose parameters all belong to `owners`, without those of `absent`."""
     owning = set(owners)
     memo: dict[tuple[str, bool], bool | None] = {}
 
-    def all_owned(name: str, flat: bool) -> bool | None:
-        """Whether all parameters under a module are owned; None where it has none."""
+    def owns_all(name: str, flat: bool) -> bool | None:
+        """Whether `owners` own all parameters below a module; None if it has no parameters."""
         key = name, flat
         if key in memo:
             return memo[key]
@@ -29,22 +29,22 @@ def largest_owned_modules(
             found = flat or name in owning
         elif module["flat"] and name in owning:
             found = True
-        for child in _below(module):
-            part = all_owned(child, flat) if child in tree else None
+        for child in _child_names(module):
+            part = owns_all(child, flat) if child in tree else None
             if part is not None:
                 found = part if found is None else found and part
         memo[key] = found
         return found
 
-    below = {child for module in tree.values() for child in _below(module)}
+    below = {child for module in tree.values() for child in _child_names(module)}
     result: list[str] = []
     todo = [name for name in tree if name not in below]
     while todo:
         name = todo.pop(0)
-        if name in tree and all_owned(name, False) and name not in absent:
+        if name in tree and owns_all(name, False) and name not in absent:
             result.append(name)
         elif name in tree:
-            todo = _below(tree[name]) + todo
+            todo = _child_names(tree[name]) + todo
     covered: set[str] = set()
     for name in result:
         _collect(tree, name, covered)
@@ -56,10 +56,10 @@ def _collect(tree: Mapping[str, Line], name: str, found: set[str]) -> None:
     if name in found or name not in tree:
         return
     found.add(name)
-    for child in _below(tree[name]):
+    for child in _child_names(tree[name]):
         _collect(tree, child, found)
 
 
-def _below(module: Line) -> list[str]:
+def _child_names(module: Line) -> list[str]:
     inner = [module["inner"]] if module["inner"] else []
     return inner + list(module["children"].values())

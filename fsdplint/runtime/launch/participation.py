@@ -1,28 +1,28 @@
-"""Which ranks took part in an event, with regard to ranks that never got there.
+"""Decides which ranks took part in an event and which skipped it.
 
-A rank that took no part skipped the event if it went past the place of the event in the code. One
-that crashed or was killed before it got there did not.
+A rank skipped an event if it went past the event's place in the code without it. A rank that
+crashed or was killed before that place did not skip it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fsdplint.runtime.launch.alignment import Merged
+from fsdplint.runtime.launch.alignment import AlignedEvent
 from fsdplint.runtime.launch.code_order import is_before
 from fsdplint.runtime.launch.records import RankRecord
 from fsdplint.trace import BatchesEnded, LoaderLeft, Ranks
 
-# The end of a loop is noted at its head, which is no place that the program goes on from.
-_AT_THE_HEAD = (BatchesEnded.kind, LoaderLeft.kind)
+# The end of a loop is recorded at its head; the program does not continue from there.
+_LOOP_ENDS = (BatchesEnded.kind, LoaderLeft.kind)
 
 
 class Participation:
-    """Works out on which ranks an event happened, with regard to ranks that never got there."""
+    """Decides on which ranks an event happened."""
 
-    def __init__(self, records: Sequence[RankRecord], events: Sequence[Merged]) -> None:
+    def __init__(self, records: Sequence[RankRecord], events: Sequence[AlignedEvent]) -> None:
         self.ranks = [record.rank for record in records]
-        self.finished = {record.rank for record in records if record.finished}
+        self.ended_ok = {record.rank for record in records if record.ended_ok}
         self.events = events
         self.last_shared: dict[tuple[int, int], int] = {}
         for item in events:
@@ -32,10 +32,10 @@ class Participation:
                 for other in item.lines:
                     self.last_shared[one, other] = item.position
 
-    def of(self, item: Merged) -> Ranks:
+    def of(self, item: AlignedEvent) -> Ranks:
         took_part = set(item.lines)
         skipped = {
-            rank for rank in self.ranks if rank not in took_part and self._passed(rank, item)
+            rank for rank in self.ranks if rank not in took_part and self._went_past(rank, item)
         }
         if not skipped:
             return Ranks.ALL
@@ -47,25 +47,25 @@ class Participation:
             return Ranks.ONE
         return Ranks.OTHERS if len(skipped) == 1 else Ranks.SOME
 
-    def _passed(self, rank: int, item: Merged) -> bool:
-        """Whether a rank that did not take part in an event has gone past it."""
-        if rank in self.finished:
+    def _went_past(self, rank: int, item: AlignedEvent) -> bool:
+        """Whether a rank that did not take part in an event went past it."""
+        if rank in self.ended_ok:
             return True
         for other in item.lines:
             shared = self.last_shared.get((rank, other), -1)
             if shared > item.position:
                 return True
-            if self._turned_away(rank, other, item, shared):
+            if self._diverged_after(rank, other, item, shared):
                 return True
         return False
 
-    def _turned_away(self, rank: int, other: int, item: Merged, shared: int) -> bool:
-        """Whether the first thing that `rank` did on its own lies behind the event in the code."""
+    def _diverged_after(self, rank: int, other: int, item: AlignedEvent, shared: int) -> bool:
+        """Whether the first event of `rank` without `other` comes after this event in the code."""
         following = next(
             (
                 e
                 for e in self.events[shared + 1 :]
-                if rank in e.lines and other not in e.lines and e.first["kind"] not in _AT_THE_HEAD
+                if rank in e.lines and other not in e.lines and e.first["kind"] not in _LOOP_ENDS
             ),
             None,
         )

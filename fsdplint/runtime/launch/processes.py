@@ -1,4 +1,4 @@
-"""Processes that belong to a run: found, watched and ended (Linux's /proc; elsewhere less)."""
+"""Finds, monitors and ends the processes of a run, with Linux's /proc where it exists."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-# Set in the environment of what we start: it is not to outlive its parent.
+# Set in the environment of a launched process, which must not outlive its parent.
 LAUNCHED = "FSDPLINT_LAUNCHED"
 _PROC = Path("/proc")
-# The part of a processor that a waiting process takes at most.
+# The largest fraction of a processor that a waiting process uses.
 _WAITING = 0.01
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes that `pid` started, directly or not, and that still live."""
+    """All living processes that `pid` started directly or indirectly."""
     children: dict[int, list[int]] = {}
     for entry in _PROC.iterdir() if _PROC.exists() else ():
         if entry.name.isdigit():
@@ -34,21 +34,21 @@ def descendants(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; empty where there is no such process."""
+    """The fields of /proc/PID/stat from the state on; empty if there is no such process."""
     try:
         return (_PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
         return []
 
 
-def started(pid: int) -> str:
-    """When a process was started: with its id this tells it from a later one of the same id."""
+def start_time(pid: int) -> str:
+    """When a process started, which distinguishes it from a later process with the same id."""
     fields = _stat(pid)
     return fields[19] if len(fields) > 19 else ""
 
 
 def ticks(pids: Iterable[int]) -> int:
-    """Clock ticks of processor time that these processes have used."""
+    """The processor time of these processes in clock ticks."""
     total = 0
     for pid in pids:
         fields = _stat(pid)
@@ -58,10 +58,9 @@ def ticks(pids: Iterable[int]) -> int:
 
 
 class Idleness:
-    """For how long processes have done nothing but wait.
+    """Measures for how long processes have only waited.
 
-    That takes processor time too: the threads of a process group look now and then whether there is
-    something to do.
+    Waiting takes some processor time: the threads of a process group poll for work.
     """
 
     def __init__(self) -> None:
@@ -69,7 +68,7 @@ class Idleness:
         self._since = time.monotonic()
 
     def seconds(self, pids: Collection[int]) -> float:
-        """Seconds since they last took more than a hundredth of a processor each."""
+        """Seconds since the processes last used more than a hundredth of a processor each."""
         now, used = time.monotonic(), ticks(pids)
         most = _WAITING * os.sysconf("SC_CLK_TCK") * (now - self._since) * len(pids) + 2
         if not pids or not 0 <= used - self._used <= most:
@@ -90,7 +89,7 @@ def alive(pid: int) -> bool:
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9."""
+    """The name of a signal: "SIGKILL" for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -104,9 +103,9 @@ def send(pids: Iterable[int], number: int) -> None:
 
 
 def end(pids: Iterable[int], patience: float = 5.0) -> list[int]:
-    """Kill processes at once and wait until they are gone; gives those that are not."""
+    """Kill processes and wait until they are gone; returns those that are still alive."""
     pids = list(pids)
-    send(pids, signal.SIGSTOP)  # or a survivor would raise for want of its peer, and write about it
+    send(pids, signal.SIGSTOP)  # so that no survivor reports the loss of its peers
     send(pids, signal.SIGKILL)
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
@@ -118,9 +117,9 @@ def end(pids: Iterable[int], patience: float = 5.0) -> list[int]:
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when its parent ends, however that ends (Linux only).
+    """Make the kernel kill this process when its parent ends (Linux only).
 
-    parent: who that is, where it may have ended already.
+    parent: the process id of the parent, if the parent may have ended already.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)

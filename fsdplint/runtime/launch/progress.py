@@ -1,4 +1,4 @@
-"""What people see while programs run: which run, at which step each rank is, how long it takes."""
+"""Shows the progress of runs: the step of each rank and the time."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import TextIO
 from fsdplint.runtime.launch.launcher import Tick
 from fsdplint.runtime.recorder.heartbeat import Beat, read_beats
 
-# Up to so many ranks are told one by one.
+# The most ranks that are shown one by one.
 _FEW = 4
 
 
 class Progress:
-    """Says nothing."""
+    """Shows nothing."""
 
     def __call__(self, text: str) -> None:
-        """Something begins."""
+        """Show the beginning of a run or another action."""
 
     def follow(self, record: Path, steps: int | None = None) -> Tick:
-        """For a run whose ranks write into this folder: what is to be called now and then."""
+        """Return the function that shows the progress of the run recorded in this folder."""
         return lambda seconds: None
 
-    def done(self) -> None:
-        """The run that was followed has ended."""
+    def finish(self) -> None:
+        """End the progress of the run."""
 
 
 class OnStandardError(Progress):
-    """A line for each run; on a terminal also one that is renewed while it runs.
+    """Prints a line for each action and, on a terminal, updates a line while a run is running.
 
-    The ranks show their steps in shared memory (`pulse`): following them costs them nothing.
+    The ranks publish their steps in shared memory (see `heartbeat`) at no cost.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -48,7 +48,7 @@ class OnStandardError(Progress):
             return lambda seconds: None
         return lambda seconds: self._renew(line(read_beats(record), seconds, steps))
 
-    def done(self) -> None:
+    def finish(self) -> None:
         if self._live:
             self._renew("")
 
@@ -59,7 +59,7 @@ class OnStandardError(Progress):
 
 
 def line(beats: Mapping[int, Beat], seconds: float, steps: int | None = None) -> str:
-    """How far the ranks are: "  step 3 of 8, 12 s", or each of them where they are apart."""
+    """The steps of the ranks: "  step 3 of 8, 12 s", or of each rank if they differ."""
     clock = f"{seconds:.0f} s" if seconds < 100 else time.strftime("%H:%M:%S", time.gmtime(seconds))
     if not beats:
         return f"  starting, {clock}"

@@ -1,4 +1,4 @@
-"""Reading the records of the ranks back."""
+"""Reads the records of the ranks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Line = dict[str, Any]
 
 @dataclass
 class RankRecord:
-    """All that one rank wrote.
+    """The record of one rank.
 
     Attributes:
-        events: in the order in which they happened, with their updates applied.
-        modules: the last description of each module, `own` being the most parameters it ever had
-            itself (not counting FSDP1's flat parameter) and `flat` whether it ever had a flat one.
-        reached: (path, line) of the lines in question that were executed.
-        layouts: which part of each parameter the rank holds, from the step of the line on.
-        accounts: what the rank held and sent in each step, where that was counted.
-        wrote: the files that it wrote outside of the copy of its project.
-        end: the line that says how the program ended, None where the rank was killed or aborted.
+        events: the events in order, with their updates applied.
+        modules: the last description of each module; `own` is the largest number of its own
+            parameters (without FSDP1's flat parameter), `flat` whether it ever had a flat one.
+        reached_lines: (path, line) of the lines in question that were executed.
+        layouts: which part of each parameter the rank holds from the step of the line on.
+        accounts: what the rank held and sent in each step, if this was counted.
+        outside_files: the files that the rank wrote outside of the copy of its project.
+        end: the line that tells how the program ended; None if the rank was killed or aborted.
     """
 
     rank: int
@@ -38,24 +38,24 @@ class RankRecord:
     notes: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     end: Line | None = None
-    reached: set[tuple[str, int]] = field(default_factory=set)
-    wrote: list[str] = field(default_factory=list)
+    reached_lines: set[tuple[str, int]] = field(default_factory=set)
+    outside_files: list[str] = field(default_factory=list)
 
     @property
-    def finished(self) -> bool:
-        """Whether the program came to its end on this rank without an error."""
+    def ended_ok(self) -> bool:
+        """Whether the program ended without an error on this rank."""
         return self.end is not None and self.end.get("status") == "ok"
 
 
 def read_records(folder: str | Path) -> list[RankRecord]:
-    """The records in a folder, by rank. A last line that a kill cut short is left out."""
+    """The records in a folder, ordered by rank, without incomplete last lines."""
     paths = Path(folder).glob("rank*.jsonl")
-    records = [record for path in paths if (record := _read(path)) is not None]
+    records = [record for path in paths if (record := _read_record(path)) is not None]
     return sorted(records, key=lambda record: record.rank)
 
 
 def by_step(records: Sequence[RankRecord]) -> list[list[Line]]:
-    """The measures of every step: one line a rank."""
+    """The measures of every step, with one line for each rank."""
     count = max((len(record.measures) for record in records), default=0)
     return [
         [record.measures[step] for record in records if step < len(record.measures)]
@@ -63,7 +63,7 @@ def by_step(records: Sequence[RankRecord]) -> list[list[Line]]:
     ]
 
 
-def _read(path: Path) -> RankRecord | None:
+def _read_record(path: Path) -> RankRecord | None:
     match = re.fullmatch(r"rank(\d+)\.jsonl", path.name)
     if match is None:
         return None
@@ -74,12 +74,12 @@ def _read(path: Path) -> RankRecord | None:
             line = json.loads(text)
         except ValueError:
             continue
-        _take(record, line, by_number)
+        _add_line(record, line, by_number)
     record.events.sort(key=lambda line: int(line["n"]))
     return record
 
 
-def _take(record: RankRecord, line: Line, by_number: dict[int, Line]) -> None:
+def _add_line(record: RankRecord, line: Line, by_number: dict[int, Line]) -> None:
     kind = line.get("t")
     if kind == "event":
         record.events.append(line)
@@ -89,7 +89,7 @@ def _take(record: RankRecord, line: Line, by_number: dict[int, Line]) -> None:
         if event is not None:
             event.update({key: value for key, value in line.items() if key not in ("t", "n")})
     elif kind == "module":
-        _take_module(record, line)
+        _add_module(record, line)
     elif kind == "measure":
         record.measures.append(line)
     elif kind == "layout":
@@ -101,16 +101,16 @@ def _take(record: RankRecord, line: Line, by_number: dict[int, Line]) -> None:
     elif kind == "end":
         record.end = line
     elif kind == "reached":
-        record.reached.add((line["path"], int(line["line"])))
+        record.reached_lines.add((line["path"], int(line["line"])))
     elif kind == "wrote":
-        record.wrote.append(line["path"])
+        record.outside_files.append(line["path"])
     elif kind == "note":
         record.notes.append(line["text"])
     elif kind == "trouble":
         record.troubles.append(line["text"])
 
 
-def _take_module(record: RankRecord, line: Line) -> None:
+def _add_module(record: RankRecord, line: Line) -> None:
     flat = bool(line["flat"])
     line["own"] = line["parameters"] - (1 if flat else 0)
     previous = record.modules.get(line["id"])

@@ -1,4 +1,4 @@
-"""Running the user's program on this rank under the recorder."""
+"""Runs the user's program on this rank under the recorder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fsdplint.runtime.launch import line_coverage, processes
 
 @dataclass
 class Options:
-    """What the recorder is asked for; see `python -m fsdplint.runtime --help`."""
+    """The options of `python -m fsdplint.runtime`; see its `--help`."""
 
     record: str
     device: str = "auto"
@@ -43,8 +43,8 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def prepare() -> None:
-    """Import torch and put the watchers in place: what can be shared by several runs."""
-    # Imported here so that the user's `from ... import name` finds the watched functions.
+    """Import torch and install the watchers: the part that several runs can share."""
+    # Import these here so that the user's `from ... import name` gets the watched functions.
     import torch
     import torch.distributed
     import torch.distributed.algorithms._checkpoint.checkpoint_wrapper
@@ -70,7 +70,7 @@ def prepare() -> None:
 
 
 def start(options: Options) -> None:
-    """Begin a recording, open this rank's record, and set what the options ask for."""
+    """Begin a recording, open this rank's record, and apply the options."""
     from fsdplint.runtime.emulation import activation as emulation
     from fsdplint.runtime.emulation.switch import EMULATION
     from fsdplint.runtime.recorder import data_parallel_reference
@@ -78,17 +78,17 @@ def start(options: Options) -> None:
 
     rank, world = rank_and_world()
     recording = begin()
-    # The accounts end the program themselves.
+    # With accounts, `Measure` ends the program.
     recording.measures.limit = None if options.account else options.steps
-    recording.final_state.wanted = options.parameters
+    recording.final_state.enabled = options.parameters
     os.makedirs(options.record, exist_ok=True)
-    # On SIGUSR1 a rank writes down where it stands, even if it hangs inside a collective.
+    # On SIGUSR1 a rank writes its stack, even if it hangs in a collective.
     stack = open(os.path.join(options.record, f"stack{rank}.txt"), "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False, chain=False)
     local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     emulation.choose("cpu" if options.simulate else options.device, local_ranks)
     if options.seed is not None:
-        _seed(options.seed)
+        _seed_generators(options.seed)
     recording.recorder.open(options.record, rank, world, EMULATION.on)
     if options.oracle:
         data_parallel_reference.install()
@@ -99,7 +99,7 @@ def start(options: Options) -> None:
         simulation.install()
 
 
-def _seed(seed: int) -> None:
+def _seed_generators(seed: int) -> None:
     import random
 
     import torch
@@ -113,15 +113,15 @@ def _seed(seed: int) -> None:
 
 
 def run(options: Options) -> int:
-    """Run the program; gives its exit code. Its exceptions are printed as Python would."""
-    from fsdplint.runtime.emulation.switch import explained
+    """Run the program and return its exit code; prints exceptions as Python does."""
+    from fsdplint.runtime.emulation.switch import explain_error
     from fsdplint.runtime.recorder.patches.tensors import note_error
     from fsdplint.runtime.recorder.recording import current
 
     recording = current()
     code, status, error = 0, "ok", None
     try:
-        with _counting(options):
+        with _accounting(options):
             execute(options)
     except SystemExit as exit_:
         code = _exit_code(exit_)
@@ -133,7 +133,7 @@ def run(options: Options) -> int:
             note_error(raised)
         except Exception:
             recording.recorder.trouble()
-        raised = explained(raised)
+        raised = explain_error(raised)
         error = describe_error(raised)
         _print_error(raised)
     recording.recorder.in_backward = 0
@@ -144,23 +144,23 @@ def run(options: Options) -> int:
 
 
 @contextlib.contextmanager
-def _counting(options: Options) -> Iterator[None]:
+def _accounting(options: Options) -> Iterator[None]:
     """Simulate the other ranks and count what this rank holds and sends, if the options ask."""
     simulate = options.simulate is not None
     if not simulate and not options.account:
         yield
         return
-    from fsdplint.runtime.simulation.activation import accounted, simulated
+    from fsdplint.runtime.simulation.activation import account_steps, simulate_rank
 
     with contextlib.ExitStack() as stack:
         if simulate:
-            stack.enter_context(simulated(*rank_and_world()))
-        stack.enter_context(accounted(options.steps))
+            stack.enter_context(simulate_rank(*rank_and_world()))
+        stack.enter_context(account_steps(options.steps))
         yield
 
 
 def execute(options: Options) -> None:
-    """Run the target as `__main__`, as Python would."""
+    """Run the target as `__main__`, as Python does."""
     lines = line_coverage.install()
     if options.module:
         sys.argv = [options.target, *options.args]
@@ -202,9 +202,9 @@ def describe_error(raised: BaseException) -> dict[str, Any]:
     for frame, line in traceback.walk_tb(raised.__traceback__):
         if kind_of(frame.f_code.co_filename) == USER:
             at = [frame.f_code.co_filename, line]
-    described = traceback.TracebackException.from_exception(raised)
-    _leave_out_ours(described)
-    text = "".join(described.format())
+    exception = traceback.TracebackException.from_exception(raised)
+    _remove_own_frames(exception)
+    text = "".join(exception.format())
     return {
         "error": type(raised).__name__,
         "message": str(raised)[:4000],
@@ -213,14 +213,14 @@ def describe_error(raised: BaseException) -> dict[str, Any]:
     }
 
 
-def _leave_out_ours(described: traceback.TracebackException) -> None:
-    """Without the lines of the watchers, which are not what a person looks for."""
+def _remove_own_frames(exception: traceback.TracebackException) -> None:
+    """Remove the frames of the watchers, which do not help the user."""
     from fsdplint.runtime.recorder.sites import OWN, kind_of
 
-    one: traceback.TracebackException | None = described
+    one: traceback.TracebackException | None = exception
     while one is not None:
-        theirs = [frame for frame in one.stack if kind_of(frame.filename) != OWN]
-        one.stack = traceback.StackSummary.from_list(theirs)
+        frames = [frame for frame in one.stack if kind_of(frame.filename) != OWN]
+        one.stack = traceback.StackSummary.from_list(frames)
         one = one.__cause__ or one.__context__
 
 
@@ -233,8 +233,8 @@ def _print_error(raised: BaseException) -> None:
     traceback.print_exception(type(raised), raised, trace)
 
 
-def leave(code: int, pause: float) -> None:
-    """End the process without the exit race of gloo's threads; nothing buffered is lost."""
+def exit_process(code: int, pause: float) -> None:
+    """End the process without the race of gloo's threads at exit, after flushing its output."""
     import atexit
 
     try:
@@ -254,7 +254,7 @@ def leave(code: int, pause: float) -> None:
 USAGE = """usage: python -m fsdplint.runtime [options] script.py [args...]
        python -m fsdplint.runtime [options] -m package.module [args...]
 
-Runs a training program on this rank and writes down what happens to its models.
+Runs a training program on this rank and records what happens to its models.
 Start it with any launcher, e.g.  torchrun --nproc-per-node 2 -m fsdplint.runtime train.py
 
 options:
@@ -265,7 +265,7 @@ options:
   --no-parameters   do not gather the full parameters at the end
   --account      count the bytes of tensors and of collectives in every step
   --oracle       average gradients of whole parameters instead of sharding them
-  --simulate N   be rank 0 of N: no other ranks, and tensors without values
+  --simulate N   simulate rank 0 of N, without other ranks and without values of tensors
 """
 
 
@@ -274,7 +274,11 @@ class UsageError(Exception):
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """The options before the script's name; all behind it belongs to the script."""
+    """Parse the options before the script's name; all further arguments belong to the script.
+
+    Raises:
+        UsageError: the command line is invalid.
+    """
     options = Options(record="fsdplint-record")
     rest = list(argv)
     while rest:
@@ -305,7 +309,7 @@ def parse(argv: Sequence[str]) -> Options:
 
 
 def as_rank_0_of(world: int) -> None:
-    """The environment that a launcher would give, on machines of eight devices."""
+    """Set the environment of a launcher for rank 0 on machines with eight devices."""
     os.environ.update(RANK="0", LOCAL_RANK="0", GROUP_RANK="0", WORLD_SIZE=str(world))
     os.environ["LOCAL_WORLD_SIZE"] = str(min(world, 8))
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0")
@@ -338,4 +342,4 @@ def main(argv: Sequence[str]) -> None:
     prepare()
     start(options)
     code = run(options)
-    leave(code, pause=0.4)
+    exit_process(code, pause=0.4)

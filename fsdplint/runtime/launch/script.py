@@ -1,4 +1,4 @@
-"""What may be run: a program that Python itself reads. Anything else is refused beforehand."""
+"""Checks that a script can be run: Python itself must be able to read it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fsdplint.source.files import NOTEBOOK, Unreadable, read_program
 
 
 def refusal(path: Path) -> str:
-    """Why a script cannot be run, in one line; empty where Python reads it."""
+    """Why a script cannot be run, in one line; empty if it can."""
     if path.suffix == NOTEBOOK and path.is_file():
-        return f"{path}: torchrun starts no notebooks; give a script"
+        return f"{path}: torchrun cannot start a notebook; give a script"
     if config_files.is_config(path) and path.is_file():
-        return f"{path}: torchrun starts no configurations; give a script"
+        return f"{path}: torchrun cannot start a configuration; give a script"
     try:
         read_program(path)
     except Unreadable as error:

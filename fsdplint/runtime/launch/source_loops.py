@@ -1,4 +1,4 @@
-"""The loops of a source file, to tell what is reached in a further turn of one from what is not."""
+"""The loops of a source file: a line in a loop may be reached in its next turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Lines = tuple[int, int]
 
 @lru_cache(maxsize=256)
 def loops(path: str) -> tuple[Lines, ...]:
-    """The first and last line of every loop; none where the file cannot be read."""
+    """The first and last line of every loop; empty if the file cannot be read."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -24,10 +24,10 @@ def loops(path: str) -> tuple[Lines, ...]:
 
 
 def only_one_in_loop(path: str, base: int, one: int, other: int) -> int:
-    """Which of two lines is in a loop that line `base` is in and the other is not.
+    """Which of two lines shares a loop with line `base` while the other does not.
 
-    1 or 2 for the first or second line, 0 for neither or both. From the base, that line is reached
-    in another turn, the other only when the loop has ended.
+    Returns 1 or 2 for the first or second line, and 0 for neither or both. From the base, this line
+    is reached in the next turn, and the other one only after the loop.
     """
     for start, end in loops(path):
         if start <= base <= end:

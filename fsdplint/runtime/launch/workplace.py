@@ -1,4 +1,4 @@
-"""A folder for the copies and records of one command, gone afterwards unless it is to be kept."""
+"""The folder for the copies and records of one command, removed afterwards unless kept."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ except ImportError:  # Windows
 
 _LOCK = ".in-use"
 _NAME = re.compile(r"fsdplint-[a-z]+-\d+-\w+")
-_MARK = ".fsdplint-records"  # in a folder to keep that several nodes use: it is theirs
+_MARK = ".fsdplint-records"  # marks a folder to keep that several nodes share
 
 
 class WorkplaceError(Exception):
-    """The folder cannot be had; the text says why."""
+    """The folder cannot be created; the text says why."""
 
 
 @contextmanager
 def workplace(command: str, keep: Path | None, shared: bool = False) -> Iterator[Path]:
-    """A new folder for `fsdplint COMMAND`; `keep`, where it is given, stays.
+    """A new folder for `fsdplint COMMAND`: `keep` if given, else a temporary one.
 
-    shared: other nodes use the folder too, and may have begun.
+    shared: whether other nodes use the folder too, and may have created it.
 
     Raises:
-        WorkplaceError: the folder cannot be made, or there is something else in the one to keep.
+        WorkplaceError: the folder cannot be created, or `keep` is not empty.
     """
     if keep is not None:
         try:
@@ -60,14 +60,14 @@ def workplace(command: str, keep: Path | None, shared: bool = False) -> Iterator
 
 
 def _prepare(keep: Path, shared: bool) -> None:
-    """Make the folder to keep; nothing is mixed into a folder that holds anything else.
+    """Create the folder to keep.
 
     Raises:
-        OSError: it cannot be made.
-        WorkplaceError: it is not empty, and no other node has begun in it.
+        OSError: the folder cannot be created.
+        WorkplaceError: it is not empty, and no other node has created it.
     """
     make_folder(keep)
-    # The mark is the first thing that a node puts into it.
+    # A node writes the mark before anything else.
     if any(keep.iterdir()) and not (shared and (keep / _MARK).is_file()):
         raise WorkplaceError(f"{keep} is not empty; give --keep a new folder")
     if shared:
@@ -75,7 +75,7 @@ def _prepare(keep: Path, shared: bool) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Mark a folder as in use for as long as this process lives; -1 where that is not possible."""
+    """Lock a folder until this process ends; returns the descriptor, or -1 without locks."""
     if fcntl is None:
         return -1
     part = folder / f"{_LOCK}.part"
@@ -85,21 +85,21 @@ def _lock(folder: Path) -> int:
     except OSError:  # a file system without locks
         os.close(lock)
         return -1
-    part.rename(folder / _LOCK)  # nobody sees it before it is locked
+    part.rename(folder / _LOCK)  # now it is visible, and locked
     return lock
 
 
 def _sweep() -> None:
-    """Remove the folders of commands that were killed and could not do it themselves.
+    """Remove the folders of commands that were killed.
 
-    The lock tells, not the number of the process in the name: that may be one of another container,
-    or be taken again by now.
+    The lock decides, not the process id in the name: it may belong to another container or to a
+    later process.
     """
     if fcntl is None:
         return
     for path in Path(tempfile.gettempdir()).glob(f"fsdplint-*/{_LOCK}"):
         with contextlib.suppress(OSError):
-            if not _is_made_here(path.parent):
+            if not _is_own_workplace(path.parent):
                 continue
             lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -109,8 +109,8 @@ def _sweep() -> None:
                 os.close(lock)
 
 
-def _is_made_here(folder: Path) -> bool:
-    """Whether a folder is one that `workplace` made for this user, and not one of such a name."""
+def _is_own_workplace(folder: Path) -> bool:
+    """Whether `workplace` created a folder for this user; its name alone is not sufficient."""
     status = folder.lstat()
     mine = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
     private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700

@@ -1,4 +1,4 @@
-"""What the two programs wrote to disk: read back and compared."""
+"""Finds and reads the checkpoints that a program wrote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".tar", ".safetensors")
 _DCP = ".metadata"
 
 
-def written(folder: Path, original: Path | None = None) -> dict[str, Path]:
+def find_checkpoints(folder: Path, original: Path | None = None) -> dict[str, Path]:
     """Checkpoints under a folder that are not in the folder that it was copied from.
 
     A distributed checkpoint is a folder with a file `.metadata`; it counts as one.
@@ -43,52 +43,54 @@ def _differs(path: Path, other: Path) -> bool:
         return True
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Everything in a checkpoint by its dotted path: tensors, numbers, strings.
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """All values of a checkpoint by their dotted paths: tensors, numbers, strings.
 
-    Raises whatever reading raises. The file was just written by the program that is being proven,
-    so nothing is run that was not run before.
+    Unpickling is safe here: the program under proof has just written the file itself.
+
+    Raises:
+        Exception: any error of torch or safetensors while reading.
     """
     import torch
 
     if path.is_dir():
         from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-        # Next to it, so that it goes with the copy of the project, whatever becomes of us.
+        # In the copy of the project, which is removed even if this process is killed.
         with tempfile.TemporaryDirectory(prefix=".fsdplint-", dir=path.parent) as folder:
-            whole = os.path.join(folder, "whole.pt")
-            dcp_to_torch_save(path, whole)
-            value = torch.load(whole, map_location="cpu", weights_only=False)
+            file = os.path.join(folder, "full.pt")
+            dcp_to_torch_save(path, file)
+            value = torch.load(file, map_location="cpu", weights_only=False)
     elif path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
         value = load_file(path)
     else:
-        with _no_word_of_meshes():
+        with _without_mesh_warning():
             value = torch.load(path, map_location="cpu", weights_only=False)
     return dict(_flat("", value))
 
 
 def is_part(value: Any) -> bool:
-    """Whether a value of a state is a DTensor of which one rank's part was written.
+    """Whether a value is a DTensor of which only one rank's part was written.
 
-    A DTensor that is sharded over a single rank is whole.
+    The part of a DTensor that is sharded over a single rank is the full tensor.
     """
     local = getattr(value, "_local_tensor", None)
     return local is not None and local.shape != value.shape
 
 
 def holds_parts(path: Path) -> bool:
-    """Whether a checkpoint holds single ranks' parts of tensors; no where it cannot be read."""
+    """Whether a checkpoint holds single ranks' parts of tensors; False if it is unreadable."""
     try:
-        return any(is_part(value) for value in read(path).values())
+        return any(is_part(value) for value in read_checkpoint(path).values())
     except Exception:
         return False
 
 
 @contextlib.contextmanager
-def _no_word_of_meshes() -> Iterator[None]:
-    """Without torch's warning that a mesh was read where no process group is."""
+def _without_mesh_warning() -> Iterator[None]:
+    """Silence torch's warning about reading a mesh without a process group."""
     logger = logging.getLogger("torch.distributed.device_mesh")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What a comparison says: checks and their tolerances."""
+"""The results of a comparison: checks and their tolerances."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fsdplint.trace import Trace
 class Tolerance:
     """How far two numbers may be apart: |a - b| <= absolute + relative * max(|a|, |b|).
 
-    rounding: the error that rounding makes in a gradient, as a part of a typical gradient.
+    rounding: the rounding error of a gradient, relative to a typical gradient.
     """
 
     relative: float
     absolute: float
-    why: str
+    reason: str
     rounding: float = 0.0
 
     def holds(self, a: float, b: float) -> bool:
@@ -32,11 +32,11 @@ class Tolerance:
         return abs(a - b) <= self.absolute + self.relative * max(abs(a), abs(b))
 
     def __str__(self) -> str:
-        return f"{self.relative:g} relative + {self.absolute:g} absolute ({self.why})"
+        return f"{self.relative:g} relative + {self.absolute:g} absolute ({self.reason})"
 
 
-# FSDP2 adds the same numbers as FSDP1, in another order in places: some units in the last place a
-# step. Optimizers that divide by a gradient's size (Adam) make more of it where it is near zero.
+# FSDP2 adds some numbers in another order than FSDP1, which changes the last digits in each step.
+# Optimizers that divide by the size of a gradient (Adam) amplify this for gradients near zero.
 FLOAT32 = Tolerance(1e-5, 1e-5, "float32: rounding in another order", 1e-6)
 FLOAT64 = Tolerance(1e-9, 1e-9, "float64: rounding in another order", 1e-14)
 FLOAT16 = Tolerance(1e-3, 2e-4, "float16: 11 bits of precision", 1e-3)
@@ -45,11 +45,11 @@ BFLOAT16 = Tolerance(4e-3, 5e-4, "bfloat16: 8 bits of precision", 8e-3)
 
 @dataclass
 class Check:
-    """One thing that was compared.
+    """The comparison of one property of two runs.
 
-    holds: None where it could not be compared.
-    binding: whether the verdict hangs on it; else it is only told.
-    layout: whether a difference changes what the ranks hold and send, and not what is trained.
+    holds: None if the property could not be compared.
+    binding: whether the verdict depends on it; otherwise it is information.
+    layout: whether a difference affects what the ranks hold and send, but not what they train.
     """
 
     name: str
@@ -62,37 +62,37 @@ class Check:
 
     @property
     def fails(self) -> bool:
-        """Whether the two differ in something that the verdict hangs on."""
+        """Whether the runs differ and the verdict depends on it."""
         return self.binding and not self.holds
 
 
 @dataclass
 class Comparison:
-    """All that was compared of two runs."""
+    """All checks of two runs."""
 
     checks: list[Check]
 
     @property
     def holds(self) -> bool:
-        return not self.failed
+        return not self.differences
 
     @property
-    def trains_alike(self) -> bool:
-        """Whether nothing differs but what the ranks hold and send."""
-        return all(check.layout for check in self.failed)
+    def same_training(self) -> bool:
+        """Whether the runs differ at most in what the ranks hold and send."""
+        return all(check.layout for check in self.differences)
 
     @property
-    def failed(self) -> list[Check]:
+    def differences(self) -> list[Check]:
         return [check for check in self.checks if check.fails]
 
 
 @dataclass
 class Side:
-    """What one run left to compare.
+    """The results of one run that are compared.
 
-    parameters: the file of the full parameters; `optimizer.pt` lies next to it.
-    files: the checkpoints that it wrote, by their names.
-    copies: the folders that runs are made in, and that of the user which each stands for.
+    parameters: the file of the full parameters; `optimizer.pt` is next to it.
+    files: the checkpoints that the run wrote, by name.
+    copies: maps each copy of a project to the user's folder.
     """
 
     records: Sequence[RankRecord]

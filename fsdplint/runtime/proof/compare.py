@@ -1,4 +1,4 @@
-"""Comparing two runs of a program: do they train alike?"""
+"""Compares two runs of a program: do they train the same?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fsdplint.runtime.proof.checks import (
     Tolerance,
 )
 from fsdplint.runtime.proof.compare_costs import costs
-from fsdplint.runtime.proof.compare_layout import compare_layouts, groups_apart, parameter_sets
+from fsdplint.runtime.proof.compare_layout import compare_layouts, group_difference, parameter_sets
 from fsdplint.runtime.proof.compare_tensors import (
     checkpoints,
     optimizer,
@@ -34,7 +34,7 @@ def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
 
     same_units: whether the same modules must be sharded in both, as in a migration.
     """
-    # By what the program before is computed in: a less precise one after is not to be excused.
+    # Use the precision of the program before: a lower one after must not widen the tolerance.
     tolerance = tolerance_of(before)
     checks = [_steps(before, after)]
     checks += _losses(before, after, tolerance)
@@ -58,7 +58,7 @@ def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
 
 
 def tolerance_of(side: Side) -> Tolerance:
-    """By the least precise type that any part of the training is computed in."""
+    """The tolerance of the least precise type that the training computes in."""
     words: set[str] = set()
     for wrapped in side.trace.of(Wrapped):
         words.update(str(value) for value in wrapped.options.values())
@@ -80,7 +80,7 @@ def tolerance_of(side: Side) -> Tolerance:
 def _steps(before: Side, after: Side) -> Check:
     counts = [[len(record.measures) for record in side.records] for side in (before, after)]
     if not any(counts[0]) and not any(counts[1]):
-        return Check("steps", False, "no optimizer step was made: nothing was trained")
+        return Check("steps", False, "no optimizer step ran: nothing was trained")
     if counts[0] != counts[1]:
         return Check(
             "steps", False, f"optimizer steps per rank: {counts[0]} before, {counts[1]} after"
@@ -107,7 +107,7 @@ def _losses(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
                     Check(
                         "losses",
                         False,
-                        f"step {a['step']}, rank {one.rank}: backward was run "
+                        f"step {a['step']}, rank {one.rank}: backward ran "
                         f"{len(a['losses'])} times before, {len(b['losses'])} times after",
                     )
                 ]
@@ -133,7 +133,7 @@ def _losses(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
 
 
 def norm(lines: Sequence[Line], key: str) -> float:
-    """The norm of the whole gradient, from the parts of all ranks."""
+    """The norm of the full gradient, computed from the parts of all ranks."""
     sharded = sum(line[key].get("sharded", 0.0) for line in lines)
     whole = sum(line[key].get("whole", 0.0) for line in lines) / max(1, len(lines))
     return math.sqrt(sharded + whole)
@@ -142,8 +142,8 @@ def norm(lines: Sequence[Line], key: str) -> float:
 def _norms(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
     checks = []
     titles = {"gradients": "gradient norms", "stepped": "gradient norms at the optimizer step"}
-    # A norm is a sum of many rounded squares: it is allowed a little more than one number.
-    wide = Tolerance(tolerance.relative * 4, tolerance.absolute, tolerance.why)
+    # A norm sums many rounded squares, so its tolerance is wider than that of one number.
+    wide = Tolerance(tolerance.relative * 4, tolerance.absolute, tolerance.reason)
     pairs = list(zip(by_step(before.records), by_step(after.records), strict=False))
     if not pairs:
         return []
@@ -163,21 +163,21 @@ def _norms(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
 
 
 def clipping(before: Side, after: Side, tolerance: Tolerance, binding: bool) -> list[Check]:
-    """Whether gradients are clipped as often, where no norm shows that they are not any more.
+    """Whether gradients are clipped equally often; norms cannot show this if no bound is reached.
 
-    binding: whether that may decide, as in a migration. It does not where clipping changed a norm:
-    then a program that clips by other means has the same norms, and one that does not has others.
+    binding: whether the verdict may depend on it, as in a migration. It does not if clipping
+        changed a norm: then the norms show whether the program after clips by other means.
     """
     counts = [len(list(side.trace.of(Clipped))) for side in (before, after)]
     if not any(counts):
         return []
-    wide = Tolerance(tolerance.relative * 4, tolerance.absolute, tolerance.why)
+    wide = Tolerance(tolerance.relative * 4, tolerance.absolute, tolerance.reason)
     steps = [lines for lines in by_step(before.records) if lines]
     changed = sum(not wide.holds(norm(x, "gradients"), norm(x, "stepped")) for x in steps)
     binding = binding and not changed and bool(counts[0])
-    effect = f"norms changed by it in {changed} of {len(steps)} steps"
+    effect = f"it changes the norm in {changed} of {len(steps)} steps"
     if not changed:
-        effect = "no norm was changed by it: none is above the bound in this run"
+        effect = "it changes no norm: none exceeds the bound in this run"
     same = counts[0] == counts[1]
     calls = f"{counts[0]} calls before, {counts[1]} after"
     if same:
@@ -186,16 +186,16 @@ def clipping(before: Side, after: Side, tolerance: Tolerance, binding: bool) -> 
 
 
 def _steps_of_ranks(before: Side, after: Side) -> Iterator[tuple[str, Line, Line]]:
-    """The measures of each step of each rank, before and after, and where they were taken."""
+    """Step and rank as text, with the measures of this step before and after."""
     for one, other in zip(before.records, after.records, strict=False):
         for a, b in zip(one.measures, other.measures, strict=False):
             yield f"step {a['step']}, rank {one.rank}", a, b
 
 
 def _clipping_arguments(before: Side, after: Side, binding: bool) -> Check:
-    """What gradients are clipped by, exactly: a tolerance would hide a bound that is a little off.
+    """Compare the arguments of clipping exactly: a tolerance would hide a slightly other bound.
 
-    How often they are clipped is compared by itself.
+    `clipping` compares how often gradients are clipped.
     """
     name = "clipping arguments"
     for where, a, b in _steps_of_ranks(before, after):
@@ -223,22 +223,22 @@ def _rates(before: Side, after: Side) -> Check:
 
 
 def _optimizers(before: Side, after: Side, binding: bool) -> Check:
-    """Which optimizer steps, and which parameters it has in which group."""
+    """Compare the classes of optimizers and the parameters in their groups."""
     name = "optimizers"
     for where, a, b in _steps_of_ranks(before, after):
         if a["class"] != b["class"]:
             text = f"{where}: {a['class']} before, {b['class']} after"
             return Check(name, False, text, binding=binding)
     for one, other in zip(before.records, after.records, strict=False):
-        apart = groups_apart(one, other)
-        if apart:
-            return Check(name, False, f"rank {one.rank}, {apart}", binding=binding)
+        difference = group_difference(one, other)
+        if difference:
+            return Check(name, False, f"rank {one.rank}, {difference}", binding=binding)
     text = "the same classes, with the same parameters in each group"
     return Check(name, True, text, binding=binding)
 
 
 def _loss_scale(before: Side, after: Side, binding: bool) -> Check:
-    """The settings of gradient scalers, and the scale in every step."""
+    """Compare the settings of gradient scalers and the scale in every step."""
     name = "loss scale"
     seen = False
     for where, a, b in _steps_of_ranks(before, after):
@@ -258,13 +258,13 @@ def _loss_scale(before: Side, after: Side, binding: bool) -> Check:
 
 
 def units(trace: Trace) -> set[str]:
-    """The modules that are sharded themselves, by their plain names in the model; "" is a root."""
-    names = plain_names(trace)
+    """The sharded modules by their unwrapped names in the model; "" is a root."""
+    names = unwrapped_names(trace)
     return {names.get(module, module) for module in trace.shardings()}
 
 
-def plain_names(trace: Trace) -> dict[str, str]:
-    """The name of each module in its model, as if nothing were wrapped."""
+def unwrapped_names(trace: Trace) -> dict[str, str]:
+    """The name of each module in its model, without the names of wrappers."""
     names: dict[str, str] = {}
     below = {child for module in trace.modules.values() for child in module.children.values()}
     below |= {module.inner for module in trace.modules.values() if module.inner}
@@ -283,38 +283,38 @@ def plain_names(trace: Trace) -> dict[str, str]:
 
 
 def _units(before: Side, after: Side, binding: bool) -> Check:
-    ours, theirs = units(before.trace), units(after.trace)
-    same = ours == theirs
-    detail = f"the same {plural(len(ours), 'module')}" if same else _set_difference(ours, theirs)
+    old, new = units(before.trace), units(after.trace)
+    same = old == new
+    detail = f"the same {plural(len(old), 'module')}" if same else _set_difference(old, new)
     groups = [parameter_sets(side) for side in (before, after)]
     if same and groups[0] != groups[1]:
         same = False
-        detail = "the same modules, but other parameters are gathered together: " + _set_difference(
+        detail = "the same modules, but they gather other sets of parameters: " + _set_difference(
             *({_few(group) for group in one} for one in groups)
         )
     return Check("sharded modules", same, detail, binding=binding, layout=True)
 
 
 def _few(names: Iterable[str]) -> str:
-    """A group of parameters by the first of its names."""
+    """A group of parameters, named by its first one."""
     first, *others = sorted(names)
     return f"{first} with {plural(len(others), 'other')}" if others else f"{first} alone"
 
 
-def _set_difference(ours: set[str], theirs: set[str]) -> str:
+def _set_difference(old: set[str], new: set[str]) -> str:
     parts = []
-    for which, names in (("before", ours - theirs), ("after", theirs - ours)):
+    for which, names in (("before", old - new), ("after", new - old)):
         if names:
             parts.append(f"only {which}: " + ", ".join(sorted(name or "(root)" for name in names)))
     return "; ".join(parts)
 
 
 def _precision(before: Side, after: Side, binding: bool) -> Check:
-    """The types that each sharded module computes and reduces in."""
-    ours, theirs = _dtypes(before.trace), _dtypes(after.trace)
-    for name in sorted(set(ours) & set(theirs)):
-        if ours[name] != theirs[name]:
-            texts = f"{_precision_text(ours[name])} before, {_precision_text(theirs[name])} after"
+    """Compare the types that each sharded module computes and reduces in."""
+    old, new = _dtypes(before.trace), _dtypes(after.trace)
+    for name in sorted(set(old) & set(new)):
+        if old[name] != new[name]:
+            texts = f"{_precision_text(old[name])} before, {_precision_text(new[name])} after"
             detail = f"{name or '(root)'}: {texts}"
             return Check("mixed precision", False, detail, binding=binding)
     return Check("mixed precision", True, "the same for every sharded module", binding=binding)
@@ -325,7 +325,7 @@ def _precision_text(dtypes: tuple[str, str]) -> str:
 
 
 def _dtypes(trace: Trace) -> dict[str, tuple[str, str]]:
-    names = plain_names(trace)
+    names = unwrapped_names(trace)
     found: dict[str, tuple[str, str]] = {}
     for wrapped in trace.of(Wrapped):
         text = str(wrapped.options.get("mixed_precision"))
@@ -337,14 +337,14 @@ def _dtypes(trace: Trace) -> dict[str, tuple[str, str]]:
 
 
 def _policy(text: str) -> tuple[str, str]:
-    """What a described policy computes and reduces in."""
+    """The types that a policy, given as text, computes and reduces in."""
     types: dict[str, str] = dict(re.findall(r"\b(param_dtype|reduce_dtype)=(torch\.\w+)", text))
     param = types.get("param_dtype", "the parameters' type")
     return param, types.get("reduce_dtype", param)
 
 
 def _reductions(before: Side, after: Side, binding: bool) -> Check:
-    """How often gradients are reduced in each step: shows a lost `no_sync`, which trains alike."""
+    """Compare how often each step reduces gradients: a lost `no_sync` trains the same."""
     name = "gradient reductions"
     counts = [
         [
@@ -355,7 +355,7 @@ def _reductions(before: Side, after: Side, binding: bool) -> Check:
         for side in (before, after)
     ]
     if not any(counts[0]) or not any(counts[1]):
-        return Check(name, True, "not by reduce-scatter in both runs", binding=False)
+        return Check(name, True, "a run uses no reduce-scatter", binding=False)
     for step, (a, b) in enumerate(zip(*counts, strict=False), 1):
         if a != b:
             detail = f"step {step}: {a} reduce-scatters before, {b} after"
@@ -365,7 +365,7 @@ def _reductions(before: Side, after: Side, binding: bool) -> Check:
 
 
 def _collectives(before: Side, after: Side) -> Check:
-    """Told, not judged: FSDP1 and FSDP2 may well use different numbers of collectives."""
+    """Report the collectives; not binding, since FSDP1 and FSDP2 use different numbers of them."""
     counts = []
     for side in (before, after):
         steps = by_step(side.records)

@@ -1,4 +1,4 @@
-"""Comparing full parameters, optimizer states and checkpoints of two runs."""
+"""Compares full parameters, optimizer states and checkpoints of two runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fsdplint.runtime.proof.checkpoints import is_part, read
+from fsdplint.runtime.proof.checkpoints import is_part, read_checkpoint
 from fsdplint.runtime.proof.checks import Check, Side, Tolerance
 
-# How an optimizer computes, not what.
-_MEANS = re.compile(r"(^|\.)param_groups\.\d+\.(foreach|fused|capturable|differentiable)$")
+# Settings that change how an optimizer computes, but not its result.
+_IMPLEMENTATION_SETTINGS = re.compile(
+    r"(^|\.)param_groups\.\d+\.(foreach|fused|capturable|differentiable)$"
+)
 _GROUP = re.compile(r"(^|\.)param_groups\.\d+\.params$")
 
 
 def load_parameters(path: Path) -> dict[str, Any] | None:
-    """The full parameters and buffers at the end of a run, by name; None where there are none."""
+    """The full parameters and buffers at the end of a run, by name; None if there is no file."""
     import torch
 
     if not path.exists():
@@ -30,16 +32,16 @@ def load_parameters(path: Path) -> dict[str, Any] | None:
 def parameters(
     before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
 ) -> list[Check]:
-    ours, theirs = load_parameters(before.parameters), load_parameters(after.parameters)
-    if ours is None or theirs is None:
-        which = "before" if ours is None else "after"
-        return [Check("parameters", False, f"the run {which} left no full parameters")]
-    missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
+    old, new = load_parameters(before.parameters), load_parameters(after.parameters)
+    if old is None or new is None:
+        which = "before" if old is None else "after"
+        return [Check("parameters", False, f"the run {which} wrote no full parameters")]
+    missing, extra = sorted(set(old) - set(new)), sorted(set(new) - set(old))
     if missing or extra:
-        return [Check("parameters", False, _names_apart(missing, extra))]
-    worst, worst_name, noisy = 0.0, "", 0
-    for name, a in ours.items():
-        b = theirs[name]
+        return [Check("parameters", False, _name_difference(missing, extra))]
+    worst, worst_name, noisy_count = 0.0, "", 0
+    for name, a in old.items():
+        b = new[name]
         if a.shape != b.shape:
             return [
                 Check(
@@ -50,7 +52,7 @@ def parameters(
                 )
             ]
         if a.dtype != b.dtype:
-            # A tolerance for computing in bf16 must not hide that a buffer became bf16 itself.
+            # The tolerance of bf16 must not hide that a buffer itself became bf16.
             return [
                 Check(
                     "parameters",
@@ -59,7 +61,7 @@ def parameters(
                 )
             ]
         difference, bad, excused = _difference(a, b, tolerance, noise.get(name))
-        noisy += excused
+        noisy_count += excused
         if bad:
             return [
                 Check("parameters", False, f"{_without_model_number(name)}: {bad}", str(tolerance))
@@ -71,26 +73,26 @@ def parameters(
         Check(
             "parameters",
             True,
-            f"{len(ours)} tensors agree in name, shape, dtype and value, "
-            f"worst difference {worst:.3g}{at}{_difference_text(noisy, noise)}",
+            f"{len(old)} tensors agree in name, shape, dtype and value, "
+            f"worst difference {worst:.3g}{at}{_difference_text(noisy_count, noise)}",
             str(tolerance),
         )
     ]
 
 
 def _difference_text(count: int, noise: Mapping[str, Noise]) -> str:
-    """What is said of values that are further apart than the tolerance."""
+    """A note on values that differ by more than the tolerance; empty if there are none."""
     if not count:
         return ""
     furthest = max(one.furthest for one in noise.values())
     return (
-        f"; {count} values are beyond the tolerance but within what rounding explains: their "
-        f"gradients are nearly zero, and the optimizer divides by that (at most {furthest:.3g})"
+        f"; {count} values exceed the tolerance, but rounding explains that: the optimizer divides "
+        f"by their gradients, which are nearly zero (difference at most {furthest:.3g})"
     )
 
 
 def _without_model_number(name: str) -> str:
-    """A name without the number of its model."""
+    """A parameter's name without the number of its model."""
     head, _, rest = name.partition(":")
     return rest if head.isdigit() else name
 
@@ -114,24 +116,24 @@ def _load_optimizer(side: Side) -> dict[str, dict[str, Any]] | None:
 class Noise:
     """How far rounding may move the values of a parameter.
 
-    allowed: for each value, from the size that its gradients had in the end.
-    furthest: how far any value can get, whatever its gradients.
-    share: the part of the values that may get further than `allowed`. An early gradient that was
-        zero but for rounding moves its value by a whole step, and cannot be told by later ones.
+    bound: the bound of each value, computed from the size of its gradients at the end.
+    furthest: the bound of any value, independent of its gradients.
+    share: the fraction of values that may exceed `bound`. An early gradient that is zero except
+        for rounding moves its value by a full step, and later gradients do not show it.
     """
 
-    allowed: Any
+    bound: Any
     furthest: float
     share: float
 
 
 def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Noise]:
-    """How far rounding alone may move each value through an optimizer that divides by gradients.
+    """How far rounding alone may move each value if the optimizer divides by gradients.
 
-    Adam and its kin move a value by the learning rate times its gradient over the size that its
-    gradients had. Where a gradient is zero but for rounding (the bias of a key projection under
-    softmax), that ratio is arbitrary. Rounding makes an error of some part of a typical gradient;
-    so the value may move by learning rate * error / its own gradient's size.
+    Adam and similar optimizers move a value by the learning rate times its gradient divided by the
+    average size of its gradients. If a gradient is zero except for rounding (the bias of a key
+    projection under softmax), this ratio is arbitrary. The rounding error is a fraction of a
+    typical gradient, so the value may move by learning rate * error / size of its own gradient.
     """
     states = _load_optimizer(side)
     if not states or not side.records:
@@ -139,8 +141,8 @@ def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Noise]:
     import torch
 
     measures = side.records[0].measures
-    # A resumed run starts from what rounding made of the run before it.
-    steps = max(steps_counted(side), len(measures))
+    # A resumed run starts with the rounding errors of the run before it.
+    steps = max(counted_steps(side), len(measures))
     rates = steps * max((rate for line in measures for rate in line["rates"]), default=0.0)
     sizes: dict[str, Any] = {}
     for name, state in states.items():
@@ -164,8 +166,11 @@ def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Noise]:
 def _difference(
     a: Any, b: Any, tolerance: Tolerance, noise: Noise | None
 ) -> tuple[float, str, int]:
-    """How far two tensors are apart, what is wrong with that (or ""), and how many values only hold
-    because of the noise.
+    """Compare two tensors.
+
+    Returns:
+        The largest difference, a description of the failure (or ""), and the number of values
+        that agree only because of the noise.
     """
     import torch
 
@@ -173,20 +178,20 @@ def _difference(
         same = torch.equal(a.double(), b.double())
         return (0.0, "", 0) if same else (1.0, "differs", 0)
     x, y = a.double(), b.double()
-    apart = (x - y).abs()
-    apart[x.isnan() & y.isnan()] = 0.0
-    allowed = tolerance.absolute + tolerance.relative * torch.maximum(x.abs(), y.abs())
-    share, plain = 0.0, allowed
-    if noise is not None and noise.allowed.shape == allowed.shape:
-        beyond = ~(apart <= allowed + noise.furthest)
+    distance = (x - y).abs()
+    distance[x.isnan() & y.isnan()] = 0.0
+    bound = tolerance.absolute + tolerance.relative * torch.maximum(x.abs(), y.abs())
+    share, tolerated = 0.0, bound
+    if noise is not None and noise.bound.shape == bound.shape:
+        beyond = ~(distance <= bound + noise.furthest)
         share = 0.0 if bool(beyond.any()) else noise.share
-        allowed = allowed + noise.allowed
-    bad = ~(apart <= allowed)
+        bound = bound + noise.bound
+    bad = ~(distance <= bound)
     if int(bad.sum()) > share * a.numel():
-        index = int(apart.nan_to_num(math.inf).argmax())
+        index = int(distance.nan_to_num(math.inf).argmax())
         values = f"{x.flatten()[index]:.8g} before, {y.flatten()[index]:.8g} after"
         return 0.0, f"{int(bad.sum())} of {a.numel()} values differ, e.g. {values}", 0
-    return float(apart.max()) if apart.numel() else 0.0, "", int((apart > plain).sum())
+    return float(distance.max()) if distance.numel() else 0.0, "", int((distance > tolerated).sum())
 
 
 # Optimizer state and checkpoints ------------------------------------------------------------------
@@ -196,20 +201,20 @@ def optimizer(
     before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
 ) -> list[Check]:
     name = "optimizer state"
-    ours, theirs = _load_optimizer(before), _load_optimizer(after)
-    if ours is None or theirs is None:
+    old, new = _load_optimizer(before), _load_optimizer(after)
+    if old is None or new is None:
         return [Check(name, None, "could not be gathered in both runs", binding=False)]
     flat = [
         {f"{n}.{key}": value for n, state in states.items() for key, value in state.items()}
-        for states in (ours, theirs)
+        for states in (old, new)
     ]
     if not any(flat):
-        return [Check(name, None, "the optimizers have none", binding=False)]
-    return [_same(name, flat[0], flat[1], tolerance, noise)]
+        return [Check(name, None, "the optimizers have no state", binding=False)]
+    return [_compare_states(name, flat[0], flat[1], tolerance, noise)]
 
 
-def steps_counted(side: Side) -> float:
-    """The steps that the optimizer's state has counted in the end; 0 where it counts none."""
+def counted_steps(side: Side) -> float:
+    """The count of steps in the optimizer's final state; 0 if the state has none."""
     states = _load_optimizer(side) or {}
     return max((float(state.get("step", 0)) for state in states.values()), default=0.0)
 
@@ -231,23 +236,23 @@ def checkpoints(
     for file in sorted(names[0]):
         title = f"checkpoint {file}"
         try:
-            ours = _with_user_paths(read(before.files[file]), before.copies)
+            old = _with_user_paths(read_checkpoint(before.files[file]), before.copies)
         except Exception as error:
             text = f"the one before cannot be read back: {type(error).__name__}: {error}"
             checks.append(Check(title, None, text[:300], binding=False))
             continue
         try:
-            theirs = _with_user_paths(read(after.files[file]), after.copies)
+            new = _with_user_paths(read_checkpoint(after.files[file]), after.copies)
         except Exception as error:
             text = f"the one after cannot be read back: {type(error).__name__}: {error}"
             checks.append(Check(title, False, text[:300]))
             continue
-        checks.append(_same(title, ours, theirs, tolerance, noise))
+        checks.append(_compare_states(title, old, new, tolerance, noise))
     return checks
 
 
 def _with_user_paths(state: dict[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
-    """A state whose paths are those of the user's folder, not of the copy of it."""
+    """Replace the paths of copies in a state by those of the user's folder."""
     for name, value in state.items():
         if isinstance(value, str):
             for copy, folder in copies.items():
@@ -256,22 +261,22 @@ def _with_user_paths(state: dict[str, Any], copies: Mapping[str, str]) -> dict[s
     return state
 
 
-def _same(
+def _compare_states(
     title: str,
-    ours: Mapping[str, Any],
-    theirs: Mapping[str, Any],
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
     tolerance: Tolerance,
     noise: Mapping[str, Noise],
 ) -> Check:
     """Whether two nested states hold the same names and values."""
-    ours, theirs = _named_groups(ours), _named_groups(theirs)
-    missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
+    old, new = _named_groups(old), _named_groups(new)
+    missing, extra = sorted(set(old) - set(new)), sorted(set(new) - set(old))
     if missing or extra:
-        return Check(title, False, _names_apart(missing, extra))
+        return Check(title, False, _name_difference(missing, extra))
     by_name = {_without_model_number(name): value for name, value in noise.items()}
     count = 0
-    for name, a in ours.items():
-        bad = _values_apart(a, theirs[name], tolerance, _noise_of(name, by_name))
+    for name, a in old.items():
+        bad = _value_difference(a, new[name], tolerance, _noise_of(name, by_name))
         if bad:
             return Check(title, False, f"{_without_model_number(name)}: {bad}", str(tolerance))
         count += 1
@@ -279,12 +284,14 @@ def _same(
 
 
 def _named_groups(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state whose groups of parameters are in the order of their names, where they have names.
+    """A state whose groups list the names of their parameters, if they have any, in sorted order.
 
-    What loads such a state goes by the names; their order is that in which parameters were sharded.
-    How the optimizer computes (`foreach`, say) is left out.
+    Such a state is loaded by name; the order depends only on the order of sharding. Settings such
+    as `foreach` are left out.
     """
-    result = {key: value for key, value in state.items() if not _MEANS.search(key)}
+    result = {
+        key: value for key, value in state.items() if not _IMPLEMENTATION_SETTINGS.search(key)
+    }
     lists: dict[str, list[str]] = {}
     for key, value in state.items():
         head, _, index = key.rpartition(".")
@@ -295,7 +302,7 @@ def _named_groups(state: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _names_apart(missing: Sequence[str], extra: Sequence[str]) -> str:
+def _name_difference(missing: Sequence[str], extra: Sequence[str]) -> str:
     parts = []
     if missing:
         parts.append(f"only before: {_first_names(missing)}")
@@ -305,7 +312,7 @@ def _names_apart(missing: Sequence[str], extra: Sequence[str]) -> str:
 
 
 def _noise_of(name: str, noise: Mapping[str, Noise]) -> Noise | None:
-    """The noise of the parameter whose name a dotted path ends with."""
+    """The noise of the parameter whose name is the end of a dotted path."""
     parts = _without_model_number(name).split(".")
     for start in range(len(parts)):
         found = noise.get(".".join(parts[start:]))
@@ -315,13 +322,13 @@ def _noise_of(name: str, noise: Mapping[str, Noise]) -> Noise | None:
 
 
 def _sharding_text(value: Any) -> str:
-    """The whole shape of a DTensor, and how it is cut."""
+    """The full shape of a DTensor and its placements."""
     placements = ", ".join(str(one) for one in value.placements)
-    return f"{tuple(value.shape)} cut by {placements}"
+    return f"{tuple(value.shape)} placed as {placements}"
 
 
-def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> str:
-    """How two values of a state differ; empty where they agree."""
+def _value_difference(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> str:
+    """How two values of a state differ; empty if they agree."""
     import torch
 
     if is_part(a) and is_part(b):
@@ -340,8 +347,10 @@ def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> 
             return f"{a.dtype} before, {b.dtype} after"
         return _difference(a, b, tolerance, noise)[1]
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
-        plain = [v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for v in (a, b)]
-        a, b = plain
+        numbers = [
+            v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for v in (a, b)
+        ]
+        a, b = numbers
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return "" if tolerance.holds(float(a), float(b)) else f"{a!r} before, {b!r} after"
     known = (str, int, float, type(None), torch.Tensor)

@@ -1,4 +1,4 @@
-"""What happened at the line of a fix, before and after, and which comparisons are about it."""
+"""The events at the line of a fix, before and after, and the checks that concern them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHARDING = (
     "losses",
     "parameters",
 )
-# What the events at a line have to do with: the beginnings of the names of checks.
+# The checks that an event may affect, by the beginnings of their names.
 _ABOUT: Mapping[str, tuple[str, ...]] = {
     "module-wrapped": _SHARDING,
     "module-sharded": _SHARDING,
@@ -38,11 +38,11 @@ _ABOUT: Mapping[str, tuple[str, ...]] = {
     "loaded": ("losses", "parameters", "optimizer state", "resumed"),
     "module-called": ("losses",),
 }
-_ANYTHING = ("losses", "gradient norms", "parameters")
+_DEFAULT_CHECKS = ("losses", "gradient norms", "parameters")
 
 
 def events_at(trace: Trace, path: str, lines: Collection[int]) -> list[Event]:
-    """The events at some lines of a file, in the order in which they happened."""
+    """The events at these lines of a file, in their order in the trace."""
     found = []
     for event in trace.events:
         at = event.site.location()
@@ -51,28 +51,28 @@ def events_at(trace: Trace, path: str, lines: Collection[int]) -> list[Event]:
     return found
 
 
-def in_words(events: Iterable[Event]) -> str:
-    """Events by kind with their number, "module-sharded x3, gradients-clipped"."""
-    counts = Counter(_named(event) for event in events)
+def describe_events(events: Iterable[Event]) -> str:
+    """Events by kind with their number: "module-sharded x3, gradients-clipped"."""
+    counts = Counter(_event_name(event) for event in events)
     return ", ".join(name if n == 1 else f"{name} x{n}" for name, n in counts.items())
 
 
-def _named(event: Event) -> str:
+def _event_name(event: Event) -> str:
     api = str(getattr(event, "api", "") or getattr(event, "via", ""))
     return f"{event.kind} ({api.rpartition('.')[2]})" if api and api != "call" else event.kind
 
 
 def related_checks(events: Sequence[Event], comparison: Comparison | None) -> list[Check]:
-    """The comparisons that these events could have spoilt."""
+    """The checks that these events may affect."""
     if comparison is None:
         return []
     wanted = {name for event in events for name in _ABOUT.get(event.kind, ())}
-    names = tuple(wanted) or _ANYTHING
+    names = tuple(wanted) or _DEFAULT_CHECKS
     return [check for check in comparison.checks if check.name.startswith(names)]
 
 
 class LineMap:
-    """Where the lines of the original files stand in the fixed ones."""
+    """Maps lines of the original files to lines of the fixed files."""
 
     def __init__(self, texts: Mapping[Path, tuple[str, str]]) -> None:
         """texts: each file's original and fixed text."""
@@ -91,19 +91,19 @@ class LineMap:
                     blocks.append((range(start + 1, end + 1), range(new_start + 1, new_end + 1)))
 
     def after(self, place: tuple[str, int]) -> tuple[str, int] | None:
-        """The place in the fixed file, None where the line is gone."""
+        """The place in the fixed file; None if the line was removed."""
         path, line = place
         if path not in self.lines:
             return place
-        there = self.lines[path].get(line)
-        return (path, there) if there is not None else None
+        fixed_line = self.lines[path].get(line)
+        return (path, fixed_line) if fixed_line is not None else None
 
-    def replaced(self, place: tuple[str, int]) -> tuple[range, range]:
-        """The change that a line is in, before and after; the line itself where it is in none."""
+    def changed_ranges(self, place: tuple[str, int]) -> tuple[range, range]:
+        """The lines, before and after, of the change at a place; the line itself if unchanged."""
         path, line = place
         for old, new in self.blocks.get(path, ()):
             if line in old:
                 return old, new
-        there = self.after(place)
-        number = there[1] if there is not None else line
+        fixed_line = self.after(place)
+        number = fixed_line[1] if fixed_line is not None else line
         return range(line, line + 1), range(number, number + 1)

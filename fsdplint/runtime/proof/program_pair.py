@@ -15,9 +15,9 @@ from fsdplint.runtime.launch import line_coverage
 from fsdplint.runtime.launch.copies import (
     LIMIT,
     CopyError,
-    bring,
+    copy_files,
     copy_project,
-    left_behind,
+    files_written,
     project_root,
 )
 from fsdplint.runtime.launch.endings import RankEnd
@@ -26,7 +26,7 @@ from fsdplint.runtime.launch.machines import Nodes
 from fsdplint.runtime.launch.merge import merge
 from fsdplint.runtime.launch.progress import Progress
 from fsdplint.runtime.launch.script import refusal
-from fsdplint.runtime.proof.checkpoints import written
+from fsdplint.runtime.proof.checkpoints import find_checkpoints
 from fsdplint.runtime.proof.checks import Side
 from fsdplint.runtime.recorder.full_disk import is_full
 from fsdplint.trace import Trace
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """How to run; see `fsdplint prove --help`.
+    """The options of `fsdplint prove`; see its `--help`.
 
-    simulate: the number of ranks of which one is simulated, instead of running `ranks` of them.
-    oracle: also run the program without sharding, to compare with.
-    resume: the arguments with which the program goes on from its checkpoints, to compare that too.
-    target_torch: the oldest torch that the fixes are for; None: as the project says.
+    simulate: simulate one of this number of ranks instead of running `ranks` of them.
+    oracle: also compare with the program without sharding.
+    resume: the arguments with which the program resumes from its checkpoints; compared as well.
+    target_torch: the oldest torch that the fixes support; None for the project's setting.
     """
 
     script: Path
@@ -65,7 +65,7 @@ class Options:
 
 
 class ProveError(Exception):
-    """The job could not be done; the text says why."""
+    """The proof is not possible; the text says why."""
 
 
 def script_of(path: Path) -> Path:
@@ -78,10 +78,12 @@ def script_of(path: Path) -> Path:
 def fixes_of(
     script: Path, unsafe: bool, ignore: tuple[str, ...] = (), target_torch: str | None = None
 ) -> Changes:
-    """The fixes of a program and of the project's files that it imports, as `--fix --project`
-    applies them.
+    """The changes that `--fix --project` makes to a program and the project's files it imports.
 
     ignore: the codes of rules whose fixes are left out.
+
+    Raises:
+        ProveError: the settings are invalid, or the program cannot be read.
     """
     from fsdplint.config.settings import CommandLine, SettingsError
     from fsdplint.diagnostics.codes import UNUSED
@@ -89,7 +91,7 @@ def fixes_of(
     from fsdplint.engine.operations import fix_files
     from fsdplint.engine.session import Session
 
-    # All that is found is fixed, known or not; comments that turn nothing off are no matter here.
+    # Fix all findings, also those of the baseline. Unused suppressions do not matter for a run.
     command_line = CommandLine(
         ignore=(*UNUSED[:1], *ignore),
         unsafe_fixes=True if unsafe else None,
@@ -111,7 +113,7 @@ def fixes_of(
 class Pair:
     """The two programs, each in its own copy of its project.
 
-    texts, contents: what the fixes make of files: both texts, and the bytes to be written.
+    texts, contents: of each fixed file, the texts before and after, and the bytes to write.
     """
 
     options: Options
@@ -129,25 +131,25 @@ class Pair:
         name: str,
         lines: Mapping[str, Sequence[int]] | None = None,
         oracle: bool = False,
-        continuing: str = "",
+        resume_from: str = "",
     ) -> Run:
-        """Run one of the two: "before" (also "before again", ...) or "after".
+        """Run one of the programs; `name` begins with "before" or "after".
 
-        oracle: with plain data parallelism in place of its sharding.
-        continuing: the run whose files it finds, and goes on from.
+        oracle: replace the sharding by plain data parallelism.
+        resume_from: the name of the run whose files the program resumes from.
 
         Raises:
-            ProveError: it cannot be copied or started, or there was no room on the disk.
+            ProveError: the program cannot be copied or started, or the disk is full.
         """
         root, script = self.root, self.script
         if name.startswith("after"):
             root, script = self.other_root, self.other_script
-        copy = self._copied(name, continuing)
-        what = Launch(
+        copy = self._make_copy(name, resume_from)
+        job = Launch(
             target=str(copy / script.relative_to(root)),
             folder=self._folder(root, copy, script),
             record=self.work / name / "record",
-            args=(self.options.resume or ()) if continuing else self.options.args,
+            args=(self.options.resume or ()) if resume_from else self.options.args,
             ranks=self.options.ranks,
             timeout=self.options.timeout,
             device=self.options.device,
@@ -159,23 +161,23 @@ class Pair:
             nodes=self.options.nodes,
         )
         try:
-            with _asking_for(lines or {}, root, copy):
-                run = launch(what, self.progress.follow(what.record, what.steps))
+            with _requesting_lines(lines or {}, root, copy):
+                run = launch(job, self.progress.follow(job.record, job.steps))
         except (LaunchError, OSError) as error:
             raise ProveError(str(error)) from error
         finally:
-            self.progress.done()
+            self.progress.finish()
         if not run.records:
             raise ProveError(run.problem.replace(str(copy), str(root)) or "no rank was started")
         for one in self.copies(name):
-            _speak_of(run, str(one), str(root))
+            _rename_paths(run, str(one), str(root))
         full = next((end for end in run.ends if is_full(end.error)), None)
         if full is not None:
-            raise ProveError(no_room(name, full))
+            raise ProveError(full_disk_text(name, full))
         return run
 
-    def _copied(self, name: str, continuing: str) -> Path:
-        """A new copy of a program, and what another run has left."""
+    def _make_copy(self, name: str, resume_from: str) -> Path:
+        """Copy the project of a program for a run, with the files of the run to resume from."""
         root = self.other_root if name.startswith("after") else self.root
         copy = self.work / name / f"project{self.options.nodes.suffix}"
         try:
@@ -183,47 +185,48 @@ class Pair:
             if name.startswith("after"):
                 for path, content in self.contents.items():
                     (copy / path.relative_to(root)).write_bytes(content)
-            if continuing:
-                for other in self.copies(continuing):
-                    bring(self.left(continuing, other), other, copy)
+            if resume_from:
+                for other in self.copies(resume_from):
+                    copy_files(self.written_files(resume_from, other), other, copy)
         except (CopyError, OSError) as error:
             raise ProveError(str(error)) from error
         return copy
 
-    def left(self, name: str, copy: Path) -> list[Path]:
-        """What a run has written into a copy of its project, by the names in it."""
+    def written_files(self, name: str, copy: Path) -> list[Path]:
+        """The files that a run has written into a copy of its project, relative to the copy."""
         second = name.startswith("after")
         root = self.other_root if second else self.root
         fixes = {path.relative_to(root) for path in self.contents} if second else set()
-        return [path for path in left_behind(copy, root) if path not in fixes]
+        return [path for path in files_written(copy, root) if path not in fixes]
 
     def copies(self, name: str) -> list[Path]:
-        """The copies of the project that a run is made in, one on each node."""
+        """The copies of the project that a run uses, one for each node."""
         return [self.work / name / f"project{one}" for one in self.options.nodes.suffixes()]
 
     def _folder(self, root: Path, copy: Path, script: Path) -> Path:
-        """The current folder of the ranks: ours within the project, else the script's.
+        """The current folder of the ranks.
 
-        Two copies of a project run in the same folder of it, that of the copy that we are in.
+        It is the copy of the user's current folder if that is in one of the projects, else the
+        folder of the script.
         """
         here = Path.cwd().resolve()
         roots = [root]
         if self.script.relative_to(self.root) == self.other_script.relative_to(self.other_root):
             roots = [self.root, self.other_root]
-        around = [one for one in roots if here.is_relative_to(one)]
-        if around:
-            folder = copy / here.relative_to(max(around, key=lambda one: len(one.parts)))
+        enclosing = [one for one in roots if here.is_relative_to(one)]
+        if enclosing:
+            folder = copy / here.relative_to(max(enclosing, key=lambda one: len(one.parts)))
             if folder.is_dir():
                 return folder
         return (copy / script.relative_to(root)).parent
 
     def trace(self, run: Run, name: str) -> Trace:
-        """The merged trace, speaking of the files where the user has them."""
+        """The merged trace of a run, with the user's paths."""
         root = self.other_root if name.startswith("after") else self.root
         return merge(run.records, {str(copy): str(root) for copy in self.copies(name)})
 
     def side_of(self, run: Run) -> Side:
-        """What a run left to compare."""
+        """The results of a run that are compared."""
         return self.side(run, self.trace(run, run.launch.record.parent.name))
 
     def side(self, run: Run, trace: Trace) -> Side:
@@ -231,15 +234,15 @@ class Pair:
         root = self.other_root if name.startswith("after") else self.root
         files: dict[str, Path] = {}
         for copy in self.copies(name):
-            files.update(written(copy, root))
-        # Of both programs one name: a path in its own folder is the same in either. Of all runs:
-        # a checkpoint keeps what is in the one that it was gone on from.
+            files.update(find_checkpoints(copy, root))
+        # All copies map to one folder, so that paths in the two programs' checkpoints are equal. A
+        # checkpoint of a resumed run may hold paths of the run that it resumed from.
         runs = [one.name for one in self.work.iterdir() if one.is_dir()]
         copies = {str(copy): str(self.root) for one in runs for copy in self.copies(one)}
         return Side(run.records, trace, run.launch.record / "parameters.pt", files, copies)
 
     def diff(self) -> str:
-        """What the fixes change, as a unified diff."""
+        """The changes of the fixes as a unified diff."""
         parts: list[str] = []
         for path, (original, text) in sorted(self.texts.items()):
             name = str(path.relative_to(self.root))
@@ -252,17 +255,17 @@ class Pair:
 def pair_with_fixes(
     options: Options, work: Path, script: Path, fixes: Changes, progress: Progress | None = None
 ) -> Pair:
-    """A program as it is, and with its fixes.
+    """A program and the program with its fixes.
 
     Raises:
-        ProveError: a fix is about a file outside of the project.
+        ProveError: a fix changes a file outside of the project.
     """
     root = project_root(script)
     texts = {Path(os.path.realpath(path)): both for path, both in fixes.texts.items()}
     contents = {Path(os.path.realpath(path)): new for path, (_, new) in fixes.contents.items()}
     outside = [path for path in texts if not path.is_relative_to(root)]
     if outside:
-        raise ProveError(f"{outside[0]} is to be fixed but lies outside of the project {root}")
+        raise ProveError(f"a fix changes {outside[0]}, which is outside of the project {root}")
     both = (root, script, root, script)
     return Pair(options, work, *both, texts, contents, progress or Progress())
 
@@ -270,21 +273,21 @@ def pair_with_fixes(
 def pair_of_programs(
     options: Options, work: Path, script: Path, other: Path, progress: Progress | None = None
 ) -> Pair:
-    """Two programs that a person wrote."""
+    """Two programs of the user."""
     both = (project_root(script), script, project_root(other), other)
     return Pair(options, work, *both, progress=progress or Progress())
 
 
-def no_room(name: str, end: RankEnd) -> str:
-    """What is said where the program found the disk full: that tells nothing about a fix."""
-    text = f"the program {name} found no room on the disk: rank {end.rank}"
+def full_disk_text(name: str, end: RankEnd) -> str:
+    """The message for a program that failed because the disk is full."""
+    text = f"the disk was full while the program {name} ran: rank {end.rank}"
     if end.where:
         text += f" at {end.where}"
     return f"{text}: {end.said}"
 
 
-def _speak_of(run: Run, copy: str, root: str) -> None:
-    """Name files where the user has them, not where they were run."""
+def _rename_paths(run: Run, copy: str, root: str) -> None:
+    """Replace the paths of a copy by the user's paths."""
     for end in run.ends:
         end.where, end.last, end.error, end.said = (
             text.replace(copy, root) for text in (end.where, end.last, end.error, end.said)
@@ -293,8 +296,8 @@ def _speak_of(run: Run, copy: str, root: str) -> None:
 
 
 @contextmanager
-def _asking_for(lines: Mapping[str, Sequence[int]], root: Path, copy: Path) -> Iterator[None]:
-    """Have the run report which of these lines (of the original files) it reaches."""
+def _requesting_lines(lines: Mapping[str, Sequence[int]], root: Path, copy: Path) -> Iterator[None]:
+    """Make the run report which of these lines of the original files it reaches."""
     if not lines:
         yield
         return
@@ -309,10 +312,10 @@ def _asking_for(lines: Mapping[str, Sequence[int]], root: Path, copy: Path) -> I
 
 
 def reached_lines(pair: Pair, run: Run) -> set[tuple[str, int]]:
-    """Those of the lines that were asked for in the program before that some rank came to."""
+    """The requested lines of the program before that at least one rank reached."""
     found = set()
     for record in run.records:
-        for path, line in record.reached:
+        for path, line in record.reached_lines:
             for copy in pair.copies(run.launch.record.parent.name):
                 if Path(path).is_relative_to(copy):
                     found.add((str(pair.root / Path(path).relative_to(copy)), line))

@@ -1,4 +1,4 @@
-"""The proof: a program is run before and after its fixes, and each fix gets a verdict."""
+"""Proves fixes: runs a program before and after them, and gives each fix a verdict."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Proof:
-    """Everything that was found out.
+    """The result of `prove`.
 
     Attributes:
-        root: the folder of the project, which the names in `diff` are relative to.
-        remaining: what a check of the fixed program finds.
-        found: what else the rules find in the run of the fixed program.
+        root: the folder of the project; the names in `diff` are relative to it.
+        remaining: the findings of a check of the fixed program.
+        found: further findings in the run of the fixed program.
     """
 
     script: Path
-    judged: list[FixVerdict]
+    verdicts: list[FixVerdict]
     trial: Trial | None = None
     remaining: list[Finding] = field(default_factory=list)
     diff: str = ""
@@ -50,7 +50,7 @@ class Proof:
 
     @property
     def runs(self) -> dict[str, Run]:
-        """The runs by what they are called in reports."""
+        """The runs by their names in reports."""
         if self.trial is None:
             return {}
         trial = self.trial
@@ -59,27 +59,28 @@ class Proof:
 
     @property
     def outside(self) -> list[str]:
-        """The files outside of the copies that the programs wrote, and that are still there."""
+        """The existing files outside of the copies that the programs wrote."""
         records = [record for run in self.runs.values() for record in run.records]
-        return sorted({path for one in records for path in one.wrote if os.path.exists(path)})
+        return sorted(
+            {path for one in records for path in one.outside_files if os.path.exists(path)}
+        )
 
     @property
     def checks(self) -> list[Check]:
-        """What was compared."""
         if self.trial is None or self.trial.comparison is None:
             return []
         return self.trial.comparison.checks
 
     @property
     def holds(self) -> bool:
-        """Whether all is proven, and nothing was found that has no fix."""
-        if not self.judged:
+        """Whether all fixes are proven; without fixes, whether there are no findings."""
+        if not self.verdicts:
             return not self.remaining
-        return all(judged.verdict is Verdict.PROVEN for judged in self.judged)
+        return all(judged.verdict is Verdict.PROVEN for judged in self.verdicts)
 
 
 def prove(options: Options, progress: Progress | None = None) -> Proof:
-    """Fix a copy of the program, run both, and judge every fix.
+    """Run the program before and after its fixes, and judge each fix.
 
     Raises:
         ProveError: the program cannot be read, copied, fixed or started.
@@ -89,13 +90,15 @@ def prove(options: Options, progress: Progress | None = None) -> Proof:
     if options.against is not None:
         return _prove_pair(options, script, script_of(options.against), progress)
     fixes = fixes_of(script, options.unsafe, target_torch=options.target_torch)
-    aside = [_put_aside(finding) for finding in fixes.applied if finding.rule.changes_data_order]
-    if aside:
-        codes = tuple({judged.code for judged in aside})
+    excluded = [
+        _exclude_fix(finding) for finding in fixes.applied if finding.rule.changes_data_order
+    ]
+    if excluded:
+        codes = tuple({judged.code for judged in excluded})
         fixes = fixes_of(script, options.unsafe, codes, options.target_torch)
     remaining = list(fixes.result.findings)
     if not fixes.applied:
-        return Proof(script, aside, remaining=remaining)
+        return Proof(script, excluded, remaining=remaining)
     with workplace("prove", options.keep, options.nodes.count > 1) as work:
         pair = pair_with_fixes(options, work, script, fixes, progress)
         lines: dict[str, list[int]] = {}
@@ -103,16 +106,16 @@ def prove(options: Options, progress: Progress | None = None) -> Proof:
             path, line = place_of(finding)
             lines.setdefault(path, []).append(line)
         proof = _judge_fixes(pair, fixes.applied, remaining, lines)
-    proof.judged += aside
+    proof.verdicts += excluded
     return proof
 
 
-def _put_aside(finding: Finding) -> FixVerdict:
-    """The verdict on a fix after which the steps get other data."""
+def _exclude_fix(finding: Finding) -> FixVerdict:
+    """The verdict on a fix that changes the data of the steps."""
     return FixVerdict(
         title=finding.fix.title if finding.fix is not None else finding.message,
         verdict=Verdict.NOT_COMPARABLE,
-        reasons=["it gives the steps other data, which is what it is for: left out of this proof"],
+        reasons=["the fix changes the data of the steps on purpose; this proof leaves it out"],
         code=finding.rule.code,
         at=finding.site.location(),
         message=finding.message,
@@ -123,7 +126,7 @@ def _prove_pair(options: Options, script: Path, other: Path, progress: Progress 
     with workplace("prove", options.keep, options.nodes.count > 1) as work:
         pair = pair_of_programs(options, work, script, other, progress)
         trial = run_and_compare(pair, True)
-        found = _found(other, trial.traces[1], {}, [])
+        found = _runtime_findings(other, trial.traces[1], {}, [])
     judged = FixVerdict(f"{script.name} against {other.name}", *trial.verdict())
     return Proof(script, [judged], trial, found=found)
 
@@ -134,17 +137,17 @@ def _judge_fixes(
     remaining: list[Finding],
     lines: Mapping[str, Sequence[int]],
 ) -> Proof:
-    # Only a migration has to shard the same modules; other rules may be about what is sharded.
+    # Only a migration must shard the same modules; other rules may change what is sharded.
     same_units = all(finding.rule.code.startswith("FSDP2") for finding in applied)
     trial = run_and_compare(pair, same_units, lines)
     seen = reached_lines(pair, trial.before)
     traces = [trial.traces]
-    if trial.resumed is not None:
-        seen |= reached_lines(pair, trial.resumed.first)
-        traces.append(trial.resumed.traces)
+    if trial.resumed_runs is not None:
+        seen |= reached_lines(pair, trial.resumed_runs.first)
+        traces.append(trial.resumed_runs.traces)
     proof = Proof(pair.script, [], trial, remaining, root=pair.root)
     proof.diff = pair.diff()
-    proof.found = _found(pair.script, trial.traces[1], pair.contents, remaining)
+    proof.found = _runtime_findings(pair.script, trial.traces[1], pair.contents, remaining)
     evidence = Evidence.of(
         applied,
         trial.verdict(),
@@ -154,14 +157,14 @@ def _judge_fixes(
         trial.comparison,
         trial.still_fails(),
     )
-    proof.judged = [evidence.judge(finding) for finding in applied]
+    proof.verdicts = [evidence.judge(finding) for finding in applied]
     return proof
 
 
-def _found(
+def _runtime_findings(
     script: Path, trace: Trace, contents: Mapping[Path, bytes], known: Sequence[Finding]
 ) -> list[Finding]:
-    """What the rules find in the run of the program after, beyond what a check of it finds."""
+    """The findings in the run of the program after that a check of its code does not have."""
     from fsdplint.config.settings import SettingsError
     from fsdplint.edits.journal import Interrupted
     from fsdplint.engine.recorded import check_run

@@ -1,8 +1,8 @@
-"""Checkpoints proven by going on from them, with the arguments that `--resume` gives.
+"""Proves checkpoints by resuming from them, with the arguments of `--resume`.
 
-A checkpoint that can be read is not yet one that training goes on from: the program may read it and
-leave the optimizer as it was. So each program goes on from the files that either of them has left,
-in new copies of the project, and that is compared with the program before going on from its own.
+A readable checkpoint is not sufficient: the program may read it and not restore the optimizer.
+Each program resumes from the files of both programs, in new copies of the project. These runs are
+compared with the program before, resumed from its own checkpoint.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fsdplint.runtime.launch.failures import failure
+from fsdplint.runtime.launch.failures import failure_summary
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.proof.checks import Check, Comparison, Side
 from fsdplint.runtime.proof.compare import compare, tolerance_of
-from fsdplint.runtime.proof.compare_tensors import steps_counted
+from fsdplint.runtime.proof.compare_tensors import counted_steps
 from fsdplint.runtime.proof.program_pair import Pair, ProveError
 from fsdplint.trace import Trace
 
@@ -23,18 +23,18 @@ _FIRST = "before resumed"
 
 @dataclass(frozen=True)
 class _Continuation:
-    """A program that goes on from what a run has left.
+    """A program that resumes from the files of a run.
 
-    binding: whether the verdict hangs on it. Going back is told: a migration may well leave it out.
+    binding: whether the verdict depends on it. A migration need not support the way back.
     """
 
     name: str
-    continuing: str
+    resume_from: str
     title: str
     binding: bool = True
 
 
-_WAYS = (
+_CONTINUATIONS = (
     _Continuation("after resumed", "after", "resumed: after, from its own checkpoint"),
     _Continuation(
         "after resumed from before", "before", "resumed: after, from the checkpoint of before"
@@ -47,47 +47,49 @@ _WAYS = (
 
 @dataclass
 class ResumedRuns:
-    """What was seen when the programs went on from checkpoints.
+    """The results of resuming from checkpoints.
 
     Attributes:
-        first: the program before, from its own checkpoint.
-        traces: that one's, and that of the program after from its own.
-        unlike: where the program before differs from itself when it goes on once more; empty where
-            it does not, None where that was not tried.
-        lost: what of its own checkpoint the program before does not go on from, in words.
+        first: the program before, resumed from its own checkpoint.
+        traces: the traces of `first`, and of the program after, resumed from its own checkpoint.
+        rerun_difference: the difference between `first` and a repetition of it; empty if there is
+            none, None if it was not repeated.
+        lost_state: which state the program before does not restore from its own checkpoint.
     """
 
     first: Run
     traces: tuple[Trace, Trace]
     checks: list[Check] = field(default_factory=list)
-    unlike: str | None = None
-    lost: str = ""
+    rerun_difference: str | None = None
+    lost_state: str = ""
 
 
 def go_on(pair: Pair, before: Run, lines: Mapping[str, Sequence[int]] | None = None) -> Run:
-    """The program before, which goes on from its own checkpoint.
+    """Resume the program before from its own checkpoint.
 
-    lines: those that are asked for, see `reached`.
+    lines: the lines to report, see `reached_lines`.
 
     Raises:
-        ProveError: it left nothing, reads nothing of it, or does not come to its end.
+        ProveError: the program wrote no file, reads none of its files, or fails.
     """
-    files = {copy: pair.left("before", copy) for copy in pair.copies("before")}
+    files = {copy: pair.written_files("before", copy) for copy in pair.copies("before")}
     if not any(files.values()):
-        text = "--resume: the program before has written no file to go on from into its folder"
+        text = "--resume: the program before wrote no file into its folder to resume from"
         if pair.options.steps is not None:
-            text += "; perhaps --steps ends it before it does"
+            text += "; perhaps --steps ends it before it writes one"
         raise ProveError(text)
     pair.progress(f"running {pair.script.name} as it is, from its checkpoint")
-    run = pair.run(_FIRST, lines, continuing="before")
+    run = pair.run(_FIRST, lines, resume_from="before")
     if not run.ok:
-        raise ProveError("--resume: " + failure(run, "before, going on from its checkpoint"))
+        raise ProveError(
+            "--resume: " + failure_summary(run, "before, going on from its checkpoint")
+        )
     copies = pair.copies(_FIRST)
     names = {str(one / file) for one in copies for left in files.values() for file in left}
     if not _has_read(run, names) and _first_losses(run) == _first_losses(before):
         raise ProveError(
-            "--resume: with these arguments the program before reads nothing that it has written, "
-            "and begins anew; give those with which it goes on"
+            "--resume: with these arguments the program before reads none of the files that it "
+            "wrote and starts from the beginning; give the arguments with which it resumes"
         )
     return run
 
@@ -106,71 +108,82 @@ def _first_losses(run: Run) -> list[object]:
 
 
 def resume(pair: Pair, before: Run, first: Run, same_units: bool) -> ResumedRuns:
-    """Have the programs go on from checkpoints, and compare; first: what `go_on` gave."""
-    ours = pair.side_of(first)
-    found = ResumedRuns(first, (ours.trace, Trace(producer="runtime")))
-    found.lost = optimizer_state_lost(pair.side_of(before), ours)
-    for way in _WAYS:
+    """Resume the programs from checkpoints and compare; first: the result of `go_on`."""
+    reference = pair.side_of(first)
+    found = ResumedRuns(first, (reference.trace, Trace(producer="runtime")))
+    found.lost_state = optimizer_state_lost(pair.side_of(before), reference)
+    for way in _CONTINUATIONS:
         program = pair.other_script if way.name.startswith("after") else pair.script
-        pair.progress(f"running {program.name} {_said(way)}")
-        run = pair.run(way.name, continuing=way.continuing)
-        if way is _WAYS[0]:
-            found.traces = (ours.trace, pair.trace(run, way.name))
+        pair.progress(f"running {program.name} {_run_title(way)}")
+        run = pair.run(way.name, resume_from=way.resume_from)
+        if way is _CONTINUATIONS[0]:
+            found.traces = (reference.trace, pair.trace(run, way.name))
         if not run.ok:
-            text = failure(run, _said(way))
+            text = failure_summary(run, _run_title(way))
             found.checks.append(Check(way.title, False, text, binding=way.binding))
-            found.lost = found.lost if not way.binding else ""  # that excuses no failure
+            found.lost_state = (
+                found.lost_state if not way.binding else ""
+            )  # it does not excuse a failure
             continue
-        comparison = compare(ours, pair.side_of(run), same_units=same_units)
-        if way.binding and not comparison.trains_alike and found.unlike is None and not found.lost:
-            found.unlike = _unlike(pair, ours)
+        comparison = compare(reference, pair.side_of(run), same_units=same_units)
+        if (
+            way.binding
+            and not comparison.same_training
+            and found.rerun_difference is None
+            and not found.lost_state
+        ):
+            found.rerun_difference = _rerun_difference(pair, reference)
         found.checks.append(
             Check(
                 way.title,
                 comparison.holds,
                 _detail(comparison),
-                str(tolerance_of(ours)),
+                str(tolerance_of(reference)),
                 binding=way.binding,
-                layout=comparison.trains_alike,
+                layout=comparison.same_training,
             )
         )
     return found
 
 
-def optimizer_state_lost(left: Side, ours: Side) -> str:
-    """Whether the program goes on with a new optimizer's state, as its count of steps tells.
+def optimizer_state_lost(first: Side, reference: Side) -> str:
+    """A message if the count of steps shows that the program does not restore its optimizer.
 
-    `FSDP.optim_state_dict` of an optimizer that has made no step is empty, say, and
-    `torch.distributed.checkpoint.load` fills in what it finds there: nothing.
+    For example, `FSDP.optim_state_dict` of an optimizer without any step is empty, and
+    `torch.distributed.checkpoint.load` restores only the entries that it finds there.
+
+    Args:
+        first: the run that wrote the checkpoint.
+        reference: the run that resumed from it.
     """
-    made = max((len(record.measures) for record in ours.records), default=0)
-    before, now = steps_counted(left), steps_counted(ours)
-    if not before or not made or now != made:
+    steps = max((len(record.measures) for record in reference.records), default=0)
+    before, now = counted_steps(first), counted_steps(reference)
+    if not before or not steps or now != steps:
         return ""
     return (
-        "the program before does not go on from its optimizer's state: after the checkpoint it "
-        f"counts {now:g} steps, those of this run (the run that left it counted {before:g})"
+        "the program before does not restore the state of its optimizer: after resuming, the state "
+        f"counts {now:g} steps, only those of this run (the run before counted {before:g})"
     )
 
 
-def _unlike(pair: Pair, ours: Side) -> str:
-    """Where the program before differs from itself when it goes on once more."""
+def _rerun_difference(pair: Pair, reference: Side) -> str:
+    """The first difference between two resumed runs of the program before; empty if none."""
     pair.progress("the runs differ: running the program once more from its checkpoint")
-    again = pair.run(f"{_FIRST} again", continuing="before")
+    again = pair.run(f"{_FIRST} again", resume_from="before")
     if not again.ok:
-        return failure(again, "in a second run from its checkpoint")
-    repeated = compare(ours, pair.side_of(again), same_units=True)
-    return next((f"{one.name}: {one.detail}" for one in repeated.failed), "")
+        return failure_summary(again, "in a second run from its checkpoint")
+    repeated = compare(reference, pair.side_of(again), same_units=True)
+    return next((f"{one.name}: {one.detail}" for one in repeated.differences), "")
 
 
-def _said(way: _Continuation) -> str:
+def _run_title(way: _Continuation) -> str:
     which = way.name.partition(" ")[0]
-    whose = "its own checkpoint" if which == way.continuing else f"that of {way.continuing}"
+    whose = "its own checkpoint" if which == way.resume_from else f"that of {way.resume_from}"
     return f"{which}, from {whose}"
 
 
 def _detail(comparison: Comparison) -> str:
     if not comparison.holds:
-        return "; ".join(f"{one.name}: {one.detail}" for one in comparison.failed[:2])
+        return "; ".join(f"{one.name}: {one.detail}" for one in comparison.differences[:2])
     steps = next((one.detail for one in comparison.checks if one.name == "steps"), "")
     return f"{steps}: all of the above agrees"

@@ -1,4 +1,4 @@
-"""`fsdplint run`: a program is run once under the recorder, and all rules read what happened."""
+"""`fsdplint run`: runs a program once under the recorder, and checks its trace with all rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsdplint.config.settings import CommandLine
 from fsdplint.engine.recorded import check_run
 from fsdplint.engine.session import Session
 from fsdplint.report.result import Result, plural
-from fsdplint.runtime.launch.failures import arguments_wanted, refused_arguments
+from fsdplint.runtime.launch.failures import refused_arguments, refused_arguments_text
 from fsdplint.runtime.launch.launcher import Launch, LaunchError, Run, launch
 from fsdplint.runtime.launch.machines import Nodes
 from fsdplint.runtime.launch.merge import merge
@@ -21,7 +21,7 @@ from fsdplint.runtime.launch.workplace import workplace
 
 @dataclass(frozen=True)
 class Options:
-    """How to run; see `fsdplint run --help`."""
+    """The options of `fsdplint run`; see its `--help`."""
 
     script: Path
     args: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Options:
 
 @dataclass
 class RecordedRun:
-    """One run, and what was found in it."""
+    """A run and its findings."""
 
     run: Run
     result: Result
@@ -46,11 +46,11 @@ class RecordedRun:
 
 
 def watch(options: Options, progress: Progress | None = None) -> RecordedRun:
-    """Run the program where it is and check the record.
+    """Run the program in place and check its record.
 
     Raises:
-        LaunchError: the program cannot be started, or does not take its arguments.
-        SettingsError: the settings are wrong.
+        LaunchError: the program cannot be started, or rejects its arguments.
+        SettingsError: the settings are invalid.
         WorkplaceError: there is no folder for the records.
     """
     reason = refusal(options.script)
@@ -60,7 +60,7 @@ def watch(options: Options, progress: Progress | None = None) -> RecordedRun:
     with workplace("run", options.keep, options.nodes.count > 1) as work:
         progress = progress or Progress()
         progress(f"running {options.script} on {plural(options.ranks, 'rank')}")
-        what = Launch(
+        job = Launch(
             target=os.path.abspath(options.script),
             folder=Path.cwd(),
             record=work,
@@ -75,14 +75,14 @@ def watch(options: Options, progress: Progress | None = None) -> RecordedRun:
             parameters=False,
         )
         try:
-            run = launch(what, progress.follow(work, options.steps))
+            run = launch(job, progress.follow(work, options.steps))
         finally:
-            progress.done()
+            progress.finish()
     if not run.records:
         raise LaunchError(run.problem or "no rank was started")
     usage = refused_arguments(run)
     if usage:
-        raise LaunchError(arguments_wanted(options.script, usage))
+        raise LaunchError(refused_arguments_text(options.script, usage))
     result = check_run(session, merge(run.records))
     result.unfinished = not run.ok
     return RecordedRun(run, result, session.settings.output_format)

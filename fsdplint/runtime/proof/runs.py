@@ -1,9 +1,8 @@
-"""The runs of a proof, and what they show as a whole.
+"""The runs of a proof and their verdict as a whole.
 
-The program after is compared with the program before. Where that one is broken itself (it does not
-come to its end, trains nothing, or makes an error that a rule finds in it and not in the other),
-it is compared with the oracle: the program before with plain data parallelism in place of
-its sharding.
+The program after is compared with the program before. If the program before is wrong itself (it
+fails, trains nothing, or has an error that a rule finds in its run only), the program after is
+compared with the oracle: the program before with plain data parallelism instead of sharding.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from fsdplint.report.result import plural
 from fsdplint.runtime.launch.failures import (
-    arguments_wanted,
-    fail_alike,
-    failure,
+    fail_in_same_way,
+    failure_summary,
     refused_arguments,
+    refused_arguments_text,
 )
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.proof.checkpoints import holds_parts
@@ -29,7 +28,7 @@ from fsdplint.runtime.proof.verdicts import Verdict
 from fsdplint.trace import Trace
 
 ORACLE = "without sharding"
-# What a program may be broken in that a fix mends.
+# The checks that may differ because a fix removes an error of the program before.
 _TRAINING = frozenset(
     (
         "steps",
@@ -42,93 +41,105 @@ _TRAINING = frozenset(
         "optimizer state",
     )
 )
-OTHER_LAYOUT = "the two train alike, but the ranks hold or send something else"
-# What is told of the oracle beside a comparison of the program with itself.
-_TOLD = ("losses", "gradient norms", "parameters")
+OTHER_LAYOUT = "both programs train the same, but the ranks hold or send something else"
+# The checks with the oracle that are shown as information.
+_REFERENCE_CHECKS = ("losses", "gradient norms", "parameters")
 
 
 @dataclass
 class Trial:
-    """What was run, and what the comparison found.
+    """The runs of a proof and their comparison.
 
     Attributes:
-        traces: of the program before and after.
-        oracle: the run without sharding, where there was one that came to its end.
-        broken: why the program before cannot be compared with, empty where it can.
-        mended: the error of the program before that the other one does not make, where they differ
-            in what it changes and that was compared with the oracle; empty otherwise.
-        comparison: None where there was nothing to compare.
-        unlike: where the program that was compared with first differs from itself in a second
-            run; empty where it does not, None where that did not have to be tried.
-        blended: why the two do not start with the same weights, empty where nothing says so.
-        resumed: what was seen when both went on from checkpoints, where that was wanted.
-        migration: whether nothing but a migration is tried, which mends no error of the program's.
+        traces: the traces of the program before and after.
+        oracle: the run without sharding, if there is one and it succeeded.
+        before_failure: why the run before cannot be compared with; empty if it can.
+        mended_error: the error that a fix removes, if its effects were compared with the oracle;
+            otherwise empty.
+        comparison: None if there was no run to compare with.
+        rerun_difference: the first difference between two runs of the same program; empty if there
+            is none, None if no second run was needed.
+        weights_difference: why the two runs start with different weights; empty if they do not.
+        resumed_runs: the runs from checkpoints, if the options ask for them.
+        migration: whether all fixes are a migration, which removes no errors.
     """
 
     before: Run
     after: Run
     traces: tuple[Trace, Trace]
     oracle: Run | None = None
-    broken: str = ""
-    mended: str = ""
+    before_failure: str = ""
+    mended_error: str = ""
     comparison: Comparison | None = None
-    unlike: str | None = None
-    blended: str = ""
-    resumed: ResumedRuns | None = None
+    rerun_difference: str | None = None
+    weights_difference: str = ""
+    resumed_runs: ResumedRuns | None = None
     migration: bool = False
 
     @property
     def deterministic(self) -> bool | None:
-        return None if self.unlike is None else not self.unlike
+        return None if self.rerun_difference is None else not self.rerun_difference
 
     @property
-    def untrained(self) -> bool:
-        """Whether neither made a step, and they agree in all else."""
-        failed = self.comparison.failed if self.comparison is not None else []
+    def is_untrained(self) -> bool:
+        """Whether neither run made an optimizer step, and nothing else differs."""
+        failed = self.comparison.differences if self.comparison is not None else []
         runs = (self.before, self.after)
-        made = any(record.measures for run in runs for record in run.records)
-        return not made and [check.name for check in failed] == ["steps"]
+        has_steps = any(record.measures for run in runs for record in run.records)
+        return not has_steps and [check.name for check in failed] == ["steps"]
 
     def still_fails(self) -> set[tuple[str, int]]:
-        """The places (path, line) at which the program after ended as the one before had.
+        """The places (path, line) at which the program after fails as the program before does.
 
-        None for a migration: it is not what was to mend that.
+        Empty for a migration, which does not have to remove such a failure.
         """
-        if self.migration or self.after.ok or not fail_alike(self.before, self.after):
+        if self.migration or self.after.ok or not fail_in_same_way(self.before, self.after):
             return set()
         found = (end.where.rpartition(":") for end in self.after.ends if end.where)
         return {(os.path.realpath(path), int(line)) for path, _, line in found}
 
     def verdict(self) -> tuple[Verdict, list[str]]:
-        """The verdict on all that changed, and why."""
+        """The verdict on all changes together, with the reasons."""
         if not self.after.ok:
-            how = failure(self.after, "after")
-            if fail_alike(self.before, self.after):
-                return Verdict.NOT_COMPARABLE, ["the program fails as it does before", how]
+            how = failure_summary(self.after, "after")
+            if fail_in_same_way(self.before, self.after):
+                return Verdict.NOT_COMPARABLE, [
+                    "the program fails in the same way before and after",
+                    how,
+                ]
             return Verdict.REFUTED, [how]
         if self.comparison is None:
-            nothing = "the program after ran to its end; there is nothing to compare it with"
-            return Verdict.NOT_COMPARABLE, [self.broken, nothing]
-        instead = [self.broken, f"compared with the program {ORACLE}"] if self.broken else []
-        if self.mended:
-            instead = [self.mended, f"what that changes is compared with the program {ORACLE}"]
+            nothing = "the program after succeeds, but there is no run to compare it with"
+            return Verdict.NOT_COMPARABLE, [self.before_failure, nothing]
+        instead = (
+            [self.before_failure, f"compared with the program {ORACLE}"]
+            if self.before_failure
+            else []
+        )
+        if self.mended_error:
+            instead = [
+                self.mended_error,
+                f"what the error changes is compared with the program {ORACLE}",
+            ]
         if self.comparison.holds:
             return Verdict.PROVEN, instead
-        reasons = [f"{check.name}: {check.detail}" for check in self.comparison.failed]
-        if self.comparison.trains_alike:
+        reasons = [f"{check.name}: {check.detail}" for check in self.comparison.differences]
+        if self.comparison.same_training:
             return Verdict.OTHER_LAYOUT, [*instead, OTHER_LAYOUT, *reasons]
-        if self.untrained:
+        if self.is_untrained:
             nothing = (
-                "no optimizer step was made in either run: give arguments with which it trains"
+                "neither run made an optimizer step: give arguments with which the program trains"
             )
             return Verdict.NOT_COMPARABLE, [*instead, nothing]
-        # It has failed only where the programs go on, or they had not been made to.
-        if self.resumed is not None and self.resumed.lost:
-            return Verdict.NOT_COMPARABLE, [*instead, self.resumed.lost, *reasons]
-        if self.blended:
-            return Verdict.NOT_COMPARABLE, [*instead, self.blended, *reasons]
-        if self.unlike:
-            text = f"the program does not agree with itself in a second run: {self.unlike}"
+        # The resumed runs are made only if the first runs agree.
+        if self.resumed_runs is not None and self.resumed_runs.lost_state:
+            return Verdict.NOT_COMPARABLE, [*instead, self.resumed_runs.lost_state, *reasons]
+        if self.weights_difference:
+            return Verdict.NOT_COMPARABLE, [*instead, self.weights_difference, *reasons]
+        if self.rerun_difference:
+            text = (
+                f"the program does not agree with itself in a second run: {self.rerun_difference}"
+            )
             return Verdict.NOT_COMPARABLE, [*instead, text, *reasons]
         return Verdict.REFUTED, [*instead, *reasons]
 
@@ -138,20 +149,20 @@ def run_and_compare(
     same_units: bool,
     lines: Mapping[str, Sequence[int]] | None = None,
 ) -> Trial:
-    """Run both programs, and what else it takes to compare them.
+    """Run both programs, and further runs that their comparison needs.
 
     same_units: whether the same modules must be sharded in both, as in a migration.
-    lines: the lines of the program before that are asked for, see `reached`.
+    lines: the lines of the program before to report, see `reached_lines`.
 
     Raises:
-        ProveError: the program does not take its arguments, or cannot be copied or started.
+        ProveError: the program rejects its arguments, or cannot be copied or started.
     """
     ranks = pair.options.ranks * pair.options.nodes.count
     pair.progress(f"running {pair.script.name} as it is on {plural(ranks, 'rank')}")
     before = pair.run("before", lines)
     usage = refused_arguments(before)
     if usage:
-        raise ProveError(arguments_wanted(pair.script, usage))
+        raise ProveError(refused_arguments_text(pair.script, usage))
     first = None
     if pair.options.resume is not None and before.ok:
         first = go_on(pair, before, lines)
@@ -159,27 +170,31 @@ def run_and_compare(
     after = pair.run("after")
     traces = pair.trace(before, "before"), pair.trace(after, "after")
     trial = Trial(before, after, traces, migration=same_units)
-    trial.broken = _failure_reason(before, after)
+    trial.before_failure = _failure_reason(before, after)
     if not after.ok:
         return trial
-    if trial.broken or pair.options.oracle:
+    if trial.before_failure or pair.options.oracle:
         pair.progress(f"running it {ORACLE}")
         trial.oracle = _oracle(pair)
     _compare(pair, trial, same_units)
-    if not trial.broken and trial.comparison is not None and not trial.comparison.trains_alike:
-        _compare_as_meant(pair, trial)
-    if trial.comparison is not None and not trial.comparison.trains_alike:
-        trial.blended = initial_weights_reason(*traces)
-    if trial.comparison is not None and trial.comparison.trains_alike and first is not None:
-        trial.resumed = resume(pair, before, first, same_units)
-        trial.unlike = trial.resumed.unlike
-        trial.comparison.checks += trial.resumed.checks
+    if (
+        not trial.before_failure
+        and trial.comparison is not None
+        and not trial.comparison.same_training
+    ):
+        _compare_with_reference(pair, trial)
+    if trial.comparison is not None and not trial.comparison.same_training:
+        trial.weights_difference = initial_weights_reason(*traces)
+    if trial.comparison is not None and trial.comparison.same_training and first is not None:
+        trial.resumed_runs = resume(pair, before, first, same_units)
+        trial.rerun_difference = trial.resumed_runs.rerun_difference
+        trial.comparison.checks += trial.resumed_runs.checks
     return trial
 
 
 def _failure_reason(before: Run, after: Run) -> str:
     if not before.ok:
-        return failure(before, "before")
+        return failure_summary(before, "before")
     if _updates(after) and not _updates(before) and any(r.measures for r in before.records):
         return "the program before trains nothing: no optimizer step changed a parameter"
     return ""
@@ -190,41 +205,43 @@ def _updates(run: Run) -> bool:
 
 
 def _oracle(pair: Pair) -> Run | None:
-    """The program before without sharding, None where that fails too.
+    """Run the program before without sharding; None if it fails or trains nothing.
 
-    Never the one after: what a wrong fix breaks beside the sharding, that one breaks as well.
+    The program after is no reference: a wrong fix may break more than the sharding.
     """
     run = pair.run("before without sharding", oracle=True)
     return run if run.ok and _updates(run) else None
 
 
 def _compare(pair: Pair, trial: Trial, same_units: bool) -> None:
-    theirs = pair.side(trial.after, trial.traces[1])
+    candidate = pair.side(trial.after, trial.traces[1])
     oracle = pair.side_of(trial.oracle) if trial.oracle is not None else None
-    if not trial.broken:
-        ours, units = pair.side(trial.before, trial.traces[0]), same_units
+    if not trial.before_failure:
+        reference, units = pair.side(trial.before, trial.traces[0]), same_units
     elif oracle is not None:
-        ours, units = oracle, False
+        reference, units = oracle, False
     else:
         return
-    trial.comparison = compare(ours, theirs, same_units=units)
-    if trial.broken:
-        left = pair.side(trial.before, trial.traces[0])
-        trial.comparison = _but_parts(trial.comparison, left, theirs)
-    if not trial.comparison.trains_alike and not trial.untrained:
-        # Before anything is refuted: does the program agree with itself?
+    trial.comparison = compare(reference, candidate, same_units=units)
+    if trial.before_failure:
+        before = pair.side(trial.before, trial.traces[0])
+        trial.comparison = _excuse_partial_checkpoints(trial.comparison, before, candidate)
+    if not trial.comparison.same_training and not trial.is_untrained:
+        # Before a fix is refuted: do two runs of the same program agree?
         pair.progress("the runs differ: running the program once more")
-        trial.unlike = _rerun_difference(pair, ours, oracle if trial.broken else None)
-    if oracle is not None and not trial.broken:
-        trial.comparison.checks += _told(compare(oracle, theirs, same_units=False))
+        trial.rerun_difference = _rerun_difference(
+            pair, reference, oracle if trial.before_failure else None
+        )
+    if oracle is not None and not trial.before_failure:
+        trial.comparison.checks += _reference_checks(compare(oracle, candidate, same_units=False))
 
 
-def _compare_as_meant(pair: Pair, trial: Trial) -> None:
-    """The program before may train what it is not meant to: does the one after train as meant?
+def _compare_with_reference(pair: Pair, trial: Trial) -> None:
+    """Compare with the oracle what an error of the program before changes.
 
-    Only where a rule of errors found it in the run before, and finds nothing in the one after.
+    Only if a rule finds the error in the run before and not in the run after.
     """
-    error = trial.unlike == "" and mended_error(*trial.traces)
+    error = trial.rerun_difference == "" and find_mended_error(*trial.traces)
     if not error:
         return
     if trial.oracle is None:
@@ -233,29 +250,28 @@ def _compare_as_meant(pair: Pair, trial: Trial) -> None:
     if trial.oracle is None:
         return
     assert trial.comparison is not None
-    theirs = pair.side(trial.after, trial.traces[1])
-    meant = {
+    candidate = pair.side(trial.after, trial.traces[1])
+    oracle_checks = {
         check.name: check
-        for check in compare(pair.side_of(trial.oracle), theirs, same_units=False).checks
+        for check in compare(pair.side_of(trial.oracle), candidate, same_units=False).checks
     }
     checks = [
-        meant.get(check.name, check) if check.fails and _is_training(check) else check
+        oracle_checks.get(check.name, check) if check.fails and _is_training(check) else check
         for check in trial.comparison.checks
     ]
-    if Comparison(checks).trains_alike:
-        trial.comparison, trial.mended = Comparison(checks), error
+    if Comparison(checks).same_training:
+        trial.comparison, trial.mended_error = Comparison(checks), error
 
 
 def _is_training(check: Check) -> bool:
-    """Whether a check is about what is trained and saved, which sharding does not change."""
+    """Whether a check compares what is trained and saved, which sharding does not change."""
     return check.name in _TRAINING or check.name.startswith("checkpoint")
 
 
-def _but_parts(comparison: Comparison, before: Side, after: Side) -> Comparison:
-    """A comparison with the oracle, in which no fix has to mend how checkpoints are written.
+def _excuse_partial_checkpoints(comparison: Comparison, before: Side, after: Side) -> Comparison:
+    """Accept, in a comparison with the oracle, checkpoints that hold one rank's part as before.
 
-    Where the program before writes single ranks' parts and no fix is about that, the program after
-    does so too.
+    The oracle writes full tensors. A fix need not change how the program writes its checkpoints.
     """
     checks = []
     for check in comparison.checks:
@@ -268,8 +284,8 @@ def _but_parts(comparison: Comparison, before: Side, after: Side) -> Comparison:
     return Comparison(checks)
 
 
-def mended_error(before: Trace, after: Trace) -> str:
-    """An error that a rule finds in the run before and in the one after no more."""
+def find_mended_error(before: Trace, after: Trace) -> str:
+    """The error that a rule finds in the run before and not in the run after; empty if none."""
     from fsdplint.diagnostics.finding import Severity
     from fsdplint.registry.rules import all_rules
 
@@ -281,14 +297,14 @@ def mended_error(before: Trace, after: Trace) -> str:
         if found is not None and not list(rule.check(after)):
             at = found.site.location()
             return (
-                f"the program before does not train as it is meant to: {rule.code} at "
+                f"the program before does not train as intended: {rule.code} at "
                 f"{os.path.basename(at.path)}:{at.line}, {found.message}"
             )
     return ""
 
 
 def initial_weights_reason(before: Trace, after: Trace) -> str:
-    """Why the whole weights of the two differ from the start, as a rule finds it in both runs."""
+    """Why the two runs start with different weights, if a rule finds it in both; else empty."""
     from fsdplint.registry.rules import all_rules
 
     for rule in (cls() for cls in all_rules() if cls.init_depends_on_sharding):
@@ -296,26 +312,26 @@ def initial_weights_reason(before: Trace, after: Trace) -> str:
         if found is not None and list(rule.check(after)):
             at = found.site.location()
             return (
-                "the two do not start with the same weights, as their models are cut differently: "
-                f"{rule.code} at {os.path.basename(at.path)}:{at.line}, {found.message}; for a "
-                "proof, seed all ranks alike"
+                "the runs start with different weights because their models are sharded "
+                f"differently: {rule.code} at {os.path.basename(at.path)}:{at.line}, "
+                f"{found.message}; for a proof, give all ranks the same seed"
             )
     return ""
 
 
-def _rerun_difference(pair: Pair, ours: Side, oracle: Side | None) -> str | None:
+def _rerun_difference(pair: Pair, reference: Side, oracle: Side | None) -> str | None:
     name = "before" if oracle is None else oracle.parameters.parent.parent.name
     again = pair.run(f"{name} again", oracle=oracle is not None)
     if not again.ok:
-        return failure(again, "in a second run")
-    repeated = compare(ours, pair.side_of(again), same_units=True)
-    return next((f"{check.name}: {check.detail}" for check in repeated.failed), "")
+        return failure_summary(again, "in a second run")
+    repeated = compare(reference, pair.side_of(again), same_units=True)
+    return next((f"{check.name}: {check.detail}" for check in repeated.differences), "")
 
 
-def _told(comparison: Comparison) -> list[Check]:
-    """The comparison with the oracle where it does not decide: sharding may round differently."""
+def _reference_checks(comparison: Comparison) -> list[Check]:
+    """Checks with the oracle as information: sharding may round differently."""
     return [
         replace(check, name=f"{ORACLE}: {check.name}", binding=False)
         for check in comparison.checks
-        if check.name in _TOLD
+        if check.name in _REFERENCE_CHECKS
     ]

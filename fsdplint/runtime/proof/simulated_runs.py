@@ -1,4 +1,4 @@
-"""`fsdplint prove --simulate`: one rank before and after, at a size that is not here."""
+"""`fsdplint prove --simulate`: one rank of a large job, before and after the fixes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from fsdplint.runtime.proof.program_pair import (
 if TYPE_CHECKING:
     from fsdplint.diagnostics.finding import Finding
 
-# The first step makes the optimizer's state; the second one is as all that follow it.
+# The first step creates the optimizer's state; all further steps are like the second one.
 STEPS = 2
 
 
 @dataclass
 class SimulationResult:
-    """What was counted of one rank.
+    """What one simulated rank holds and sends.
 
-    after: None where there is nothing to fix.
-    remaining: what was found and has no fix.
+    after: None if there is nothing to fix.
+    remaining: the findings without a fix.
     """
 
     script: Path
@@ -43,7 +43,7 @@ class SimulationResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the programs came to their end."""
+        """Whether the runs succeeded and made a step."""
         return all(run.ok and steps_of(run) for run in self.runs.values())
 
     @property
@@ -56,12 +56,12 @@ class SimulationResult:
 
 
 def steps_of(run: Run) -> list[Line]:
-    """What was counted in each step; see `measure`."""
+    """The account of each step; see `fsdplint.runtime.simulation.measure`."""
     return [line for record in run.records for line in record.accounts]
 
 
 def simulate(options: Options, progress: Progress | None = None) -> SimulationResult:
-    """Run one rank of the program before and after its fixes and count.
+    """Simulate one rank of the program before and after its fixes.
 
     Raises:
         ProveError: the program cannot be read, copied, fixed or started.

@@ -1,4 +1,4 @@
-"""What was counted in a simulation, as text and as JSON."""
+"""The report of a simulation as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsdplint.report.result import plural
-from fsdplint.runtime.launch.failures import failed, relative_path
+from fsdplint.runtime.launch.failures import failure_lines, relative_path
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.launch.records import Line
-from fsdplint.runtime.proof.compare_costs import in_bytes
+from fsdplint.runtime.proof.compare_costs import format_bytes
 from fsdplint.runtime.proof.simulated_runs import SimulationResult, steps_of
 
 HELD = ("parameters", "gradients", "optimizer", "peak")
@@ -18,7 +18,7 @@ _TITLES = {"optimizer": "optimizer state", "peak": "most at once"}
 
 
 def as_text(simulated: SimulationResult) -> str:
-    """A table of what one rank holds and sends, and what went wrong."""
+    """A table of what one rank holds and sends, and the failures of runs."""
     return "\n".join(_lines(simulated)) + "\n"
 
 
@@ -29,7 +29,7 @@ def _lines(simulated: SimulationResult) -> Iterator[str]:
         yield ""
         yield _row("", list(last_steps(simulated)))
         yield from (_row(name, cells) for name, cells in rows)
-        yield "  " + steps_counted(simulated)
+        yield "  " + steps_text(simulated)
     for problem in problems(simulated):
         yield ""
         yield problem
@@ -43,44 +43,46 @@ def title(simulated: SimulationResult) -> str:
 
 
 def last_steps(simulated: SimulationResult) -> dict[str, Line]:
-    """What was counted in the last step of each run that made one."""
+    """The account of the last step of each run that made a step."""
     steps = {name: steps_of(run) for name, run in simulated.runs.items()}
     return {name: lines[-1] for name, lines in steps.items() if lines}
 
 
 def table(simulated: SimulationResult) -> list[tuple[str, list[str]]]:
-    """What a rank holds and sends: a title, and a cell for each run that was measured."""
+    """Rows of what a rank holds and sends: a title, and a cell for each run."""
     last = last_steps(simulated)
     if not last:
         return []
     rows = [
-        (_TITLES.get(key, key), [in_bytes(line[key]) for line in last.values()]) for key in HELD
+        (_TITLES.get(key, key), [format_bytes(line[key]) for line in last.values()]) for key in HELD
     ]
     for kind in sorted({kind for line in last.values() for kind in line["calls"]}):
         rows.append((f"{kind} a step", [_traffic(line, kind) for line in last.values()]))
     return rows
 
 
-def steps_counted(simulated: SimulationResult) -> str:
+def steps_text(simulated: SimulationResult) -> str:
     steps = ", ".join(
         f"{len(steps_of(simulated.runs[name]))} {name}" for name in last_steps(simulated)
     )
-    return f"steps: {steps}; the numbers are those of the last one"
+    return f"steps: {steps}; the numbers are those of the last step"
 
 
 def problems(simulated: SimulationResult) -> list[str]:
-    """What went wrong in a run, for each that did not do what it should."""
+    """A text for each run that failed or made no step."""
     found = []
     for name, run in simulated.runs.items():
         if not run.ok:
-            found.append("\n".join(failed(f"The program {name}", run)))
+            found.append("\n".join(failure_lines(f"The program {name}", run)))
         elif not steps_of(run):
             found.append(f"The program {name} made no optimizer step.")
     return found
 
 
 def remaining_text(simulated: SimulationResult) -> str:
-    return f"{len(simulated.remaining)} findings have no fix; `fsdplint check` shows them."
+    count = len(simulated.remaining)
+    verb, pronoun = ("has", "it") if count == 1 else ("have", "them")
+    return f"{plural(count, 'finding')} {verb} no fix; `fsdplint check` shows {pronoun}."
 
 
 def _row(name: str, cells: list[str]) -> str:
@@ -89,11 +91,13 @@ def _row(name: str, cells: list[str]) -> str:
 
 def _traffic(line: Line, kind: str) -> str:
     calls = int(line["calls"].get(kind, 0))
-    return f"{plural(calls, 'call')}, {in_bytes(line['sent'].get(kind, 0))}" if calls else "none"
+    return (
+        f"{plural(calls, 'call')}, {format_bytes(line['sent'].get(kind, 0))}" if calls else "none"
+    )
 
 
 def as_json(simulated: SimulationResult) -> dict[str, Any]:
-    """Everything, for other programs to read; bytes are numbers."""
+    """The complete result; bytes are numbers."""
     return {
         "script": str(simulated.script),
         "simulated": True,

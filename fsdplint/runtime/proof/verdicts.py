@@ -1,4 +1,4 @@
-"""The verdict on each fix, from what the two runs showed."""
+"""The verdict on each fix, derived from the two runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.runtime.proof.checks import Check, Comparison
-from fsdplint.runtime.proof.evidence import LineMap, events_at, in_words, related_checks
+from fsdplint.runtime.proof.evidence import LineMap, describe_events, events_at, related_checks
 from fsdplint.trace import Location, Trace
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ from fsdplint.registry.rule import Rule, class_of
 
 
 class Verdict(Enum):
-    """What the two runs say about a fix."""
+    """The verdict of the two runs on a fix."""
 
     PROVEN = "proven"
-    OTHER_LAYOUT = "other layout"  # trains alike; the ranks hold or send something else
+    OTHER_LAYOUT = "other layout"  # trains the same; the ranks hold or send something else
     REFUTED = "refuted"
     NOT_REACHED = "not reached"
     NOT_COMPARABLE = "not comparable"
@@ -33,8 +33,8 @@ class FixVerdict:
     """A fix, or the whole migration of `--against`, with its verdict and the reasons.
 
     Attributes:
-        before, after: what happened at its lines in either run, in words.
-        checks: the comparisons that are about what happened there.
+        before, after: the events at its lines in either run, as text.
+        checks: the checks that concern these events.
     """
 
     title: str
@@ -53,26 +53,26 @@ Places = set[tuple[str, int]]
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known when the fixes are judged.
+    """The facts by which fixes are judged.
 
     Attributes:
-        verdict, reasons: on the two runs as a whole.
-        reached: the places (path, line) of the findings that were executed before.
-        fired, left: where each rule fires on the recorded trace before and after.
-        groups: the groups of fixes of which at least one member was seen at run time.
-        moved: where the lines of the original files stand in the fixed ones.
-        traces: of the program before and after, and of both going on from a checkpoint.
-        comparison: of the two runs, None where one of them did not come to its end.
-        failing: the places at which the program after ended as the one before had.
+        verdict, reasons: the verdict on the two runs as a whole.
+        reached_places: the places (path, line) of findings that the run before executed.
+        fired_before, fired_after: where each rule fires on the trace before and after.
+        groups: the groups of fixes with at least one rule that fired at run time.
+        line_map: maps lines of the original files to the fixed ones.
+        traces: the traces before and after, of the first runs and of the resumed runs.
+        comparison: the comparison of the two runs; None if one of them failed.
+        failing: the places at which the program after fails as the program before does.
     """
 
     verdict: Verdict
     reasons: Sequence[str]
-    reached: Places
-    fired: Mapping[type[Rule], Places]
-    left: Mapping[type[Rule], Places]
+    reached_places: Places
+    fired_before: Mapping[type[Rule], Places]
+    fired_after: Mapping[type[Rule], Places]
     groups: set[str]
-    moved: LineMap
+    line_map: LineMap
     traces: Sequence[tuple[Trace, Trace]]
     comparison: Comparison | None = None
     failing: Places = field(default_factory=set)
@@ -82,7 +82,7 @@ class Evidence:
         cls,
         applied: Sequence[Finding],
         overall: tuple[Verdict, Sequence[str]],
-        reached: Places,
+        reached_places: Places,
         traces: Sequence[tuple[Trace, Trace]],
         texts: Mapping[Path, tuple[str, str]],
         comparison: Comparison | None = None,
@@ -90,23 +90,31 @@ class Evidence:
     ) -> Evidence:
         """Evidence from the recorded traces, and the texts of the files before and after."""
         rules = {class_of(finding) for finding in applied}
-        fired = {rule: _fires(rule, [before for before, _ in traces]) for rule in rules}
-        left = {rule: _fires(rule, [after for _, after in traces]) for rule in rules}
+        fired_before = {rule: _fires(rule, [before for before, _ in traces]) for rule in rules}
+        fired_after = {rule: _fires(rule, [after for _, after in traces]) for rule in rules}
         groups = {
             finding.group
             for finding in applied
-            if finding.group is not None and place_of(finding) in fired[class_of(finding)]
+            if finding.group is not None and place_of(finding) in fired_before[class_of(finding)]
         }
-        moved = LineMap(texts)
+        line_map = LineMap(texts)
         return cls(
-            *overall, reached, fired, left, groups, moved, traces, comparison, failing or set()
+            *overall,
+            reached_places,
+            fired_before,
+            fired_after,
+            groups,
+            line_map,
+            traces,
+            comparison,
+            failing or set(),
         )
 
     def judge(self, finding: Finding) -> FixVerdict:
         """The verdict on one fix."""
         verdict, reasons = self._verdict(finding)
         path, _ = place = place_of(finding)
-        old, new = self.moved.replaced(place)
+        old, new = self.line_map.changed_ranges(place)
         before = [event for trace, _ in self.traces for event in events_at(trace, path, old)]
         after = [event for _, trace in self.traces for event in events_at(trace, path, new)]
         return FixVerdict(
@@ -116,36 +124,36 @@ class Evidence:
             code=finding.rule.code,
             at=finding.site.location(),
             message=finding.message,
-            before=in_words(before),
-            after=in_words(after),
+            before=describe_events(before),
+            after=describe_events(after),
             checks=related_checks([*before, *after], self.comparison),
         )
 
     @property
     def _positive(self) -> Verdict:
-        """The verdict on what has done what it was to do."""
+        """The verdict on a fix that had its effect."""
         return self.verdict if self.verdict is Verdict.OTHER_LAYOUT else Verdict.PROVEN
 
     def _verdict(self, finding: Finding) -> tuple[Verdict, list[str]]:
         place, overall = place_of(finding), self.verdict
-        fired = place in self.fired[class_of(finding)]
-        if self.moved.after(place) in self.left[class_of(finding)]:
+        fired_before = place in self.fired_before[class_of(finding)]
+        if self.line_map.after(place) in self.fired_after[class_of(finding)]:
             still = f"{finding.rule.code} still fires there at run time"
             return Verdict.REFUTED, [still, *self.reasons]
         if overall is Verdict.REFUTED:
             return overall, list(self.reasons)
-        if not fired and place not in self.reached:
+        if not fired_before and place not in self.reached_places:
             ended = overall is Verdict.NOT_COMPARABLE and self.comparison is None
             return Verdict.NOT_REACHED, [
                 "the line was not executed",
                 *(self.reasons if ended else ()),
             ]
-        if self.moved.after(place) in self.failing:
+        if self.line_map.after(place) in self.failing:
             return Verdict.REFUTED, list(self.reasons)
         gone = "the rule fired there at run time before, and does not after"
         if overall is Verdict.NOT_COMPARABLE:
-            return overall, [*self.reasons, gone] if fired else list(self.reasons)
-        if fired:
+            return overall, [*self.reasons, gone] if fired_before else list(self.reasons)
+        if fired_before:
             return self._positive, [gone, *self.reasons]
         if finding.group in self.groups:
             part = "the line ran; compared as part of its migration"
@@ -154,7 +162,7 @@ class Evidence:
 
 
 def place_of(finding: Finding) -> tuple[str, int]:
-    """The file and line of a finding, to be compared with those of a trace."""
+    """The real path and the line of a finding."""
     at = finding.site.location()
     return os.path.realpath(at.path), at.line
 

@@ -1,10 +1,9 @@
-"""The program with plain data parallelism in place of its sharding, to compare with.
+"""Replaces the sharding of a program by plain data parallelism, as a reference.
 
-Every rank holds all parameters and the gradients are averaged: what the program is meant to train,
-whatever sharding makes of it. FSDP1 does that with NO_SHARD. FSDP2 does it on a mesh whose
-second dimension, the one that parameters are sharded over, has a single rank; a parameter is a new
-object there too, so an optimizer that was built before gets the new ones, as it has them without
-sharding.
+Every rank holds all parameters, and gradients are averaged: this trains what the program intends,
+without errors of its sharding. FSDP1 does it with NO_SHARD. FSDP2 does it on a mesh that shards
+parameters over a dimension with a single rank. FSDP2 still creates new parameters, so an existing
+optimizer gets the new ones: without sharding, it would hold the right parameters too.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ def install() -> None:
     import torch.distributed.fsdp as fsdp
 
     wrapper: Any = fsdp.FullyShardedDataParallel
-    wrapper.__init__ = _replicated(wrapper.__init__)
+    wrapper.__init__ = _replicating_init(wrapper.__init__)
     patching.replace(fsdp.fully_shard, _fully_shard(fsdp.fully_shard))
     patching.apply_replacements()
     optimizer: Any = torch.optim.Optimizer
-    optimizer.__init__ = _noted(optimizer.__init__)
+    optimizer.__init__ = _registering_init(optimizer.__init__)
 
 
-def _replicated(original: Any) -> Any:
+def _replicating_init(original: Any) -> Any:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def __init__(*args: Any, **kwargs: Any) -> None:
         from torch.distributed.fsdp import ShardingStrategy
 
-        given = signature.bind(*args, **kwargs).arguments
-        given.pop("process_group", None)
-        given.pop("device_mesh", None)
-        # So the parameters that an optimizer was given stay those of the model.
-        given.update(sharding_strategy=ShardingStrategy.NO_SHARD, use_orig_params=True)
-        original(**given)
+        arguments = signature.bind(*args, **kwargs).arguments
+        arguments.pop("process_group", None)
+        arguments.pop("device_mesh", None)
+        # With the original parameters, an existing optimizer keeps the parameters of the model.
+        arguments.update(sharding_strategy=ShardingStrategy.NO_SHARD, use_orig_params=True)
+        original(**arguments)
 
     return __init__
 
@@ -70,7 +69,7 @@ def _fully_shard(original: Any) -> Any:
 
 
 @functools.cache
-def _whole_mesh(device: str) -> Any:
+def _replicate_mesh(device: str) -> Any:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -78,18 +77,18 @@ def _whole_mesh(device: str) -> Any:
     return init_device_mesh(device, (dist.get_world_size(), 1), mesh_dim_names=names)
 
 
-def _mesh(given: Any) -> Any:
+def _mesh(arguments: Any) -> Any:
     import torch
     import torch.distributed as dist
 
-    if given is not None:
-        return _whole_mesh(given.device_type)
+    if arguments is not None:
+        return _replicate_mesh(arguments.device_type)
     if not dist.is_initialized():
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    return _whole_mesh("cuda" if torch.cuda.is_available() else "cpu")
+    return _replicate_mesh("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _noted(original: Any) -> Any:
+def _registering_init(original: Any) -> Any:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)

@@ -1,16 +1,16 @@
-"""A number for the values of a tensor: whether they changed, whether ranks hold the same ones."""
+"""Digests of tensors, which show whether values changed or are equal on several ranks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_ENDS = 4096  # elements at either end whose order counts as well
+_ENDS = 4096  # elements at either end whose order affects the digest
 
 
 def digest(tensor: Any) -> int:
-    """Of this rank's part of a tensor, bit by bit; equal values give equal numbers.
+    """The digest of this rank's part of a tensor; bitwise equal values have equal digests.
 
-    No copy of the tensor is made on its device.
+    It makes no copy of the tensor on its device.
     """
     import torch
 

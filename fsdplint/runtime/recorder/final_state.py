@@ -1,4 +1,4 @@
-"""The full parameters at the end of a run, by their plain names, whoever shards them."""
+"""The full parameters at the end of a run, by their unwrapped names, for FSDP1 and FSDP2."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ from fsdplint.runtime.recorder.recorder import Recorder
 _PREFIXES = re.compile(
     r"(?:^|(?<=\.))(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module)\."
 )
-# Seconds to wait for the other ranks before their parameters are given up.
+# Seconds to wait for the other ranks before the parameters are given up.
 _PATIENCE = 30.0
-# How many optimizers are kept: enough for those of one training, and few of a search over many.
+# The number of optimizers that are kept alive: enough for one training, few of a search.
 _KEPT = 4
 
 
 class FinalState:
-    """What is trained, until it is gathered at the end of the run.
+    """Keeps the trained models alive and gathers them at the end of the run.
 
     Attributes:
-        wanted: whether `capture` is to do anything.
+        enabled: whether `capture` gathers the parameters.
     """
 
     def __init__(self, recorder: Recorder, objects: Objects) -> None:
         self._recorder = recorder
         self._objects = objects
-        self.wanted = False
+        self.enabled = False
         self._done = False
         # The optimizers that stepped last, each with the models that it trains.
         self._trained: dict[int, tuple[Any, list[Any]]] = {}
 
     def keep(self, optimizer: Any) -> None:
-        """Keep what is trained until it is gathered: its function may return before."""
-        if not self.wanted or self._done or id(optimizer) in self._trained:
+        """Keep an optimizer and its models alive: their function may return before `capture`."""
+        if not self.enabled or self._done or id(optimizer) in self._trained:
             return
-        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        trained = [root for root in self.models() if any(id(p) in mine for p in root.parameters())]
+        optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        trained = [
+            root for root in self.models() if any(id(p) in optimized for p in root.parameters())
+        ]
         self._trained[id(optimizer)] = optimizer, trained
         if len(self._trained) > _KEPT:
             del self._trained[next(iter(self._trained))]
@@ -50,27 +52,26 @@ class FinalState:
     def capture(self) -> None:
         """Gather and write the full parameters and buffers of every model, once.
 
-        All ranks take part. Where some rank does not come (it failed), nothing is gathered.
+        All ranks take part. If a rank does not arrive because it failed, nothing is gathered.
         """
-        if self._done or not self.wanted or self._recorder.folder is None:
+        if self._done or not self.enabled or self._recorder.folder is None:
             return
         self._done = True
         self._recorder.on = False
         try:
-            if self._everyone_is_here():
+            if self._all_ranks_arrive():
                 self._write(self.models())
         except Exception as error:
-            self._troubled(error)
+            self._report_error(error)
         finally:
             self._recorder.on = True
             self._trained.clear()
 
     def models(self) -> list[Any]:
-        """The outermost modules around those that were sharded, optimised or called.
+        """The outermost modules around those that were sharded, optimized or called.
 
-        They come in the order in which they were built, which a fix does not change. A program may
-        call, shard and optimise nothing but the parts of its model (`model.forward(x)` calls the
-        parts): the whole model gives its parameters their names all the same.
+        They are in the order of their creation, which a fix does not change. If the program calls,
+        shards and optimizes only parts of its model, the full model still names the parameters.
         """
         import torch
 
@@ -92,20 +93,20 @@ class FinalState:
             parts = list(module.modules())
             numbers = [used[id(part)] for part in parts if id(part) in used]
             if numbers:
-                # A wrapper is built later than what is in it.
+                # A wrapper is built later than the modules in it.
                 built = (self._objects.built.get(part) for part in parts)
                 first = min((one.number for one in built if one is not None), default=math.inf)
                 found.append((first, min(numbers), module))
         return [module for _, _, module in sorted(found, key=lambda one: one[:2])]
 
-    def _troubled(self, error: Exception) -> None:
-        """What could not be written is not what the program lacks."""
+    def _report_error(self, error: Exception) -> None:
+        """Report an error of the recorder, which is not one of the program."""
         if is_full(error):
             self._recorder.lose(error)
         else:
             self._recorder.trouble()
 
-    def _everyone_is_here(self) -> bool:
+    def _all_ranks_arrive(self) -> bool:
         import torch.distributed as dist
 
         if not dist.is_available() or not dist.is_initialized():
@@ -121,7 +122,7 @@ class FinalState:
             store.wait(keys, timedelta(seconds=_PATIENCE))
         except Exception:
             self._recorder.write(
-                {"t": "note", "text": "parameters not gathered: some rank did not come"}
+                {"t": "note", "text": "parameters not gathered: a rank did not arrive"}
             )
             return False
         return True
@@ -135,14 +136,14 @@ class FinalState:
             for index, model in enumerate(models):
                 for name, tensor in _full(model):
                     tensors[f"{index}:{name}"] = tensor
-                for name, parameter in named(model, "_parameters"):
-                    # The first name of a tied weight, as FSDP1 has it.
+                for name, parameter in named_tensors(model, "_parameters"):
+                    # Use the first name of a tied weight, as FSDP1 does.
                     names.setdefault(id(parameter), f"{index}:{plain_name(name)}")
             self._save("parameters", tensors)
             try:
                 self._save("optimizer", self._optimizer_states(models, names))
             except Exception as error:
-                self._troubled(error)
+                self._report_error(error)
 
     def _save(self, name: str, value: dict[str, Any]) -> None:
         import torch
@@ -156,7 +157,7 @@ class FinalState:
         self._recorder.write({"t": name, "count": len(value), "time": time.time()})
 
     def _optimizer_states(self, models: list[Any], names: dict[int, str]) -> dict[str, Any]:
-        """The whole state of the optimizers, by the plain names of the parameters."""
+        """The full state of the optimizers, by the unwrapped names of the parameters."""
         import torch
 
         found: dict[str, Any] = {}
@@ -167,17 +168,17 @@ class FinalState:
             if states is None:
                 states = {names.get(id(p), ""): state for p, state in optimizer.state.items()}
             for name, state in states.items():
-                found[name] = {key: _whole(value) for key, value in state.items()}
+                found[name] = {key: _full_tensor(value) for key, value in state.items()}
         return found
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name without what wrappers add to it."""
+    """A parameter's name without the parts that wrappers add."""
     return _PREFIXES.sub("", name)
 
 
 def _children(module: Any) -> Any:
-    """The parts of a module; none of one whose constructor has not come to them."""
+    """The submodules of a module; empty if its constructor has not run that far."""
     return vars(module).get("_modules", {}).values()
 
 
@@ -189,11 +190,11 @@ def _fsdp1_states(models: list[Any], optimizer: Any) -> dict[str, Any] | None:
     )
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for index, model in enumerate(models):
         if not any(isinstance(part, FSDP) for part in model.modules()):
             continue
-        if not any(id(p) in mine for p in model.parameters()):
+        if not any(id(p) in optimized for p in model.parameters()):
             continue
         full = FullStateDictConfig(offload_to_cpu=False, rank0_only=False)
         full_optimizer = FullOptimStateDictConfig(offload_to_cpu=False, rank0_only=False)
@@ -203,14 +204,14 @@ def _fsdp1_states(models: list[Any], optimizer: Any) -> dict[str, Any] | None:
     return None
 
 
-def _whole(value: Any) -> Any:
+def _full_tensor(value: Any) -> Any:
     if hasattr(value, "full_tensor"):
         value = value.full_tensor()
     return value.detach().cpu().clone() if hasattr(value, "detach") else value
 
 
 def _full(model: Any) -> Any:
-    """(plain name, whole tensor on the CPU) for every parameter and buffer of a model."""
+    """(unwrapped name, full tensor on the CPU) for every parameter and buffer of a model."""
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -220,20 +221,23 @@ def _full(model: Any) -> Any:
             part.reshard()
     context: Any = contextlib.nullcontext()
     if any(isinstance(part, FSDP) for part in parts):
-        # Without offload: FSDP1's offload to the CPU fails where the CPU is the device.
+        # Without offload: FSDP1 cannot offload to the CPU if the CPU is the device.
         context = FSDP.summon_full_params(model, writeback=False)
     ddp = type(model).__name__ == "DistributedDataParallel"
     with context:
-        for name, tensor in [*named(model, "_parameters"), *named(model, "_buffers")]:
+        for name, tensor in [
+            *named_tensors(model, "_parameters"),
+            *named_tensors(model, "_buffers"),
+        ]:
             if ddp:
                 name = name.removeprefix("module.")
-            whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-            if whole.is_meta:
+            full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+            if full.is_meta:
                 continue
-            yield plain_name(name), whole.detach().cpu().clone()
+            yield plain_name(name), full.detach().cpu().clone()
 
 
-def named(model: Any, kind: str) -> list[tuple[str, Any]]:
+def named_tensors(model: Any, kind: str) -> list[tuple[str, Any]]:
     """Parameters or buffers by name, in the order of the modules; a tied one under each name."""
     found = []
     for prefix, module in model.named_modules(remove_duplicate=True):

@@ -1,4 +1,4 @@
-"""What a full disk looks like in the words of those who could not write."""
+"""Detects errors that are caused by a full disk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _WORDS = (
     "No space left on device",
     "Disk quota exceeded",
     "File too large",
-    # torch's writer does not say why it could not write, only that less has come out than went in.
+    # torch's writer reports only that it wrote fewer bytes than it got.
     "PytorchStreamWriter failed writing file",
 )
 _POSITION = re.compile(r"inline_container\.cc:\d+\] \. unexpected pos")
 
 
 def is_full(error: BaseException | str) -> bool:
-    """Whether an error, or the text of one, says that there is no room for a file."""
+    """Whether an error, or its text, reports that a file does not fit on the disk."""
     if isinstance(error, OSError) and error.errno in _NUMBERS:
         return True
     text = str(error)

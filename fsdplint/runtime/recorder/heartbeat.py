@@ -1,7 +1,7 @@
-"""What a rank shows of itself while it runs: its step, its last collective, and a lost record.
+"""The heartbeat of a rank: its step, its last collective, and an error of its record.
 
-It stands in a small file that is mapped into the memory of the rank: to renew it takes no system
-call, no space on the disk, and nothing that could block; it can be read at any time, also when the
+It is stored in a small file that is mapped into the memory of the rank. An update needs no system
+call, needs no space on the disk and cannot block. The file can be read at any time, also if the
 rank is blocked or was killed.
 """
 
@@ -20,28 +20,28 @@ _SIZE = 1024
 
 @dataclass(frozen=True)
 class Beat:
-    """What one rank has shown.
+    """The last heartbeat of a rank.
 
     Attributes:
-        step: the optimizer steps that it has made.
-        collectives: how many it has begun in all, FSDP's own included.
-        kind: what the last of them was.
-        lost: why its record could not be written on, empty where it could.
+        step: the number of its optimizer steps.
+        collectives: the number of collectives that it has begun, including FSDP's own.
+        kind: the kind of the last collective.
+        write_error: why its record could not be written; empty if it could.
     """
 
     step: int = 0
     collectives: int = 0
     kind: str = ""
-    lost: str = ""
+    write_error: str = ""
 
     @property
     def last(self) -> str:
-        """The last collective in words: comparing the numbers shows which rank is behind."""
+        """The last collective as text; its number shows which rank is behind."""
         return f"{self.kind} (number {self.collectives})" if self.collectives else ""
 
 
 class Heartbeat:
-    """This rank's side."""
+    """Writes the heartbeat of this rank."""
 
     def __init__(self) -> None:
         self._map: mmap.mmap | None = None
@@ -54,12 +54,12 @@ class Heartbeat:
         path = os.path.join(folder, f"pulse{rank}")
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.write(file, bytes(_SIZE))  # takes the space now, when it is still there
+            os.write(file, bytes(_SIZE))  # reserve the space before the disk may be full
             self._map = mmap.mmap(file, _SIZE)
         finally:
             os.close(file)
 
-    def stepped(self, step: int) -> None:
+    def set_step(self, step: int) -> None:
         self._step = step
         self._write()
 
@@ -69,7 +69,7 @@ class Heartbeat:
         self._write()
 
     def lose(self, reason: str) -> None:
-        """Say why the record ends here."""
+        """Set the reason why the record ends here."""
         if self._map is not None:
             text = reason.encode()[: _SIZE - _COUNTS.size]
             self._map[_COUNTS.size : _COUNTS.size + len(text)] = text
@@ -80,7 +80,7 @@ class Heartbeat:
 
 
 def read_beats(folder: Path) -> dict[int, Beat]:
-    """What the ranks show in a folder of records, by rank."""
+    """The heartbeats in a folder of records, by rank."""
     found: dict[int, Beat] = {}
     for path in folder.glob("pulse*"):
         number = path.name[len("pulse") :]
@@ -88,6 +88,8 @@ def read_beats(folder: Path) -> dict[int, Beat]:
             data = path.read_bytes()
             if number.isdigit() and len(data) >= _COUNTS.size:
                 step, collectives, kind = _COUNTS.unpack_from(data)
-                lost = data[_COUNTS.size :].rstrip(b"\0").decode(errors="replace")
-                found[int(number)] = Beat(step, collectives, kind.rstrip(b"\0").decode(), lost)
+                write_error = data[_COUNTS.size :].rstrip(b"\0").decode(errors="replace")
+                found[int(number)] = Beat(
+                    step, collectives, kind.rstrip(b"\0").decode(), write_error
+                )
     return dict(sorted(found.items()))

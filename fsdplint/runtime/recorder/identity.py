@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class IdentityMap(Generic[V]):
-    """Like WeakKeyDictionary, but by identity: tensors and the user's classes may define `==`."""
+    """A WeakKeyDictionary by identity: tensors and the user's classes may define `==`."""
 
     def __init__(self) -> None:
         self._entries: dict[int, tuple[weakref.ref[Any], V]] = {}
@@ -43,11 +43,11 @@ class IdentityMap(Generic[V]):
 
 
 class Owners:
-    """Which module each parameter belongs to, also after sharding has put another in its place.
+    """Maps parameters to their modules, also after sharding has replaced the parameters.
 
-    No weak references to the parameters themselves: torch refuses to swap a tensor that has any,
-    as it does when a sharded model is moved. Where a parameter is no longer its module's, its shape
-    must be the one that was noted, lest a later tensor at the same address be taken for it.
+    It holds no weak references to parameters: torch refuses to swap a tensor that has any, which it
+    does when a sharded model is moved. A replaced parameter is recognized by its id and its shape,
+    so that a later tensor at the same address is not mistaken for it.
     """
 
     def __init__(self) -> None:
@@ -57,14 +57,14 @@ class Owners:
         self._entries[id(parameter)] = (weakref.ref(module), tuple(parameter.shape))
 
     def register(self, parameter: Any, module: Any) -> None:
-        """Like `set`, but a parameter that another module has too stays that one's."""
+        """Like `set`, but a parameter that another module still holds keeps that owner."""
         entry = self._entries.get(id(parameter))
         other = entry[0]() if entry is not None else None
         if other is None or not any(own is parameter for own in other._parameters.values()):
             self.set(parameter, module)
 
     def get(self, parameter: Any) -> Any | None:
-        """The module, or None where it is not known."""
+        """The owner of a parameter; None if it is unknown."""
         entry = self._entries.get(id(parameter))
         module = entry[0]() if entry is not None else None
         if entry is None or module is None:

@@ -11,12 +11,12 @@ from fsdplint.trace import LauncherArgumentUsed
 
 @dataclass
 class ArgumentRead:
-    """What the program has done with arguments that are watched.
+    """What the program has done with watched arguments.
 
     Attributes:
-        span: where their parser gets the local rank.
-        entry: the event of its being read.
-        set: whether the program has put another value in its place.
+        span: where the parser gets the argument of the local rank.
+        entry: the event of reading the local rank.
+        set: whether the program has overwritten the local rank.
     """
 
     span: Span
@@ -25,11 +25,11 @@ class ArgumentRead:
 
 
 class LauncherArguments:
-    """Where parsers get the argument, and what the program does with it.
+    """The argument of the local rank in parsers, and its use by the program.
 
     Attributes:
-        added: the place at which an action of a parser was added, by the action's identity.
-        reads: by the identity of the parsed arguments.
+        added: the place at which an action was added to a parser, by the action's id.
+        reads: the use of parsed arguments, by their id.
     """
 
     def __init__(self) -> None:

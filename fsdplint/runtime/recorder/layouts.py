@@ -1,16 +1,16 @@
 """Which ranks hold which part of each parameter, as a line of this rank's record.
 
-FSDP1's flat parameters and FSDP2's DTensors are described in the same words, so that a program can
+FSDP1's flat parameters and FSDP2's DTensors are described in the same form, so that a program can
 be compared with its migration. A unit is a set of parameters that are gathered together:
 
-    name        of the module that is sharded, "" for a root; empty for what nothing shards
+    name        of the sharded module, "" for a root; None for parameters that are not sharded
     over        the ranks that share one copy: each holds a part; one rank holds all of it
     copies      the ranks that hold the same part and average its gradients
-    flat        whether the parameters are cut as one flat tensor (FSDP1), not each by its rows
-    dims        the dimensions that the parameters are cut along, where they are not flat
+    flat        whether the parameters are sharded as one flat tensor (FSDP1), not each by its rows
+    dims        the dimensions along which the parameters are sharded, if they are not flat
     offload     whether the parts stay in the memory of the CPU
-    divide      what the sum of the ranks' gradients is divided by, where it is known
-    bytes       bytes of this rank's part, padding included
+    divide      the divisor of the sum of the ranks' gradients, if it is known
+    bytes       bytes of this rank's part, including padding
     backward, step   how the unit is held when the backward begins and when the optimizer steps:
                 "whole", "sharded", or "over N" ranks
     inputs, outputs   the types of the floating-point tensors that its modules get and give
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fsdplint.runtime.recorder import values
-from fsdplint.runtime.recorder.final_state import FinalState, named, plain_name
+from fsdplint.runtime.recorder.final_state import FinalState, named_tensors, plain_name
 from fsdplint.runtime.recorder.identity import IdentityMap
 from fsdplint.runtime.recorder.objects import Objects
 from fsdplint.runtime.recorder.recorder import Recorder
@@ -33,7 +33,7 @@ WHOLE, SHARDED = "whole", "sharded"
 
 
 class Layouts:
-    """What the units are like in the step that is under way."""
+    """The layout of the units in the current step."""
 
     def __init__(self, recorder: Recorder, objects: Objects, final_state: FinalState) -> None:
         self._recorder = recorder
@@ -47,40 +47,40 @@ class Layouts:
         self._offloaded: IdentityMap[bool] = IdentityMap()
         self._wrapping: list[bool] = []
 
-    # On emulated devices nothing is offloaded: what counts is what the program asks for.
+    # Emulated devices offload nothing: record what the program asks for.
 
     def enter_wrapper(self, wrapper: Any, offload: bool) -> None:
-        """An FSDP1 wrapper is being made; its policy makes others within, which offload as well."""
+        """An FSDP1 wrapper is being built; wrappers that its policy adds inherit `offload`."""
         self._wrapping.append(offload or any(self._wrapping))
         self.note_offload(wrapper, self._wrapping[-1])
 
     def exit_wrapper(self) -> None:
-        """The wrapper has been made."""
+        """The wrapper has been built."""
         self._wrapping.pop()
 
     def note_offload(self, module: Any, offload: bool) -> None:
-        """A module is sharded, and its parameters are to stay in the memory of the CPU or not."""
+        """A module is sharded, with or without offload of its parameters to the CPU."""
         if offload:
             self._offloaded.set(module, True)
 
     def note_inputs(self, module: Any, value: Any) -> None:
-        """A sharded module is about to compute with this, after any cast of its inputs."""
+        """A sharded module is called with this value, after any cast of its inputs."""
         _add_types(self._inputs, module, value)
 
     def note_outputs(self, module: Any, value: Any) -> None:
-        """A sharded module has given this back, after any cast of its outputs."""
+        """A sharded module has returned this value, after any cast of its outputs."""
         _add_types(self._outputs, module, value)
 
     def before_backward(self) -> None:
         """A backward is about to begin."""
         for module, kind in self._objects.sharded.items():
             for group in _groups(module) if kind == "fsdp2" else _handles(module):
-                # In one of several backwards of a step is enough.
+                # One of several backward passes of a step is sufficient.
                 if self._at_backward.get(group) != WHOLE:
                     self._at_backward.set(group, _state(group))
 
     def before_step(self, step: int, optimizer: Any, name: str) -> None:
-        """An optimizer is about to step: write what has changed since the last time."""
+        """Before an optimizer's step, write the layout if it has changed."""
         units, names = [], {}
         models = self._models()
         for index, model in enumerate(models):
@@ -101,8 +101,8 @@ class Layouts:
 
     def after_step(self) -> None:
         """The step has ended, and the next one begins."""
-        for kept in (self._at_backward, self._inputs, self._outputs):
-            kept.clear()
+        for by_module in (self._at_backward, self._inputs, self._outputs):
+            by_module.clear()
 
     def _models(self) -> list[Any]:
         now = self._objects.generation, len(self._objects.written)
@@ -125,7 +125,7 @@ class Layouts:
                 taken.update(ids)
                 unit = _flat_unit(handle, ids[id(handle.flat_param)], module)
                 name = prefix + plain_name(path)
-                yield self._described(unit, name, handle, module), ids
+                yield self._describe_unit(unit, name, handle, module), ids
             for group in _groups(module) if kind == "fsdp2" else ():
                 if group.modules[0] is not module:
                     continue  # written with the first of its modules
@@ -139,12 +139,12 @@ class Layouts:
                     taken.update((id(part.sharded_param), id(current)))
                 unit = _group_unit(group, [name for (name,) in ids.values()])
                 yield (
-                    self._described(unit, prefix + plain_name(path), group, module),
+                    self._describe_unit(unit, prefix + plain_name(path), group, module),
                     ids,
                 )
-        yield from _others(model, prefix, taken)
+        yield from _other_units(model, prefix, taken)
 
-    def _described(self, unit: Unit, name: str, group: Any, module: Any) -> Unit:
+    def _describe_unit(self, unit: Unit, name: str, group: Any, module: Any) -> Unit:
         modules = getattr(group, "modules", None) or (group._fully_sharded_module,)
         cut = len(unit["over"]) > 1
         return {
@@ -158,31 +158,31 @@ class Layouts:
         }
 
 
-def _add_types(kept: IdentityMap[set[str]], module: Any, value: Any) -> None:
-    found = kept.get(module)
+def _add_types(by_module: IdentityMap[set[str]], module: Any, value: Any) -> None:
+    found = by_module.get(module)
     if found is None:
         found = set()
-        kept.set(module, found)
+        by_module.set(module, found)
     for tensor in values.tensors(value, limit=100):
         if tensor.is_floating_point():
             found.add(str(tensor.dtype))
 
 
-def _types_of(kept: IdentityMap[set[str]], modules: Iterable[Any]) -> list[str]:
-    return sorted({name for module in modules for name in kept.get(module) or ()})
+def _types_of(by_module: IdentityMap[set[str]], modules: Iterable[Any]) -> list[str]:
+    return sorted({name for module in modules for name in by_module.get(module) or ()})
 
 
 # FSDP1 --------------------------------------------------------------------------------------------
 
 
 def _handles(module: Any) -> list[Any]:
-    """The flat parameter of an FSDP1 wrapper, as a list of none or one."""
+    """The handle of an FSDP1 wrapper's flat parameter, as a list of at most one."""
     handle = getattr(module, "_handle", None)
     return [] if handle is None else [handle]
 
 
 def _flat_names(handle: Any) -> dict[int, list[str]]:
-    """The names below the wrapper, by the identity of the flat parameter and of each original."""
+    """The names below the wrapper, by the ids of the flat parameter and the original ones."""
     flat = handle.flat_param
     names = list(flat._fqns)
     originals = getattr(flat, "_params", None) or ()
@@ -272,7 +272,7 @@ def _dims(parameter: Any) -> set[int]:
 
 
 def _state(group: Any) -> str:
-    """How a unit is held now; empty where that is not known."""
+    """How a unit is held now; empty if this is unknown."""
     try:
         if hasattr(group, "flat_param"):
             return SHARDED if group.needs_unshard() else WHOLE
@@ -287,10 +287,10 @@ def _state(group: Any) -> str:
 # Neither ------------------------------------------------------------------------------------------
 
 
-def _others(
+def _other_units(
     model: Any, prefix: str, taken: set[int]
 ) -> Iterator[tuple[Unit, dict[int, list[str]]]]:
-    """What no FSDP shards: plain parameters, those of DDP, and DTensors of other origin."""
+    """The units without FSDP: plain parameters, parameters of DDP, and other DTensors."""
     from torch.nn.parallel import DistributedDataParallel
 
     replicas: dict[int, list[int]] = {}
@@ -299,7 +299,7 @@ def _others(
             ranks = _ranks(module.process_group)
             replicas.update((id(parameter), ranks) for parameter in module.parameters())
     found: dict[tuple[Any, ...], tuple[Unit, dict[int, list[str]]]] = {}
-    for name, parameter in named(model, "_parameters"):
+    for name, parameter in named_tensors(model, "_parameters"):
         if id(parameter) in taken or parameter.is_meta:
             continue
         taken.add(id(parameter))
@@ -326,7 +326,7 @@ def _others(
 
 
 def _placement(over: list[int], copies: list[int]) -> Unit:
-    """Both lists of ranks; a list of one rank says as much as an empty one."""
+    """Both lists of ranks; a list of one rank is equivalent to an empty one."""
     return {
         "over": sorted(over) if len(over) > 1 else [],
         "copies": sorted(copies) if len(copies) > 1 else [],

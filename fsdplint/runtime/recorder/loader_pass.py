@@ -1,4 +1,4 @@
-"""The pass over a data loader that is going on."""
+"""The current pass over a data loader."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fsdplint.runtime.recorder.recorder import Entry, of_this_rank
 from fsdplint.trace import LoaderIterated
 
 MAX_INPUTS = 2  # model calls of a pass whose inputs are compared between ranks
-MAX_BYTES = 1 << 20  # of a tensor that are compared
+MAX_BYTES = 1 << 20  # bytes of a tensor that are compared
 
 
 class LoaderPass:
-    """The pass over a loader that is going on: what the model got in it so far."""
+    """The current pass over a loader, with the first inputs of the model in it."""
 
     def __init__(self) -> None:
         self.entry: Entry[LoaderIterated] | None = None
@@ -33,15 +33,15 @@ class LoaderPass:
         self.entry.event.same_batches = of_this_rank(self.inputs)
         self.entry.write()
 
-    def reordered(self, sampler: str, order: tuple[int, int]) -> bool:
-        """Whether a sampler begins a pass with another epoch or seed, however that was set."""
+    def is_new_order(self, sampler: str, order: tuple[int, int]) -> bool:
+        """Whether a sampler begins a pass with another epoch or seed than the last time."""
         previous = self._orders.get(sampler, order)
         self._orders[sampler] = order
         return previous != order
 
 
 def _digest(value: Any) -> str:
-    """A short text that is the same for the same tensors."""
+    """A short text that is equal for equal tensors."""
     import torch
 
     found = hashlib.sha256()

@@ -1,7 +1,7 @@
-"""What one optimizer step measured: losses, gradient norm, collectives, parameters updated.
+"""The measures of one optimizer step: losses, gradient norms, collectives, updated parameters.
 
-No collective is run here: a rank writes its own part of a norm, and the parts are added up where
-the records are compared. So measuring cannot make a program hang.
+Measuring runs no collective, so it cannot make a program hang: a rank writes its own part of a
+norm, and the comparison of the records adds up the parts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fsdplint.runtime.recorder.recorder import Recorder
 
 _PIECE = 2**16  # elements
 
-# What gradients were clipped by: "by" ("norm", "value"), "bound", "norm_type"; None: not known.
+# The arguments of clipping: "by" ("norm" or "value"), "bound", "norm_type"; None if unknown.
 Clip = dict[str, Any]
 
 
 class StopTraining(SystemExit):
-    """Ends the program after the wanted number of steps; `except Exception` does not stop it."""
+    """Ends the program after the given number of steps; `except Exception` does not catch it."""
 
 
 class FlatHandles:
@@ -59,7 +59,7 @@ class FlatHandles:
 
 
 class Measures:
-    """The measures of the step that is under way."""
+    """The measures of the current step."""
 
     def __init__(
         self, recorder: Recorder, objects: Objects, layouts: Layouts, heartbeat: Heartbeat
@@ -107,7 +107,7 @@ class Measures:
         self.losses.append(float(local.detach()))
 
     def note_clipping(self, parameters: list[Any], clip: Clip) -> None:
-        """Gradients are about to be clipped: their norm as it is now, and by what."""
+        """Before gradients are clipped, store their norm and the arguments."""
         self.clipped.append(squares(parameters, self._handles))
         self.clips.append(clip)
 
@@ -135,7 +135,7 @@ class Measures:
         updated = sum(1 for p in parameters if _version(p) != self._versions.get(id(p)))
         self.step += 1
         self.per_optimizer[name] += 1
-        self._heartbeat.stepped(self.step)
+        self._heartbeat.set_step(self.step)
         now = time.perf_counter()
         before = self._before or {}
         self._recorder.write(
@@ -179,7 +179,7 @@ class Measures:
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    """The hyperparameters of a group that are plain values, except how they are computed."""
+    """The hyperparameters of a group with plain values, except those of the implementation."""
     left_out = ("params", "lr", "foreach", "fused", "capturable", "differentiable", "param_names")
     return {
         key: list(value) if isinstance(value, (tuple, list)) else value
@@ -189,7 +189,7 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def local_bytes(tensors: Iterable[Any]) -> int:
-    """The bytes that this rank holds of these tensors, single numbers left out."""
+    """The bytes that this rank holds of these tensors, without scalars."""
     count = 0
     for tensor in tensors:
         local = getattr(tensor, "_local_tensor", tensor)
@@ -199,17 +199,18 @@ def local_bytes(tensors: Iterable[Any]) -> int:
 
 
 def _version(parameter: Any) -> int:
-    """Grows whenever the tensor is written to; a DTensor counts itself, its local part does not."""
+    """A number that grows with every write to the tensor or to its local part."""
     local = getattr(parameter, "_local_tensor", parameter)
     return int(parameter._version) + int(local._version)
 
 
 def squares(parameters: list[Any], handles: FlatHandles) -> dict[str, float]:
-    """The sum of the squares of this rank's gradients.
+    """The sums of the squares of this rank's gradients.
 
-    sharded: of gradients that are divided over the ranks; already divided by the number of ranks
-        that hold the same part, so that the sum over all ranks is the whole.
-    whole: of gradients that every rank holds; the mean over all ranks is the whole.
+    Returns:
+        "sharded": the sum for sharded gradients, divided by the number of ranks that hold the same
+        part, so that the sum over all ranks is the total. "whole": the sum for gradients that every
+        rank holds, so that the mean over all ranks is the total.
     """
     parts: dict[tuple[Any, Any], tuple[list[Any], list[int]]] = {}
     seen: set[int] = set()
@@ -235,10 +236,10 @@ def squares(parameters: list[Any], handles: FlatHandles) -> dict[str, float]:
 
 
 def _norms(tensors: list[Any]) -> list[float]:
-    """The norm of each tensor; they come over from the device all at once.
+    """The norm of each tensor, in one transfer from the device.
 
-    Of large ones piece by piece: a sum of millions of squares in float32 loses digits, and how many
-    depends on how the numbers are cut into tensors, which FSDP1 and FSDP2 do in different ways.
+    Large tensors are summed in pieces: a sum of millions of squares in float32 loses digits, and
+    how many depends on the sizes of the tensors, which differ between FSDP1 and FSDP2.
     """
     import torch
 
@@ -253,7 +254,7 @@ def _norms(tensors: list[Any]) -> list[float]:
 
 
 def _holders(parameter: Any, grad: Any, handles: FlatHandles) -> int | None:
-    """How many ranks hold the same part of a sharded gradient; None where each holds all of it."""
+    """The number of ranks with the same part of a sharded gradient; None if all hold all of it."""
     placements = getattr(grad, "placements", None)
     if placements is not None:
         mesh = grad.device_mesh

@@ -1,7 +1,7 @@
-"""Parameters that get gradients while no optimizer holds them.
+"""Finds parameters that get gradients although no optimizer holds them.
 
-Looked for at the first steps of each optimizer, between two of them: a parameter that the program
-updates by hand changes in between and is not missed.
+Two of the first steps of each optimizer are compared: a parameter that the program updates by hand
+changes between them and is not reported.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from fsdplint.runtime.recorder.objects import Objects
 from fsdplint.runtime.recorder.recorder import Recorder
 from fsdplint.trace import ParametersMissed
 
-_LOOKS = 4  # steps of an optimizer at which it is looked
-_NAMES = 50  # written down of the parameters
+_LOOKS = 4  # steps of an optimizer that are examined
+_NAMES = 50  # names of parameters that are recorded
 
 
 @dataclass
 class _Look:
-    """What one step of an optimizer saw: the digests of the parameters that nobody holds."""
+    """The last examined step of an optimizer: the digests of parameters without an optimizer."""
 
     steps: int = 0
-    missed: dict[int, int] = field(default_factory=dict)
-    reported: bool = False
+    digests: dict[int, int] = field(default_factory=dict)
+    is_reported: bool = False
 
 
 class MissedParameters:
-    """The looks of all optimizers of the program."""
+    """Examines the steps of all optimizers of the program."""
 
     def __init__(self, recorder: Recorder, objects: Objects) -> None:
         self._recorder = recorder
@@ -39,25 +39,25 @@ class MissedParameters:
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._looks: dict[str, _Look] = {}
 
-    def built(self, optimizer: Any) -> None:
+    def add_optimizer(self, optimizer: Any) -> None:
         self._optimizers.add(optimizer)
 
-    def stepping(self, optimizer: Any, name: str, frame: FrameType | None) -> None:
-        """An optimizer is about to step; the gradients are there."""
+    def before_step(self, optimizer: Any, name: str, frame: FrameType | None) -> None:
+        """Examine the gradients before an optimizer's step."""
         look = self._looks.setdefault(name, _Look())
-        if look.reported or look.steps >= _LOOKS:
+        if look.is_reported or look.steps >= _LOOKS:
             return
         look.steps += 1
         self._optimizers.add(optimizer)
-        previous, look.missed = look.missed, {}
+        previous, look.digests = look.digests, {}
         held = {id(p) for one in self._optimizers for p in _parameters(one)}
         for root in _roots(optimizer, self._objects):
             named = list(root.named_parameters())
             unheld = [(key, p) for key, p in named if _is_unheld(p, held)]
-            look.missed.update((id(p), digest(p)) for _, p in unheld)
-            again = [key for key, p in unheld if previous.get(id(p)) == look.missed[id(p)]]
+            look.digests.update((id(p), digest(p)) for _, p in unheld)
+            again = [key for key, p in unheld if previous.get(id(p)) == look.digests[id(p)]]
             if again:
-                look.reported = True
+                look.is_reported = True
                 self._recorder.event(
                     ParametersMissed,
                     frame,
@@ -79,9 +79,9 @@ def _is_unheld(parameter: Any, held: set[int]) -> bool:
 def _roots(optimizer: Any, objects: Objects) -> list[Any]:
     """The outermost sharded modules of which the optimizer holds parameters.
 
-    None where it holds some that sharding or loading has replaced: that is another mistake.
+    Empty if it holds parameters that sharding or loading has replaced: that is another error.
     """
-    mine = {id(p) for p in _parameters(optimizer)}
+    optimized = {id(p) for p in _parameters(optimizer)}
     sharded = [module for module, _ in objects.sharded.items()]
     below = {id(part) for module in sharded for part in list(module.modules())[1:]}
     found = []
@@ -89,9 +89,9 @@ def _roots(optimizer: Any, objects: Objects) -> list[Any]:
         if id(module) in below:
             continue
         owned = {id(p) for p in module.parameters()}
-        if owned & mine:
+        if owned & optimized:
             found.append(module)
-            mine -= owned
-    stale = (objects.owners.get(p) for p in _parameters(optimizer) if id(p) in mine)
+            optimized -= owned
+    stale = (objects.owners.get(p) for p in _parameters(optimizer) if id(p) in optimized)
     within = {id(part) for module in found for part in module.modules()}
     return [] if any(id(owner) in within for owner in stale) else found

@@ -23,7 +23,7 @@ _WRAPPERS = {
 
 
 class State:
-    """A state dict that was seen: known again by its identity and its first tensor's."""
+    """A known state dict, recognized by its id and the id of its first tensor."""
 
     __slots__ = ("layout", "name", "of", "size", "tensor")
 
@@ -41,13 +41,13 @@ class State:
 
 
 class Objects:
-    """Names for objects, and the tree of modules as it is now."""
+    """Names for objects, and the current tree of modules."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.counts: dict[str, int] = {}
         self.names: IdentityMap[str] = IdentityMap()
-        # Where modules were built: noted when it happens, written when the module matters.
+        # Where modules were built; written only for modules that occur in another event.
         self.built: IdentityMap[Entry[ModuleBuilt]] = IdentityMap()
         self.owners = Owners()
         self.written: dict[str, dict[str, Any]] = {}
@@ -61,14 +61,14 @@ class Objects:
         self._sharded_within: dict[int, tuple[int, bool]] = {}
         self._materialized: dict[int, int] = {}
 
-    def fresh(self, prefix: str) -> str:
+    def new_name(self, prefix: str) -> str:
         self.counts[prefix] = self.counts.get(prefix, 0) + 1
         return f"{prefix}{self.counts[prefix]}"
 
     # Modules --------------------------------------------------------------------------------
 
     def note_built(self, module: Any, frame: FrameType | None) -> None:
-        """A module is being built: note where. Writes nothing yet."""
+        """Store where a module is built, without writing it yet."""
         if self.built.get(module) is not None:
             return
         while (
@@ -81,7 +81,7 @@ class Objects:
         self.built.set(module, self._recorder.prepare(ModuleBuilt, frame, module=""))
 
     def module(self, module: Any) -> str:
-        """The name of a module, and it and all under it are described in the record."""
+        """The name of a module; describes the module and its submodules in the record."""
         name = self.names.get(module)
         if name is None or self._described.get(module) != self.generation:
             self.describe(module)
@@ -112,7 +112,7 @@ class Objects:
             self._described.set(module, self.generation)
 
     def _name(self, module: Any) -> None:
-        name = self.fresh("m")
+        name = self.new_name("m")
         self.names.set(module, name)
         built = self.built.get(module)
         if built is not None:
@@ -137,7 +137,9 @@ class Objects:
             "t": "module",
             "id": name,
             "class_name": cls.__name__,
-            "qualified_class": values.dotted(cls) if cls.__module__.startswith("torch.") else None,
+            "qualified_class": values.dotted_name(cls)
+            if cls.__module__.startswith("torch.")
+            else None,
             "children": children,
             "parameters": sum(1 for p in module._parameters.values() if p is not None),
             "trainable": sum(
@@ -156,24 +158,24 @@ class Objects:
             self._recorder.write(line)
 
     def _key(self, module: Any, cls: type) -> list[Any]:
-        """What makes the module the same one on another rank: class, where built, which one."""
+        """A key that is equal on all ranks: the class, the place of building, and a count."""
         built = self.built.get(module)
         where = built.place.span if built is not None else None
         key = (cls.__name__, tuple(where) if where else None)
         self._sites[key] = self._sites.get(key, 0) + 1
         return [cls.__name__, where, self._sites[key]]
 
-    def changed(self) -> None:
-        """The module tree has changed: describe anew what is mentioned next."""
+    def invalidate(self) -> None:
+        """The module tree has changed: describe modules again when they occur next."""
         self.generation += 1
 
     def fsdp1_wrapper(self, module: Any) -> Any | None:
-        """The FSDP1 wrapper right around a module, if there is one."""
+        """The FSDP1 wrapper directly around a module, if there is one."""
         ref = self.fsdp1_of.get(module)
         return ref() if ref is not None else None
 
     def summons(self) -> bool:
-        """Whether some FSDP1 wrapper has its whole parameters by `summon_full_params` now."""
+        """Whether `summon_full_params` is active for an FSDP1 wrapper."""
         wrappers = (ref() for _, ref in self.fsdp1_of.items())
         states = (getattr(wrapper, "training_state", None) for wrapper in wrappers)
         return any(getattr(state, "name", "") == "SUMMON_FULL_PARAMS" for state in states)
@@ -187,9 +189,9 @@ class Objects:
         return known[1]
 
     def on_meta(self, module: Any) -> bool:
-        """Whether a parameter that `fully_shard` has taken is on the meta device."""
+        """Whether a parameter that `fully_shard` has sharded is on the meta device."""
         if self._materialized.get(id(module)) == self.generation:
-            return False  # what has been made once is not looked at in every step
+            return False  # a materialized module is not examined in every step
         if not any(p.is_meta and hasattr(p, "placements") for p in module.parameters()):
             self._materialized[id(module)] = self.generation
             return False
@@ -198,7 +200,7 @@ class Objects:
     # Parameters and optimizers ----------------------------------------------------------------
 
     def owner_names(self, parameters: Iterable[Any]) -> tuple[list[str], int]:
-        """The modules that own these parameters, and how many have no known owner."""
+        """The modules that own these parameters, and the number of parameters without owner."""
         names: dict[str, None] = {}
         unknown = 0
         for parameter in parameters:
@@ -215,7 +217,7 @@ class Objects:
         return list(names), unknown
 
     def stale(self, parameters: Iterable[Any]) -> list[str]:
-        """The modules that are sharded and of which these are parameters from before that."""
+        """The sharded modules whose parameters from before the sharding are among these."""
         owners: list[Any] = []
         for parameter in parameters:
             owner = None if hasattr(parameter, "placements") else self.owners.get(parameter)
@@ -229,29 +231,29 @@ class Objects:
         return list(dict.fromkeys(names))
 
     def notice_parameters(self) -> None:
-        """Take note of the parameters that the known modules have now: gathered ones, say."""
+        """Register the current parameters of the known modules, for example gathered ones."""
         for module, _ in self.names.items():
             for parameter in getattr(module, "_parameters", {}).values():
                 if parameter is not None:
                     self.owners.register(parameter, module)
 
     def optimizer(self, optimizer: Any) -> str:
-        return self._named(optimizer, "o")
+        return self._name_of(optimizer, "o")
 
     def scaler(self, scaler: Any) -> str:
-        return self._named(scaler, "g")
+        return self._name_of(scaler, "g")
 
-    def _named(self, thing: Any, prefix: str) -> str:
+    def _name_of(self, thing: Any, prefix: str) -> str:
         name = self.names.get(thing)
         if name is None:
-            name = self.fresh(prefix)
+            name = self.new_name(prefix)
             self.names.set(thing, name)
         return name
 
     # State dicts --------------------------------------------------------------------------------
 
     def new_state(self) -> str:
-        return self.fresh("s")
+        return self.new_name("s")
 
     def remember_state(self, name: str, of: str, layout: Layout, value: Any) -> None:
         if isinstance(value, dict):
@@ -285,7 +287,7 @@ class Objects:
 
 
 def original_class(module: Any) -> type:
-    """The class as the user wrote it: fully_shard makes a subclass FSDP<Name> of it."""
+    """The class that the user wrote: fully_shard replaces it by a subclass FSDP<Name>."""
     cls = type(module)
     fsdp = sys.modules.get("torch.distributed.fsdp")
     base = getattr(fsdp, "FSDPModule", None)

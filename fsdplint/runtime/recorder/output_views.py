@@ -1,7 +1,7 @@
-"""Views that sharded modules return, and whether the program changes them in place afterwards.
+"""Finds views that sharded modules return and that the program then changes in place.
 
-FSDP2's hook that gathers the module for the backward hangs on the returned tensor; an operation in
-place on a view takes it off. The tensors are held until the outermost forward has ended.
+FSDP2 gathers a module for the backward in a hook of the returned tensor. An in-place operation on a
+view removes the hook. The tensors are held until the outermost forward has ended.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from fsdplint.trace import Called
 
 
 class OutputViews:
-    """The views that the running forward has returned, and the calls whose views were changed."""
+    """The views returned in the current forward, and the calls whose views were changed."""
 
     def __init__(self) -> None:
-        self._returned: list[tuple[Entry[Called], Any, int]] = []
+        self._views: list[tuple[Entry[Called], Any, int]] = []
         self._changed: list[Entry[Called]] = []
 
-    def returned(self, call: Entry[Called], result: Any) -> None:
-        """A sharded module, in this call of it, gave back `result`."""
+    def add_result(self, call: Entry[Called], result: Any) -> None:
+        """Store the views in the result of a sharded module's call."""
         for tensor in values.tensors(result, limit=20):
             if tensor.requires_grad and tensor._is_view():
-                self._returned.append((call, tensor, tensor._version))
+                self._views.append((call, tensor, tensor._version))
 
     def settle(self) -> None:
-        """The outermost forward has ended."""
-        for call, tensor, version in self._returned:
+        """Compare the views at the end of the outermost forward."""
+        for call, tensor, version in self._views:
             if tensor._version != version:
                 self._changed.append(call)
-        self._returned.clear()
+        self._views.clear()
 
-    def backward_failed(self, error: BaseException) -> None:
-        """Where a backward found parameters that were not gathered: these calls are why."""
+    def note_backward_error(self, error: BaseException) -> None:
+        """Record the calls that explain a backward's error about ungathered parameters."""
         text = str(error)
         if "setStorage" in text and "storage of size 0" in text:
             for call in self._changed:
                 call.event.view_changed = True
                 call.write()
 
-    def backward_ended(self) -> None:
+    def clear(self) -> None:
         self._changed.clear()

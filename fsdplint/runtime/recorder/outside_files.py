@@ -1,4 +1,4 @@
-"""The files that a program writes outside of its copy: the user's own, which are not compared."""
+"""The files that a program writes outside of its copy; they are not compared."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from pathlib import Path
 
 from fsdplint.runtime.recorder.recorder import Recorder
 
-# More of them are not named.
+# The most files that are recorded.
 _MOST = 50
 _SYSTEM = ("/dev/", "/proc/", "/sys/", "/run/")
 
 
 class OutsideFiles:
-    """The files that are written down; each once."""
+    """Records the files, each once."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._written: set[str] = set()
 
     def note(self, path: str) -> None:
-        """Write down that the program writes a file, if it lies outside of its copy."""
+        """Record a file that the program writes, if it is outside of its copy."""
         known = path in self._written or len(self._written) >= _MOST
         if not known and self._is_outside(path):
             self._written.add(path)
             self._recorder.write({"t": "wrote", "path": path})
 
     def _is_outside(self, path: str) -> bool:
-        """Whether a file is none of the copy's or record's, and no cache of a library."""
+        """Whether a file is outside of the copy and the record, and not a cache of a library."""
         if self._recorder.folder is None or path.startswith(_SYSTEM):
             return False
         run = os.path.dirname(os.path.realpath(self._recorder.folder))

@@ -1,4 +1,4 @@
-"""What the program has put on its parameters, and taken of them."""
+"""Hooks and attributes that the program sets on its parameters, and rows that it takes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class ParameterMarks:
     """The hooks, attributes and rows of parameters.
 
     Attributes:
-        hooks: of each handle of a hook, the module and the method that registered it.
-        attributes: of each attribute that sharding took away, the modules whose parameters had it.
-        rows: of what indexing a sharded parameter gave, the module of the parameter.
+        hooks: for each handle of a hook, the module and the method that registered it.
+        attributes: for each attribute lost by sharding, the modules whose parameters had it.
+        rows: for each result of indexing a sharded parameter, the module of the parameter.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Putting a watcher around functions and methods of torch's."""
+"""Puts watchers around functions and methods of torch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
 
-# before(frame, args, kwargs) -> note; after(note, result). A note of None: nothing to do after.
+# before(frame, args, kwargs) -> note; after(note, result), which a note of None skips.
 Before = Callable[[FrameType, tuple[Any, ...], dict[str, Any]], Any]
 After = Callable[[Any, Any], None]
-# failed(note, error), where the original raises.
+# failed(note, error), if the original raises.
 Failed = Callable[[Any, BaseException], None]
 
 
@@ -25,14 +25,14 @@ def argument(
     name: str,
     default: Any = None,
 ) -> Any:
-    """The argument of a call that is passed at this position or by this name."""
+    """The argument of a call that is passed at a position or by name."""
     return args[position] if len(args) > position else kwargs.get(name, default)
 
 
 _replacements: dict[int, tuple[Any, Any]] = {}
 
 
-def watched(
+def add_watcher(
     original: Callable[..., Any],
     before: Before,
     after: After | None = None,
@@ -40,11 +40,12 @@ def watched(
     direct: bool = True,
     failed: Failed | None = None,
 ) -> Callable[..., Any]:
-    """`original` with `before` called ahead of it and `after` (or `failed`) behind it.
+    """`original` with a call of `before` in front and of `after` (or `failed`) behind it.
 
-    direct: only where the caller is not torch itself, so that what one user call sets off inside
-        torch is recorded once.
     The watchers never raise and never change arguments or results.
+
+    direct: watch only calls that torch itself does not make, so that a call of the user is recorded
+        once, without the calls that it causes in torch.
     """
     import torch
 
@@ -90,17 +91,21 @@ def watch_method(
     direct: bool = True,
     failed: Failed | None = None,
 ) -> None:
-    """Watch a method (also a static or class method) that `owner` itself defines, if it does."""
+    """Watch a method, static or class method if `owner` itself defines it."""
     found = owner.__dict__.get(name)
     if found is None:
         return
     wrapper: Any
     if isinstance(found, staticmethod):
-        wrapper = staticmethod(watched(found.__func__, before, after, direct=direct, failed=failed))
+        wrapper = staticmethod(
+            add_watcher(found.__func__, before, after, direct=direct, failed=failed)
+        )
     elif isinstance(found, classmethod):
-        wrapper = classmethod(watched(found.__func__, before, after, direct=direct, failed=failed))
+        wrapper = classmethod(
+            add_watcher(found.__func__, before, after, direct=direct, failed=failed)
+        )
     else:
-        wrapper = watched(found, before, after, direct=direct, failed=failed)
+        wrapper = add_watcher(found, before, after, direct=direct, failed=failed)
     setattr(owner, name, wrapper)
 
 
@@ -113,14 +118,14 @@ def watch_function(
     direct: bool = True,
     failed: Failed | None = None,
 ) -> None:
-    """Watch a function under every name by which torch's modules export it."""
+    """Watch a function under every name by which a module of torch exports it."""
     original = getattr(module, name, None)
     if original is not None:
-        replace(original, watched(original, before, after, direct=direct, failed=failed))
+        replace(original, add_watcher(original, before, after, direct=direct, failed=failed))
 
 
 def replace(original: Any, wrapper: Any) -> None:
-    """Have `original` replaced everywhere by `apply_replacements`."""
+    """Register a replacement for `apply_replacements`."""
     _replacements[id(original)] = (original, wrapper)
 
 

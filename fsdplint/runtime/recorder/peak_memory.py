@@ -1,7 +1,7 @@
-"""The most memory that this rank has held since the last time it was asked.
+"""The peak memory of this rank since the last measurement.
 
-On CUDA what the allocator gave to tensors; on the CPU what the process had in memory at all, torch
-itself included, which only Linux tells.
+On CUDA it is the memory that the allocator gave to tensors. On the CPU it is the resident memory of
+the process, including torch itself, which only Linux reports.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _RESET = "/proc/self/clear_refs"
 
 
 class Peak:
-    """Asked once a step."""
+    """Measures the peak memory between two calls of `restart`."""
 
     def __init__(self) -> None:
         self._works = os.access(_RESET, os.W_OK)
 
     def restart(self) -> None:
-        """Begin anew from what is held now."""
+        """Reset the peak to the memory in use."""
         cuda = _cuda()
         if cuda is not None:
             cuda.reset_peak_memory_stats()
@@ -36,7 +36,7 @@ class Peak:
                     os.close(descriptor)
 
     def take(self) -> int | None:
-        """Bytes since `restart`; None where nothing tells them."""
+        """The peak in bytes since `restart`; None if the system does not report it."""
         cuda = _cuda()
         if cuda is not None:
             return int(cuda.max_memory_allocated())

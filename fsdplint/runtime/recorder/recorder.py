@@ -8,15 +8,14 @@ Every line is an object with a key "t":
     layout   which part of each parameter this rank holds, from an optimizer step on; see `layouts`
     measure  what one optimizer step measured
     end      how the program ended on this rank
-A line is written with one system call as soon as it is known, so that a crash loses nothing. Where
-it cannot be written (the disk is full), the record ends, which the heartbeat says, and the
+A line is written with one system call as soon as it is known, so that a crash loses nothing. If it
+cannot be written (the disk is full), the record ends, the heartbeat gets the reason, and the
 program goes on.
 
-An event is made as an object of its class in `fsdplint.trace`, without the site, which is that of a
-frame: `recorder.event(StateLoaded, frame, into=name)`. The types of `event` say that it takes what
-the class's constructor takes after the site, so that mypy checks the names and types of the fields
-and finds required ones that are missing. A later update sets an attribute, which mypy
-checks as well. How the records of several ranks become one event stands with the fields in `trace`.
+An event is an object of its class in `fsdplint.trace`. `event` takes the class, a frame for the
+site, and the other arguments of the constructor: `recorder.event(StateLoaded, frame, into=name)`.
+Its type lets mypy check the names and types of the fields and find missing ones. A later update
+sets an attribute. The fields in `trace` define how the records of several ranks become one event.
 """
 
 from __future__ import annotations
@@ -42,21 +41,21 @@ P = ParamSpec("P")
 
 
 class OwnerNames(tuple[str, ...]):
-    """The modules that own some parameters, in place of the largest modules that consist of these.
+    """The modules that own some parameters.
 
-    Which these are is not known before the whole tree of modules is.
+    `merge` replaces them by the largest modules that consist of them, which requires the full tree.
     """
 
     __slots__ = ()
 
 
 def of_this_rank(value: object) -> Any:
-    """What this rank recorded for a field whose value only all ranks together decide."""
+    """This rank's value for a field that is computed from the values of all ranks."""
     return value
 
 
 def _json_value(value: object) -> object:
-    """A field's value for JSON, which would write owners as any other tuple."""
+    """A field's value for JSON, with `OwnerNames` distinguished from other tuples."""
     return {"owners": list(value)} if isinstance(value, OwnerNames) else value
 
 
@@ -66,10 +65,10 @@ def _json_default(value: object) -> object:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the program stands when an event happens.
+    """The place of the program when an event happens.
 
     Attributes:
-        span: of the user's code; None where there is none of it.
+        span: the span of the user's code; None if no user code is running.
         stack: the spans of the calls that led there, outermost first.
         functions: the first lines of the functions of `stack` and of `span`.
         handling: whether an exception is being handled.
@@ -94,7 +93,7 @@ class Place:
 class Entry(Generic[E]):
     """An event of this rank's record.
 
-    What becomes known of it later is set on `event` and then written:
+    Fields that become known later are set on `event` and then written:
 
         copied.event.copy = name
         copied.write()
@@ -113,7 +112,7 @@ class Entry(Generic[E]):
         self._values = dict(vars(event))
 
     def write(self) -> None:
-        """Write the event; if it has been written, the fields that have changed since."""
+        """Write the event, or the fields that have changed since the last call."""
         now = vars(self.event)
         changed = {name: value for name, value in now.items() if self._values[name] != value}
         self._values.update(changed)
@@ -138,7 +137,7 @@ class Entry(Generic[E]):
 
 
 class Recorder:
-    """State of the recording; `on` is false outside of the user's program and in our own work."""
+    """Writes the record; `on` is false outside of the user's program and in the recorder's work."""
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self._heartbeat = heartbeat
@@ -155,9 +154,9 @@ class Recorder:
     # Life -----------------------------------------------------------------------------------
 
     def open(self, folder: str, rank: int, world: int, emulated: bool = False) -> None:
-        """Start a record in `folder` (made if missing), replacing an earlier one of this rank.
+        """Start a record in `folder`, replacing an earlier one of this rank.
 
-        emulated: whether the CPU stands in for the devices that the program asks for.
+        emulated: whether the CPU emulates the devices of the program.
         """
         os.makedirs(folder, exist_ok=True)
         self.folder, self.rank, self.world = folder, rank, world
@@ -182,17 +181,17 @@ class Recorder:
         self.on = True
 
     def close(self, status: str, **more: Any) -> None:
-        """Write how the program ended; nothing is recorded after it."""
+        """Write how the program ended, and end the record."""
         self.on = False
         self.write({"t": "end", "status": status, "time": time.time(), **more})
         self._close()
 
     def listening(self) -> bool:
-        """Whether calls are the program's own: recording, and in the main thread."""
+        """Whether to record calls: the recorder is on, and this is the main thread."""
         return self.on and threading.get_ident() == self.main_thread
 
     def listening_to_forward(self) -> bool:
-        """Whether calls are the program's own, and no backward runs."""
+        """Whether to record calls of modules: `listening`, and no backward is running."""
         return not self.in_backward and self.listening()
 
     # Writing --------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ class Recorder:
             self.lose(error)
 
     def lose(self, error: BaseException) -> None:
-        """What is recorded cannot be kept: the record ends here, without the program's end."""
+        """End the record after a write error, without ending the program."""
         self._heartbeat.lose(
             str(error) if isinstance(error, OSError) else f"the disk is full ({error})"
         )
@@ -226,7 +225,7 @@ class Recorder:
         *args: P.args,
         **fields: P.kwargs,
     ) -> Entry[E]:
-        """Write an event caused from `frame`, the caller of torch's function."""
+        """Write an event with the place of `frame`, the caller of torch's function."""
         entry = self.prepare(kind, frame, *args, **fields)
         entry.write()
         return entry
@@ -238,19 +237,19 @@ class Recorder:
         *args: P.args,
         **fields: P.kwargs,
     ) -> Entry[E]:
-        """An event that happens now and that is perhaps written later."""
+        """Create an event that happens now and may be written later."""
         self.number += 1
         place = Place.of(frame)
         event = kind(place.site, *args, **fields)
         return Entry(self, self.number, place, event, tuple(fields))
 
     def trouble(self) -> None:
-        """Note an error inside the recorder; the user's program goes on."""
+        """Record an error of the recorder itself; the user's program goes on."""
         self.troubles += 1
         if self.troubles <= 20:
             self.write({"t": "trouble", "text": traceback.format_exc()})
 
     def forget(self) -> None:
-        """In a process that the program forked (a data loader's worker): it is not the rank."""
+        """Stop recording in a process that the program forked, such as a data loader's worker."""
         self.on = False
-        self._file = -1  # not closed: it is the rank's
+        self._file = -1  # not closed: it belongs to the rank

@@ -1,11 +1,11 @@
-"""The recording of one run: all that its watchers know, and the one handle to it.
+"""The recording of one run: the state of all watchers, and the handle to it.
 
-The watchers in `patches` are put into torch once a process, and find the recording by `current()`
-when they are called. A process may run several programs, one after the other: each begins with a
-new recording, so that nothing of one run is taken for a part of the next.
+The watchers in `patches` are installed once in a process and get the recording by `current()`. A
+process may run several programs, one after the other. Each begins with a new recording, so that no
+state of one run affects the next.
 
-What a run cannot leave behind is no part of it. The emulation and the simulation are switches of
-the process: to turn them on replaces functions of torch for good.
+The emulation and the simulation are states of the process and not of a recording, because they
+replace functions of torch for good.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from fsdplint.runtime.recorder.untouched_buffers import UntouchedBuffers
 
 
 class Recording:
-    """What is known of one run of a program on this rank.
+    """The state of one run of a program on this rank.
 
     Attributes:
         recorder: writes the record.
         heartbeat: shows the step and the last collective while the program runs.
         objects: the names of modules, optimizers and state dicts, and who owns what.
         calls: the calls of modules that are running now.
-        rendezvous: where the ranks of a program meet that would have started them itself.
+        rendezvous: the address and port of the launcher, for programs that spawn their ranks.
     """
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ _recording = Recording()
 
 
 def current() -> Recording:
-    """The recording of the run that is going on, or idle before the first."""
+    """The recording of the current run; an idle one before the first run."""
     return _recording
 
 
 def begin() -> Recording:
-    """Begin the recording of another run."""
+    """Begin the recording of a new run."""
     global _recording
     _recording = Recording()
     _recording.measures.peak.restart()  # only the process of a recorded program may do that

@@ -1,4 +1,4 @@
-"""What torch refuses to shard, or to run as it was sharded: the parameters that it is about."""
+"""Records the parameters that torch refuses to shard, or to run after sharding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsdplint.trace import Refused
 SCALAR, STRIDES, DTYPES, BATCHNORM = "scalar", "strides", "dtypes", "batchnorm"
 
 
-def sharding_failed(modules: list[Any], error: BaseException) -> None:
+def record_sharding_error(modules: list[Any], error: BaseException) -> None:
     """`fully_shard` of these modules raised."""
     text = str(error)
     if isinstance(error, ValueError) and "scalar parameter" in text:
@@ -44,8 +44,8 @@ def _tuple_text(numbers: Any) -> str:
     return "(" + ", ".join(str(number) for number in numbers) + ")"
 
 
-def call_failed(error: Exception, frame: FrameType | None) -> None:
-    """A forward raised: if it is about types, write down which module and types."""
+def record_call_error(error: Exception, frame: FrameType | None) -> None:
+    """Record the module and its types if a forward raised an error about types."""
     if isinstance(error, AssertionError) and "uniform original parameter dtype" in str(error):
         _types_of_group(error, frame)
     elif isinstance(error, RuntimeError):
@@ -53,7 +53,7 @@ def call_failed(error: Exception, frame: FrameType | None) -> None:
 
 
 def _types_of_batchnorm(error: Exception, frame: FrameType | None) -> None:
-    """A BatchNorm raised whose parameters have another type than its running statistics."""
+    """Record a failed BatchNorm whose parameters and running statistics differ in type."""
     from torch.nn.modules.batchnorm import _NormBase
 
     module = None

@@ -1,7 +1,7 @@
-"""What the ranks hold of parameters that are to be the same on several of them.
+"""Digests of parameters that must be equal on several ranks.
 
-These are the replicas of a 2-D mesh (HSDP), and the parameters that FSDP2 was told to ignore. Each
-rank writes down numbers for its values at the first steps; the rule compares them.
+These are the replicas of a 2-D mesh (HSDP) and the parameters that FSDP2 ignores. Each rank records
+digests of its values at the first steps, and a rule compares them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fsdplint.runtime.recorder.objects import Objects
 from fsdplint.runtime.recorder.recorder import Recorder
 from fsdplint.trace import CopiesSeen
 
-_LOOKS = 3  # steps of an optimizer at which it is looked
-_NAMES = 100  # parameters of a model that are looked at
+_LOOKS = 3  # steps of an optimizer that are examined
+_NAMES = 100  # parameters of a model that are recorded
 
 
 class Replicas:
-    """The looks at the optimizers of the program."""
+    """Examines the steps of all optimizers of the program."""
 
     def __init__(self, recorder: Recorder, objects: Objects, measures: Measures) -> None:
         self._recorder = recorder
@@ -30,17 +30,17 @@ class Replicas:
         self._measures = measures
         self._looks: Counter[str] = Counter()
 
-    def stepping(self, optimizer: Any, name: str, frame: FrameType | None) -> None:
-        """An optimizer is about to step."""
+    def before_step(self, optimizer: Any, name: str, frame: FrameType | None) -> None:
+        """Record the copies before an optimizer's step."""
         if self._recorder.world < 2 or self._looks[name] >= _LOOKS:
             return
         self._looks[name] += 1
-        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for root in _roots(self._objects):
             copies = {
                 plain_name(key): (part, digest(parameter))
                 for key, parameter in list(root.named_parameters())
-                if id(parameter) in mine and (part := _part(parameter)) is not None
+                if id(parameter) in optimized and (part := _part(parameter)) is not None
             }
             if copies:
                 self._recorder.event(
@@ -62,7 +62,7 @@ def _roots(objects: Objects) -> list[Any]:
 
 
 def _part(parameter: Any) -> str | None:
-    """Which part this rank holds, where other ranks hold the same; None where none does."""
+    """The part that this rank holds, if other ranks hold the same part; else None."""
     placements = getattr(parameter, "placements", None)
     if placements is None:
         return None if parameter.is_meta else "ignored"

@@ -1,4 +1,4 @@
-"""The calls of modules that are running now."""
+"""The running calls of modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fsdplint.trace import Called
 
 
 class RunningCalls:
-    """The calls that are running now, innermost last: (module, event, how entered)."""
+    """The running calls, innermost last: (module, event, name of the method)."""
 
     def __init__(self) -> None:
         self.stack: list[tuple[Any, Entry[Called], str]] = []
@@ -28,12 +28,12 @@ class RunningCalls:
                 if call not in self.waiting:
                     call.write()
 
-    def ungathered(self) -> bool:
-        """Whether what runs was not entered through `__call__`: what it calls in turn matters."""
+    def bypasses_call(self) -> bool:
+        """Whether the innermost call did not go through `__call__`, so that its calls matter."""
         return bool(self.stack) and self.stack[-1][2] != "call"
 
     def flush(self) -> None:
-        """Write the method calls that turned out to compute something."""
+        """Write the waiting method calls: they call a module or raise."""
         waiting, self.waiting = self.waiting, []
         for call in waiting:
             call.write()

@@ -1,4 +1,4 @@
-"""Which line of the user's code an event belongs to."""
+"""Finds the line of the user's code that an event belongs to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Span = list[Any]
 
 
 class RecordedSite:
-    """The site of an event that is being recorded, made of its span."""
+    """The site of an event during recording, created from its span."""
 
     __slots__ = ("_span",)
 
@@ -49,7 +49,7 @@ _spans: dict[tuple[CodeType, int], Span] = {}
 
 
 def kind_of(filename: str) -> str:
-    """Whose code a file is: the user's, another library's, torch's, Python's or our own."""
+    """Whose code a file holds: the user's, a library's, torch's, Python's or fsdplint's own."""
     kind = _kinds.get(filename)
     if kind is None:
         kind = _kinds[filename] = _classify(filename)
@@ -58,7 +58,7 @@ def kind_of(filename: str) -> str:
 
 def _classify(filename: str) -> str:
     if filename.startswith("<"):
-        # Code made at run time: dataclasses, torch's generated functions, frozen importlib.
+        # Code that is generated at run time: dataclasses, functions of torch, frozen importlib.
         return STDLIB
     path = os.path.realpath(filename)
     _paths[filename] = path
@@ -78,12 +78,12 @@ def _classify(filename: str) -> str:
 
 
 def is_direct(frame: FrameType | None) -> bool:
-    """Whether the frame is not torch's own: then what it calls is called on the user's behalf."""
+    """Whether the frame belongs to the user or a library, and not to torch."""
     return frame is not None and kind_of(frame.f_code.co_filename) in (USER, LIBRARY)
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user's; of another library's where there is none."""
+    """The innermost frame of the user's code; of a library's code if there is none."""
     library = None
     while frame is not None:
         kind = kind_of(frame.f_code.co_filename)
@@ -96,7 +96,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def span_of(frame: FrameType) -> Span:
-    """Where the frame stands: columns from 1, the end exclusive; lines only before Python 3.11."""
+    """The current span of a frame: columns from 1, end exclusive; only lines before Python 3.11."""
     code, last = frame.f_code, frame.f_lasti
     span = _spans.get((code, last))
     if span is None:
@@ -126,9 +126,9 @@ def _characters(path: str, line: int, byte: int) -> int:
 
 
 def stack_of(frame: FrameType | None) -> tuple[list[Span], list[int]]:
-    """The user's frames above `frame`, outermost first, `frame` itself not among them.
+    """The spans of the user's frames above `frame`, outermost first, without `frame` itself.
 
-    And the first line of each of these functions and then of `frame`'s, which tells them apart.
+    The second list has the first lines of their functions, followed by that of `frame`'s function.
     """
     spans: list[Span] = []
     functions: list[int] = []
@@ -146,7 +146,7 @@ def stack_of(frame: FrameType | None) -> tuple[list[Span], list[int]]:
 
 
 def is_attribute_load(frame: FrameType) -> bool:
-    """Whether the frame reads an attribute in its own code (`m.name`), not through `hasattr`."""
+    """Whether the frame itself reads an attribute (`m.name`), not by a call of `hasattr`."""
     import opcode
 
     try:

@@ -1,4 +1,4 @@
-"""Losses that the program sums up over the ranks, in place, before it runs backward from them."""
+"""Losses that the program sums over the ranks in place before backward."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _MAX_NODES = 8
 
 
 class SummedLosses:
-    """The losses that were summed since the last backward, by their nodes of autograd's graph."""
+    """The autograd nodes of the losses that were summed since the last backward."""
 
     def __init__(self) -> None:
         self._nodes: list[Any] = []
 
     def note(self, tensor: Any) -> None:
-        """`dist.all_reduce(tensor)` sums: the graph does not know of it, so the node is kept."""
+        """Store the node of a tensor that `dist.all_reduce` sums; autograd does not record that."""
         node = getattr(tensor, "grad_fn", None)
         if node is not None:
             self._nodes.append(node)
 
-    def averaged(self, loss: Any) -> bool:
-        """Whether a loss was summed up in place and then divided by the number of ranks."""
+    def is_averaged(self, loss: Any) -> bool:
+        """Whether a loss was summed in place and then divided by the number of ranks."""
         nodes, self._nodes = self._nodes, []
         if not nodes:
             return False

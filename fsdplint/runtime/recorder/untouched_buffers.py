@@ -1,4 +1,4 @@
-"""Buffers that `to_empty` made and that nothing has written to when the first forward has ended."""
+"""Finds buffers of `to_empty` that nothing has written to by the end of the first forward."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsdplint.trace import ModuleMoved
 
 @dataclass
 class _Buffer:
-    """One buffer as `to_empty` left it."""
+    """A buffer right after `to_empty`."""
 
     module: Any
     key: str
@@ -22,12 +22,12 @@ class _Buffer:
     values: int
 
     def now(self) -> Any | None:
-        """The buffer, None where another one has taken its place."""
+        """The buffer; None if it was replaced."""
         tensor = self.module._buffers.get(self.key)
         return tensor if tensor is not None and id(tensor) == self.tensor else None
 
     @property
-    def untouched_buffers(self) -> bool:
+    def is_untouched(self) -> bool:
         tensor = self.now()
         if tensor is None or tensor._version != self.version:
             return False
@@ -35,13 +35,13 @@ class _Buffer:
 
 
 class UntouchedBuffers:
-    """The buffers that wait for their first forward, with the event of their `to_empty`."""
+    """The buffers before their first forward, with the event of their `to_empty`."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Entry[ModuleMoved], Any, list[_Buffer]]] = []
 
-    def emptied(self, moved: Entry[ModuleMoved], module: Any, before: list[Any]) -> None:
-        """`module.to_empty()` has returned; before: the buffers that it replaced."""
+    def add(self, moved: Entry[ModuleMoved], module: Any, before: list[Any]) -> None:
+        """Add the buffers of a module after `to_empty`; before: the buffers that it replaced."""
         old = {id(tensor) for tensor in before}
         found = []
         for prefix, part in module.named_modules():
@@ -53,30 +53,28 @@ class UntouchedBuffers:
         if found:
             self.waiting.append((moved, module, found))
 
-    def entered(self, module: Any) -> list[tuple[Entry[ModuleMoved], _Buffer]]:
-        """The outermost call of a module begins: its buffers that nobody has written to so far."""
+    def before_call(self, module: Any) -> list[tuple[Entry[ModuleMoved], _Buffer]]:
+        """The unwritten buffers of a module at the beginning of its outermost call."""
         parts = {id(part) for part in module.modules()}
         found = []
         for waiting in list(self.waiting):
             moved, root, buffers = waiting
             if id(root) in parts or any(id(buffer.module) in parts for buffer in buffers):
                 self.waiting.remove(waiting)
-                found += [(moved, buffer) for buffer in buffers if buffer.untouched_buffers]
+                found += [(moved, buffer) for buffer in buffers if buffer.is_untouched]
         return found
 
-    def exited(self, found: list[tuple[Entry[ModuleMoved], _Buffer]]) -> None:
-        """That call has ended. It may have made the buffers itself, or updated what was in them."""
+    def after_call(self, found: list[tuple[Entry[ModuleMoved], _Buffer]]) -> None:
+        """Record the buffers that this call has not written either, or only updated."""
         for moved, buffer in found:
-            if buffer.untouched_buffers or (
-                buffer.now() is not None and _accumulates(buffer.module)
-            ):
+            if buffer.is_untouched or (buffer.now() is not None and _accumulates(buffer.module)):
                 moved.event.untouched_buffers = (*moved.event.untouched_buffers, buffer.name)
         for moved, _ in found:
             moved.write()
 
 
 def _accumulates(module: Any) -> bool:
-    """Whether a forward of the module adds to its buffers, so that what they held stays in them."""
+    """Whether a forward of the module only updates its buffers, so that old values remain."""
     from torch.nn.modules.batchnorm import _NormBase
 
     return isinstance(module, _NormBase)

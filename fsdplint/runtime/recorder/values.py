@@ -1,4 +1,4 @@
-"""Describing torch's values in plain words: constructor options, layouts of state dicts."""
+"""Describes torch's values as text: options of constructors, layouts of state dicts."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ def describe(value: Any) -> Any:
     ):
         return value
     if isinstance(value, enum.Enum):
-        return f"{dotted(type(value))}.{value.name}"
+        return f"{dotted_name(type(value))}.{value.name}"
     if isinstance(value, (torch.dtype, torch.device)):
         return str(value)
     if isinstance(value, functools.partial):
-        return f"functools.partial({dotted(value.func)})"
+        return f"functools.partial({dotted_name(value.func)})"
     if isinstance(value, type) or callable(value) and hasattr(value, "__qualname__"):
-        return dotted(value)
+        return dotted_name(value)
     if isinstance(value, (tuple, list)) and len(value) < 10:
         return [describe(item) for item in value]
     fields = getattr(value, "__dataclass_fields__", None)
     if fields:
         parts = ", ".join(f"{name}={describe(getattr(value, name))}" for name in fields)
-        return f"{dotted(type(value))}({parts})"
-    return dotted(type(value)) + "(...)"
+        return f"{dotted_name(type(value))}({parts})"
+    return dotted_name(type(value)) + "(...)"
 
 
-def dotted(value: Any) -> str:
+def dotted_name(value: Any) -> str:
     """The public dotted name of a class or function."""
     module = getattr(value, "__module__", "") or ""
     name = getattr(value, "__qualname__", type(value).__name__)
-    return f"{public(module)}.{name}" if module else str(name)
+    return f"{public_module(module)}.{name}" if module else str(name)
 
 
-def public(module: str) -> str:
-    """torch's public home of what is defined in one of its private modules."""
+def public_module(module: str) -> str:
+    """The public module of a class or function that a private module of torch defines."""
     if module.startswith("torch.distributed.fsdp."):
         return (
             "torch.distributed.fsdp.wrap"
@@ -62,7 +62,7 @@ def public(module: str) -> str:
 
 
 def options(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that were passed, by name, described."""
+    """The passed arguments by name, described as text."""
     import inspect
 
     try:
@@ -106,7 +106,7 @@ def is_sharded(tensor: Any) -> bool:
 
 
 def layout_of(value: Any) -> Layout | None:
-    """SHARDED or FULL by the tensors in a state dict, None where it holds none."""
+    """SHARDED or FULL by the tensors in a state dict; None if it holds no tensor."""
     found = None
     for tensor in tensors(value):
         if is_sharded(tensor):
@@ -117,7 +117,7 @@ def layout_of(value: Any) -> Layout | None:
 
 
 def grad_mode() -> GradMode:
-    """What autograd records now."""
+    """The current mode of autograd."""
     import torch
 
     if torch.is_inference_mode_enabled():
@@ -126,7 +126,7 @@ def grad_mode() -> GradMode:
 
 
 def sample(modules: Iterable[Any], parameters: int = 32, numbers: int = 8) -> str | None:
-    """Some values of the parameters that are whole, to compare ranks by; None where none is."""
+    """Some values of unsharded parameters, to compare ranks; None if there are none."""
     found: list[float] = []
     count = 0
     for module in modules:
@@ -138,6 +138,6 @@ def sample(modules: Iterable[Any], parameters: int = 32, numbers: int = 8) -> st
     return repr(found) if found else None
 
 
-def mixed(tensors: Iterable[Any]) -> bool:
-    """Whether there are DTensors and plain tensors among them."""
+def is_mixed(tensors: Iterable[Any]) -> bool:
+    """Whether DTensors and plain tensors are mixed."""
     return len({hasattr(tensor, "placements") for tensor in tensors}) > 1

@@ -23,7 +23,7 @@ def install() -> None:
 
 
 @contextlib.contextmanager
-def simulated(rank: int, world: int) -> Iterator[None]:
+def simulate_rank(rank: int, world: int) -> Iterator[None]:
     """Run what is inside as one rank of so many, without values; `install` comes before."""
     SIMULATION.rank, SIMULATION.world = rank, world
     with FakeTensorMode(allow_non_fake_inputs=True), Scalars():
@@ -31,7 +31,7 @@ def simulated(rank: int, world: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def accounted(limit: int | None) -> Iterator[None]:
+def account_steps(limit: int | None) -> Iterator[None]:
     """Write down what this rank holds and sends in every step of what is inside."""
     with Accounting() as accounting:
         Measure(accounting, limit).install()

@@ -9,14 +9,14 @@ import functools
 import inspect
 from typing import Any
 
-from fsdplint.runtime.simulation.switch import SIMULATION, instead_of
+from fsdplint.runtime.simulation.switch import SIMULATION, substitute
 
 
 def install() -> None:
     import torch
     import torch.utils.data as data
 
-    instead_of(torch.randperm, _with_real_tensors)
+    substitute(torch.randperm, _with_real_tensors)
     loader: Any = data.DataLoader
     loader.__init__ = _without_workers(loader.__init__)
     loader.__iter__ = _real(loader.__iter__)
@@ -27,14 +27,14 @@ def install() -> None:
 
 
 def _with_real_tensors(original: Any, *args: Any, **kwargs: Any) -> Any:
-    with SIMULATION.real():
+    with SIMULATION.real_tensors():
         return original(*args, **kwargs)
 
 
 def _real(original: Any) -> Any:
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
-        with SIMULATION.real():
+        with SIMULATION.real_tensors():
             return original(*args, **kwargs)
 
     return method
@@ -46,10 +46,10 @@ def _without_workers(original: Any) -> Any:
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs).arguments
+        arguments = signature.bind(self, *args, **kwargs).arguments
         for name in ("multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout"):
-            given.pop(name, None)
-        given.update(num_workers=0, pin_memory=False)
-        original(**given)
+            arguments.pop(name, None)
+        arguments.update(num_workers=0, pin_memory=False)
+        original(**arguments)
 
     return __init__

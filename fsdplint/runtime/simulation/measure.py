@@ -32,17 +32,17 @@ class Measure:
     def install(self) -> None:
         """Watch every module and every optimizer of this process."""
         modules = torch.nn.modules.module
-        modules.register_module_forward_pre_hook(self._called)
-        modules.register_module_forward_hook(self._returned, always_call=True)
+        modules.register_module_forward_pre_hook(self._before_forward)
+        modules.register_module_forward_hook(self._after_forward, always_call=True)
         optimizers.register_optimizer_step_pre_hook(self._before_step)
         optimizers.register_optimizer_step_post_hook(self._after_step)
 
-    def _called(self, module: Any, args: Any) -> None:
+    def _before_forward(self, module: Any, args: Any) -> None:
         if self._depth == 0:
             self.models.add(module)
         self._depth += 1
 
-    def _returned(self, module: Any, args: Any, output: Any) -> None:
+    def _after_forward(self, module: Any, args: Any, output: Any) -> None:
         self._depth -= 1
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -54,7 +54,7 @@ class Measure:
         recording = current()
         self.steps[id(optimizer)] += 1
         accounting = self.accounting
-        recording.heartbeat.stepped(max(self.steps.values()))
+        recording.heartbeat.set_step(max(self.steps.values()))
         recording.recorder.write(
             {
                 "t": "account",

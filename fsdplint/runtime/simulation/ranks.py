@@ -6,8 +6,8 @@ import contextlib
 from pickle import PicklingError
 from typing import Any
 
-from fsdplint.runtime.emulation.switch import missing
-from fsdplint.runtime.simulation.switch import SIMULATION, instead_of
+from fsdplint.runtime.emulation.switch import not_emulated
+from fsdplint.runtime.simulation.switch import SIMULATION, substitute
 
 
 def install() -> None:
@@ -30,14 +30,14 @@ def install() -> None:
     ):
         original = getattr(c10d, name, None)
         if original is not None:
-            instead_of(original, instead)
-    instead_of(device_mesh.init_device_mesh, _really)
+            substitute(original, instead)
+    substitute(device_mesh.init_device_mesh, _really)
     for name in ("compute_local_shape_and_global_offset", "_compute_local_shape_and_global_offset"):
         original = getattr(layouts, name, None)
         if original is not None:
-            instead_of(original, _really)  # works out a rank's rows with tensors
+            substitute(original, _really)  # works out a rank's rows with tensors
     parallel: Any = DistributedDataParallel
-    parallel.__init__ = _replicated
+    parallel.__init__ = _refuse_ddp
     for name in _MESH:
         _method(device_mesh.DeviceMesh, name)
 
@@ -70,14 +70,14 @@ def _method(owner: type, name: str) -> None:
 
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
-        with SIMULATION.real():
+        with SIMULATION.real_tensors():
             return original(*args, **kwargs)
 
     setattr(owner, name, staticmethod(method) if static else method)
 
 
 def _really(original: Any, *args: Any, **kwargs: Any) -> Any:
-    with SIMULATION.real():
+    with SIMULATION.real_tensors():
         return original(*args, **kwargs)
 
 
@@ -86,7 +86,7 @@ def _init(original: Any, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
 
     timeout = kwargs.get("timeout")
     more = {} if timeout is None else {"timeout": timeout}
-    with SIMULATION.real():
+    with SIMULATION.real_tensors():
         return original(
             "fake", store=FakeStore(), rank=SIMULATION.rank, world_size=SIMULATION.world, **more
         )
@@ -101,20 +101,20 @@ def _new_group(
     **kwargs: Any,
 ) -> Any:
     kwargs = {key: value for key, value in kwargs.items() if key == "group_desc"}
-    with SIMULATION.real():
+    with SIMULATION.real_tensors():
         return original(ranks, timeout, "fake", **kwargs)
 
 
 def _by_keyword(original: Any, *args: Any, **kwargs: Any) -> Any:
     kwargs["backend"] = "fake"
     kwargs.pop("pg_options", None)
-    with SIMULATION.real():
+    with SIMULATION.real_tensors():
         return original(*args, **kwargs)
 
 
-def _replicated(self: Any, *args: Any, **kwargs: Any) -> None:
+def _refuse_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
     """Its reducer works on memory that fake tensors do not have."""
-    raise missing("DistributedDataParallel", "in a simulation")
+    raise not_emulated("DistributedDataParallel", "in a simulation")
 
 
 def _do_nothing(original: Any, *args: Any, **kwargs: Any) -> None:
@@ -129,7 +129,10 @@ def _broadcast_object_list(
 ) -> None:
     if src in (None, SIMULATION.rank) and kw.get("group_src") in (None, SIMULATION.rank):
         # It is only sent for its bytes to be counted; tensors without values cannot be packed.
-        with SIMULATION.real(), contextlib.suppress(TypeError, AttributeError, PicklingError):
+        with (
+            SIMULATION.real_tensors(),
+            contextlib.suppress(TypeError, AttributeError, PicklingError),
+        ):
             original(values, src, *args, **kw)
 
 

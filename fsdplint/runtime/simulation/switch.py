@@ -22,7 +22,7 @@ class Simulation:
         self.world = 1
 
     @contextlib.contextmanager
-    def real(self) -> Iterator[None]:
+    def real_tensors(self) -> Iterator[None]:
         """Tensors that are made in here have values."""
         from torch._subclasses.fake_tensor import unset_fake_temporarily
 
@@ -33,7 +33,7 @@ class Simulation:
 SIMULATION = Simulation()
 
 
-def instead_of(original: Callable[..., Any], instead: Callable[..., Any]) -> None:
+def substitute(original: Callable[..., Any], instead: Callable[..., Any]) -> None:
     """Have `instead(original, *args, **kwargs)` run wherever torch's function is called."""
 
     @functools.wraps(original)

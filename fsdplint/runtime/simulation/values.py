@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fsdplint.runtime.simulation.switch import SIMULATION, instead_of
+from fsdplint.runtime.simulation.switch import SIMULATION, substitute
 
 _TRUE = "_fsdplint_true"
 
@@ -34,7 +34,7 @@ class Scalars(_Mode):
 
     def _value(self, tensor: Any) -> Any:
         if tensor.constant is not None:
-            with SIMULATION.real():
+            with SIMULATION.real_tensors():
                 return tensor.constant.item()
         if tensor.dtype == torch.bool:
             return hasattr(tensor, _TRUE)
@@ -48,7 +48,7 @@ def install() -> None:
 
     for name, value in (("isfinite", True), ("isnan", False), ("isinf", False)):
         function = _constant(value)
-        instead_of(getattr(torch, name), function)
+        substitute(getattr(torch, name), function)
         setattr(torch.Tensor, name, lambda self, function=function: function(None, self))
     tensor: Any = torch.Tensor
     tensor.__format__ = _format(tensor.__format__)
@@ -57,11 +57,11 @@ def install() -> None:
     tensor.data_ptr = _data_ptr(tensor.data_ptr)
     storage: Any = torch.UntypedStorage
     storage.data_ptr = _storage_ptr(storage.data_ptr)
-    instead_of(torch.save, _not_written)
+    substitute(torch.save, _not_written)
     for name in ("save", "async_save", "save_state_dict"):
         original = getattr(dcp, name, None) or getattr(saver, name, None)
         if original is not None:
-            instead_of(original, _not_written)
+            substitute(original, _not_written)
     scaler: Any = torch.amp.GradScaler
     scaler._maybe_opt_step = _step
     # Compiled code is what it was compiled for; here the module itself is run.
@@ -72,7 +72,7 @@ def install() -> None:
 
 def _constant(value: bool) -> Any:
     def function(original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        with SIMULATION.real():
+        with SIMULATION.real_tensors():
             return torch.tensor(value).expand(tensor.shape)
 
     return function
@@ -93,7 +93,7 @@ def _format(original: Any) -> Any:
     return __format__
 
 
-def _ones(tensor: Any) -> Any:
+def _array_of_ones(tensor: Any) -> Any:
     import numpy
 
     names = {torch.bfloat16: "float32", torch.bool: "bool"}
@@ -103,14 +103,14 @@ def _ones(tensor: Any) -> Any:
 
 def _numpy(original: Any) -> Any:
     def numpy(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _ones(self) if _is_fake(self) else original(self, *args, **kwargs)
+        return _array_of_ones(self) if _is_fake(self) else original(self, *args, **kwargs)
 
     return numpy
 
 
 def _tolist(original: Any) -> Any:
     def tolist(self: Any) -> Any:
-        return _ones(self).tolist() if _is_fake(self) else original(self)
+        return _array_of_ones(self).tolist() if _is_fake(self) else original(self)
 
     return tolist
 

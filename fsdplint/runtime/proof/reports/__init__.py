@@ -1,5 +1,5 @@
-"""A proof for people and programs.
+"""The reports of a proof.
 
-`text` is for a terminal, `data` is JSON, `page` one HTML file with the pictures of `plots` and the
-lines of `changes`, `markdown` for a pull request.
+`text` writes for a terminal, `data` JSON, `markdown` for a pull request, and `page` one HTML file
+with the plots of `plots` and the diff of `changes`. `simulated` writes the reports of a simulation.
 """

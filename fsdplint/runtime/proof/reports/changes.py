@@ -13,7 +13,12 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)")
 
 @dataclass
 class Row:
-    """A line of the diff. kind: "file", "hunk", "same", "old" or "new"; number: its line's."""
+    """A row of the diff.
+
+    kind: "file", "hunk", "same", "old" or "new".
+    number: the line's number in the old file.
+    fixes: the indices of the fixes at this line.
+    """
 
     kind: str
     text: str
@@ -22,9 +27,9 @@ class Row:
 
 
 def rows(diff: str, judged: list[FixVerdict], root: str) -> list[Row]:
-    """The lines of a unified diff; each fix (by its place in `judged`) at one of them.
+    """The rows of a unified diff, with each fix, given by its index in `judged`, at its line.
 
-    root: the folder that the names in the diff are relative to.
+    root: the folder of the project; the names in the diff are relative to it.
     """
     found = list(_rows(diff))
     path = ""

@@ -12,7 +12,7 @@ from fsdplint.runtime.proof.runs import ORACLE
 
 
 def as_json(proof: Proof) -> dict[str, Any]:
-    """Everything, for other programs to read."""
+    """The complete proof, for other programs."""
     return {
         "script": str(proof.script),
         "proven": proof.holds,
@@ -30,7 +30,7 @@ def as_json(proof: Proof) -> dict[str, Any]:
                 "after": judged.after,
                 "checks": [check.name for check in judged.checks],
             }
-            for judged in proof.judged
+            for judged in proof.verdicts
         ],
         "outside": proof.outside,
         "remaining": [_finding(finding) for finding in proof.remaining],

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator
 
-from fsdplint.runtime.launch.failures import failed, relative_path
+from fsdplint.runtime.launch.failures import failure_lines, relative_path
 from fsdplint.runtime.proof.prove import Proof
-from fsdplint.runtime.proof.reports.text import findings_of, heading, shared, sign, summary
+from fsdplint.runtime.proof.reports.text import common_reasons, findings_of, heading, sign, summary
 from fsdplint.runtime.proof.verdicts import FixVerdict
 
 
 def as_markdown(proof: Proof) -> str:
-    """Verdicts, what was compared, the diff folded away."""
+    """The verdicts, the checks, and the diff in a collapsed section."""
     return "\n".join(_lines(proof)) + "\n"
 
 
@@ -29,16 +29,16 @@ def _lines(proof: Proof) -> Iterator[str]:
             f"torch {', '.join(sorted(versions))}, seed {before.launch.seed}, "
             + (f"arguments `{arguments}`" if arguments else "no arguments")
         )
-    once = shared(proof)
-    if once and proof.trial is not None:
+    common = common_reasons(proof)
+    if common and proof.trial is not None:
         yield from ("", f"The runs as a whole: **{proof.trial.verdict()[0].value}**", "")
-        yield from (f"- {_cell(reason)}" for reason in once)
-    if proof.judged:
+        yield from (f"- {_cell(reason)}" for reason in common)
+    if proof.verdicts:
         yield ""
         yield "| Verdict | Fix | Evidence |"
         yield "| --- | --- | --- |"
-        for judged in proof.judged:
-            yield _row(judged, once)
+        for judged in proof.verdicts:
+            yield _row(judged, common)
     checks = proof.checks
     if checks:
         yield ""
@@ -51,17 +51,17 @@ def _lines(proof: Proof) -> Iterator[str]:
         yield from (f"- {_cell(line)}" for line in findings)
     for name, run in proof.runs.items():
         if not run.ok:
-            yield from ("", "```", *failed(f"The program {name}", run), "```")
+            yield from ("", "```", *failure_lines(f"The program {name}", run), "```")
     if proof.diff:
         yield from ("", "<details><summary>The change</summary>", "", "```diff")
         yield from proof.diff.splitlines()
         yield from ("```", "", "</details>")
 
 
-def _row(judged: FixVerdict, once: Collection[str]) -> str:
+def _row(judged: FixVerdict, common: Collection[str]) -> str:
     at = judged.at
     where = f"<br>{judged.code} `{relative_path(at.path)}:{at.line}`" if at is not None else ""
-    evidence = [reason for reason in judged.reasons if reason not in once]
+    evidence = [reason for reason in judged.reasons if reason not in common]
     for name, happened in (("before", judged.before), ("after", judged.after)):
         if happened:
             evidence.append(f"{name}: {happened}")
@@ -70,5 +70,5 @@ def _row(judged: FixVerdict, once: Collection[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text that does not end its cell."""
+    """A text escaped for a cell of a table."""
     return text.replace("|", "\\|").replace("\n", " ")

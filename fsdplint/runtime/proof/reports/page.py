@@ -1,4 +1,4 @@
-"""A proof as one HTML file that needs no network."""
+"""A proof as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fsdplint.runtime.launch.failures import failed, relative_path
+from fsdplint.runtime.launch.failures import failure_lines, relative_path
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.proof.prove import Proof
 from fsdplint.runtime.proof.reports import plots
@@ -23,19 +23,23 @@ class PageError(Exception):
 
 
 def check_libraries() -> None:
-    """Raises PageError where the libraries that make a page are not installed."""
+    """Check that the libraries for a page are installed.
+
+    Raises:
+        PageError: one of them is missing.
+    """
     for name in ("jinja2", "matplotlib"):
         if importlib.util.find_spec(name) is None:
             raise PageError(f"a page needs {name}: pip install 'fsdplint[prove]'")
 
 
 def as_page(proof: Proof) -> str:
-    """The page; `check_libraries` comes before."""
+    """The page; call `check_libraries` first."""
     return render("page.html.jinja", **_context(proof))
 
 
 def render(template: str, **context: Any) -> str:
-    """A page made of one of the templates in this folder."""
+    """Render one of the templates in this folder."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -55,13 +59,13 @@ def _context(proof: Proof) -> dict[str, Any]:
         "summary": summary(proof),
         "heading": heading(proof),
         "facts": facts_of(proof.script, runs),
-        "judged": proof.judged,
+        "verdicts": proof.verdicts,
         "checks": proof.checks,
         "findings": findings_of(proof),
-        "rows": rows(proof.diff, proof.judged, str(proof.root)),
+        "rows": rows(proof.diff, proof.verdicts, str(proof.root)),
         "pictures": [picture for picture in _pictures(runs) if picture],
         "failures": [
-            "\n".join(failed(f"The program {name}", run))
+            "\n".join(failure_lines(f"The program {name}", run))
             for name, run in runs.items()
             if not run.ok
         ],
@@ -93,7 +97,7 @@ def _pictures(runs: dict[str, Run]) -> list[str]:
 
 
 def facts_of(script: Path, runs: Mapping[str, Run]) -> dict[str, str]:
-    """What was run, when, where and how."""
+    """Facts about the runs: the program, the time, the machine, ranks and arguments."""
     facts = {
         "Program": relative_path(str(script)),
         "Made": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),

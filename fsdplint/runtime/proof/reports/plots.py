@@ -1,4 +1,4 @@
-"""The pictures of a proof, as SVG to be put into a page."""
+"""The plots of a proof as SVG for a page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.launch.records import by_step
 from fsdplint.runtime.proof.compare import norm
-from fsdplint.runtime.proof.compare_costs import settled
+from fsdplint.runtime.proof.compare_costs import steady_steps
 
-# Told apart by people who see colours differently, and by their lines in print.
+# Distinguishable with colour blindness, and by line style in print.
 _STYLES: Mapping[str, dict[str, Any]] = {
     "before": {"color": "#0072b2", "linestyle": "-", "marker": "o"},
     "after": {"color": "#d55e00", "linestyle": "--", "marker": "x"},
@@ -21,7 +21,7 @@ _STYLES: Mapping[str, dict[str, Any]] = {
 
 
 def losses(run: Run) -> list[float | None]:
-    """The mean loss of every step over its backward passes and all ranks."""
+    """The loss of every step: the mean over its backward passes and all ranks."""
     found: list[float | None] = []
     for lines in by_step(run.records):
         values = [value for line in lines for value in line["losses"] if value is not None]
@@ -30,12 +30,12 @@ def losses(run: Run) -> list[float | None]:
 
 
 def gradient_norms(run: Run) -> list[float | None]:
-    """The norm of the whole gradient of every step, before it is clipped."""
+    """The norm of the full gradient of every step before clipping."""
     return [norm(lines, "gradients") for lines in by_step(run.records)]
 
 
 def memory(run: Run) -> list[float]:
-    """The most that each rank held, in MiB."""
+    """The peak memory of each rank in MiB."""
     peaks = [
         max((line["peak"] for line in record.measures if line.get("peak")), default=0)
         for record in run.records
@@ -44,13 +44,13 @@ def memory(run: Run) -> list[float]:
 
 
 def collectives(run: Run) -> dict[str, int]:
-    """How many of each kind a settled step has, on the first rank."""
-    lines = settled(run.records[0]) if run.records else []
+    """The number of collectives of each kind in the last step of the first rank."""
+    lines = steady_steps(run.records[0]) if run.records else []
     return dict(sorted(lines[-1]["collectives"].items())) if lines else {}
 
 
 def curves(runs: Mapping[str, Run], of: Callable[[Run], Sequence[float | None]], title: str) -> str:
-    """One line for each run, laid over each other; empty where there is nothing to draw."""
+    """A plot with one line for each run; empty if there are no values."""
     lines = {name: of(run) for name, run in runs.items()}
     if not any(value is not None for line in lines.values() for value in line):
         return ""
@@ -65,7 +65,7 @@ def curves(runs: Mapping[str, Run], of: Callable[[Run], Sequence[float | None]],
 
 
 def bars(groups: Mapping[str, Mapping[str, float]], title: str, unit: str) -> str:
-    """For each name on the axis one bar a run; empty where there is nothing to draw."""
+    """A plot with one bar for each name and run; empty if there are no values."""
     names = list(dict.fromkeys(name for values in groups.values() for name in values))
     if not names or not any(value for values in groups.values() for value in values.values()):
         return ""
@@ -99,7 +99,7 @@ def _svg(figure: Any) -> str:
     import matplotlib
 
     text = io.StringIO()
-    # Text stays text, and the same picture has the same bytes.
+    # Keep text as text, and make the output reproducible.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fsdplint"}):
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()

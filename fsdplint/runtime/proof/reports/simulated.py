@@ -1,4 +1,4 @@
-"""What was counted in a simulation, as a page and as Markdown."""
+"""The report of a simulation as a page and as Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsdplint.runtime.proof.simulation_report import (
     last_steps,
     problems,
     remaining_text,
-    steps_counted,
+    steps_text,
     table,
     title,
 )
@@ -23,7 +23,7 @@ from fsdplint.version import __version__
 
 
 def as_page(simulated: SimulationResult) -> str:
-    """One HTML file that needs no network; `page.check_libraries` comes before."""
+    """One self-contained HTML file; call `page.check_libraries` first."""
     last = last_steps(simulated)
     return render(
         "simulated.html.jinja",
@@ -32,7 +32,7 @@ def as_page(simulated: SimulationResult) -> str:
         facts=facts_of(simulated.script, simulated.runs),
         names=list(last),
         table=table(simulated),
-        steps=steps_counted(simulated),
+        steps=steps_text(simulated),
         pictures=[picture for picture in _pictures(last) if picture],
         rows=rows(simulated.diff, [], ""),
         problems=problems(simulated),
@@ -55,7 +55,7 @@ def _pictures(last: Mapping[str, Line]) -> list[str]:
 def _in_units(
     groups: Mapping[str, Mapping[str, int]], name: str
 ) -> tuple[dict[str, dict[str, float]], str, str]:
-    """Numbers of bytes in a unit that suits the largest of them: what `bars` takes."""
+    """Bytes scaled to a unit that suits the largest number: the arguments of `bars`."""
     largest = max((value for values in groups.values() for value in values.values()), default=0)
     unit, size = next(
         (pair for pair in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if largest >= pair[1]),
@@ -68,7 +68,7 @@ def _in_units(
 
 
 def as_markdown(simulated: SimulationResult) -> str:
-    """For a pull request: the table, the diff folded away."""
+    """The table, and the diff in a collapsed section."""
     return "\n".join(_lines(simulated)) + "\n"
 
 
@@ -85,7 +85,7 @@ def _lines(simulated: SimulationResult) -> Iterator[str]:
         for name, cells in lines:
             yield f"| {name} | " + " | ".join(cells) + " |"
         yield ""
-        yield steps_counted(simulated)
+        yield steps_text(simulated)
     for problem in problems(simulated):
         yield from ("", "```", problem, "```")
     if simulated.remaining:

@@ -1,4 +1,4 @@
-"""A proof as text for the terminal."""
+"""A proof as text for a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.report.result import plural
-from fsdplint.runtime.launch.failures import failed, relative_path
+from fsdplint.runtime.launch.failures import failure_lines, relative_path
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.proof.checks import Check
 from fsdplint.runtime.proof.prove import Proof
@@ -16,37 +16,37 @@ from fsdplint.runtime.proof.verdicts import FixVerdict, Verdict
 if TYPE_CHECKING:
     from fsdplint.diagnostics.finding import Finding
 
-_OUTSIDE = "Written to real files, outside of the copies of the project, and not compared"
+_OUTSIDE = "Written outside of the copies of the project, and not compared"
 _SIGNS = {True: "holds", False: "DIFFERS", None: "unknown"}
 
 
 def sign(check: Check) -> str:
-    """How a comparison came out, in a word."""
-    return _SIGNS[check.holds] if check.binding else "told"
+    """The result of a check in one word."""
+    return _SIGNS[check.holds] if check.binding else "info"
 
 
 def as_text(proof: Proof) -> str:
-    """What a person reads: verdicts, what was compared, what went wrong."""
+    """The verdicts, the checks, and the failures of runs."""
     return "\n".join(_parts(proof)) + "\n"
 
 
-def shared(proof: Proof) -> list[str]:
-    """The reasons that several verdicts have because they are those of the runs as a whole."""
+def common_reasons(proof: Proof) -> list[str]:
+    """The reasons of the runs as a whole that several verdicts share."""
     if proof.trial is None:
         return []
     _, reasons = proof.trial.verdict()
-    several = [sum(reason in one.reasons for one in proof.judged) > 1 for reason in reasons]
+    several = [sum(reason in one.reasons for one in proof.verdicts) > 1 for reason in reasons]
     return [reason for reason, many in zip(reasons, several, strict=True) if many]
 
 
 def _parts(proof: Proof) -> Iterator[str]:
-    once = shared(proof)
-    if once and proof.trial is not None:
+    common = common_reasons(proof)
+    if common and proof.trial is not None:
         yield f"The runs as a whole: {proof.trial.verdict()[0].value}"
-        yield from (f"  {reason}" for reason in once)
+        yield from (f"  {reason}" for reason in common)
         yield ""
-    for judged in proof.judged:
-        yield from _judged(judged, once)
+    for judged in proof.verdicts:
+        yield from _verdict_lines(judged, common)
     for title, findings in findings_of(proof).items():
         yield f"{title}:"
         yield from ("  " + line.replace("\n", "\n    ") for line in findings)
@@ -63,35 +63,35 @@ def _parts(proof: Proof) -> Iterator[str]:
     for name, run in proof.runs.items():
         if not run.ok:
             yield ""
-            yield from failed(f"The program {name}", run)
+            yield from failure_lines(f"The program {name}", run)
     yield ""
     yield summary(proof)
 
 
 def findings_of(proof: Proof) -> dict[str, list[str]]:
-    """What is found and not fixed, a line each, and the files that were written elsewhere."""
+    """The remaining findings, and the files written outside of the copies, by title."""
     both = {
         "Found and not fixed": proof.remaining,
         "Found in the run of the program after": proof.found,
     }
-    lists = {title: [_found(one) for one in found] for title, found in both.items() if found}
+    lists = {title: [_finding_line(one) for one in found] for title, found in both.items() if found}
     if proof.outside:
         lists[_OUTSIDE] = [relative_path(path) for path in proof.outside]
     return lists
 
 
-def _found(finding: Finding) -> str:
+def _finding_line(finding: Finding) -> str:
     at = finding.site.location()
     text = f"{relative_path(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
     return f"{text}\nnot migrated: {finding.blocker}" if finding.blocker else text
 
 
-def _judged(judged: FixVerdict, once: Collection[str]) -> Iterator[str]:
+def _verdict_lines(judged: FixVerdict, common: Collection[str]) -> Iterator[str]:
     at = judged.at
     where = f"{relative_path(at.path)}:{at.line}: {judged.code} " if at is not None else ""
     yield f"{judged.verdict.value.upper():<15}{where}{judged.title}"
     for reason in judged.reasons:
-        if reason not in once:
+        if reason not in common:
             yield f"{'':<15}{reason}"
     for name, happened in (("before", judged.before), ("after", judged.after)):
         if happened:
@@ -99,20 +99,20 @@ def _judged(judged: FixVerdict, once: Collection[str]) -> Iterator[str]:
 
 
 def heading(proof: Proof) -> str:
-    """What was compared with what."""
-    if proof.trial is not None and proof.trial.broken:
+    """The heading of the checks."""
+    if proof.trial is not None and proof.trial.before_failure:
         return f"Compared (before is the program {ORACLE})"
     return "Compared"
 
 
 def summary(proof: Proof) -> str:
-    """The verdicts counted, and what was run, in a line."""
-    if not proof.judged:
+    """The number of each verdict, and the ranks and times of the runs, in one line."""
+    if not proof.verdicts:
         if proof.remaining:
-            return "Nothing to prove: none of the findings has a fix; `fsdplint migrate` says why."
-        return "Nothing to prove: nothing was found."
+            return "Nothing to prove: no finding has a fix; `fsdplint migrate` gives the reasons."
+        return "Nothing to prove: there are no findings."
     counts = {verdict: 0 for verdict in Verdict}
-    for judged in proof.judged:
+    for judged in proof.verdicts:
         counts[judged.verdict] += 1
     text = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
     if not proof.runs:
@@ -122,7 +122,7 @@ def summary(proof: Proof) -> str:
 
 
 def ranks_of(run: Run) -> str:
-    """How many ranks there were, and on which devices as far as that is recorded."""
+    """The number of ranks, and their devices if these are recorded."""
     emulated = next((one.head["emulated"] for one in run.records if "emulated" in one.head), None)
     where = {None: "", True: " on the CPU, with gloo", False: " on their own devices"}[emulated]
     return plural(run.launch.world, "rank") + where

@@ -24,15 +24,15 @@ _AREAS = (
     "loader_batches",
     "outside_files",
 )
-_done = False
+_installed = False
 
 
 def install() -> None:
     """Watch torch. To be called before the user's program imports anything from torch."""
-    global _done
-    if _done:
+    global _installed
+    if _installed:
         return
-    _done = True
+    _installed = True
     from fsdplint.runtime.recorder.patching import apply_replacements
 
     for area in _AREAS:

@@ -9,7 +9,7 @@ from typing import Any
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.recorder import Entry
 from fsdplint.runtime.recorder.recording import current
-from fsdplint.runtime.recorder.refusals import call_failed
+from fsdplint.runtime.recorder.refusals import record_call_error
 from fsdplint.runtime.recorder.sites import is_direct
 from fsdplint.trace import Called
 
@@ -29,7 +29,7 @@ def install() -> None:
         if recording.objects.fsdp1_of.get(self) is not None:
             recording.layouts.note_inputs(self, (args, kwargs))
         inner = bool(recording.calls.stack) and recording.objects.sharded.get(self) is None
-        if inner and not recording.calls.ungathered():
+        if inner and not recording.calls.bypasses_call():
             if recording.calls.waiting:
                 recording.calls.flush()
             return original(self, *args, **kwargs)
@@ -49,7 +49,7 @@ def install() -> None:
         unwritten = (
             recording.untouched_buffers.waiting
             and not recording.calls.stack
-            and recording.untouched_buffers.entered(self)
+            and recording.untouched_buffers.before_call(self)
         )
         recording.calls.stack.append((self, entry, "call"))
         try:
@@ -57,19 +57,19 @@ def install() -> None:
             if recording.objects.sharded.get(self) is not None:
                 recording.layouts.note_outputs(getattr(self, "_fsdp_wrapped_module", self), result)
             if recording.objects.sharded.get(self) == "fsdp2":
-                recording.output_views.returned(entry, result)
+                recording.output_views.add_result(entry, result)
             return result
         except (AssertionError, RuntimeError) as error:
             if len(recording.calls.stack) == 1:
                 try:
-                    call_failed(error, sys._getframe(1))
+                    record_call_error(error, sys._getframe(1))
                 except Exception:
                     recording.recorder.trouble()
             raise
         finally:
             recording.calls.stack.pop()
             if unwritten:
-                recording.untouched_buffers.exited(unwritten)
+                recording.untouched_buffers.after_call(unwritten)
             if not recording.calls.stack:
                 recording.output_views.settle()
 

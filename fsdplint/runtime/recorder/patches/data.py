@@ -33,7 +33,7 @@ def _record_sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
     if type(sampler) is not data.DistributedSampler:
         return  # what a class of the user's does in each epoch is its own affair
     given = inspect.signature(data.DistributedSampler.__init__).bind(*args, **kwargs)
-    name = recording.objects.fresh("sampler")
+    name = recording.objects.new_name("sampler")
     recording.objects.names.set(sampler, name)
     shuffle = bool(given.arguments.get("shuffle", True))
     recording.recorder.event(SamplerBuilt, frame, sampler=name, shuffle=shuffle)
@@ -49,7 +49,7 @@ def _record_loader(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, An
     bound = inspect.signature(type(args[0]).__init__).bind_partial(*args, **kwargs).arguments
     batches = bound.get("batch_sampler")
     sampler = getattr(batches, "sampler", None) or bound.get("sampler")
-    name = recording.objects.fresh("loader")
+    name = recording.objects.new_name("loader")
     recording.objects.names.set(args[0], name)
     known = recording.objects.names.get(sampler) if sampler is not None else None
     recording.recorder.event(LoaderBuilt, frame, loader=name, sampler=known)
@@ -58,7 +58,7 @@ def _record_loader(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, An
 def _watch_passes(loader_class: Any, iterator_class: Any) -> None:
     original_iter, original_next = loader_class.__iter__, iterator_class.__next__
 
-    def ended(number: int, frame: FrameType | None) -> None:
+    def record_end(number: int, frame: FrameType | None) -> None:
         recording = current()
         name = recording.loader_pass.open.pop(number, None)
         if name is not None and recording.recorder.listening():
@@ -73,21 +73,21 @@ def _watch_passes(loader_class: Any, iterator_class: Any) -> None:
                 name = recording.objects.names.get(self) or "loader"
                 recording.loader_pass.begin(_record_pass(self, name, sys._getframe(1)))
                 recording.loader_pass.open[id(iterator)] = name
-                weakref.finalize(iterator, ended, id(iterator), None).atexit = False
+                weakref.finalize(iterator, record_end, id(iterator), None).atexit = False
             except Exception:
                 recording.recorder.trouble()
         return iterator
 
     @functools.wraps(original_next)
-    def following(self: Any) -> Any:
+    def next_batch(self: Any) -> Any:
         try:
             return original_next(self)
         except StopIteration:
-            ended(id(self), sys._getframe(1))
+            record_end(id(self), sys._getframe(1))
             raise
 
     loader_class.__iter__ = begin
-    iterator_class.__next__ = following
+    iterator_class.__next__ = next_batch
 
 
 def _record_pass(loader: Any, name: str, frame: FrameType) -> Entry[LoaderIterated]:
@@ -95,6 +95,6 @@ def _record_pass(loader: Any, name: str, frame: FrameType) -> Entry[LoaderIterat
     sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
     known = recording.objects.names.get(sampler) if sampler is not None else None
     if known is not None:
-        if recording.loader_pass.reordered(known, (sampler.epoch, sampler.seed)):
+        if recording.loader_pass.is_new_order(known, (sampler.epoch, sampler.seed)):
             recording.recorder.event(EpochSet, frame, sampler=known)
     return recording.recorder.event(LoaderIterated, frame, loader=name, sampler=known)

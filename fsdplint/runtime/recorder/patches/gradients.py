@@ -58,7 +58,7 @@ def _watch_backward(torch: Any) -> None:
                 BackwardRun,
                 frame,
                 collective=recording.objects.generation > 0,
-                averaged=recording.losses.averaged(loss),
+                averaged=recording.losses.is_averaged(loss),
             )
         except Exception:
             recording.recorder.trouble()
@@ -66,11 +66,11 @@ def _watch_backward(torch: Any) -> None:
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
-            recording.output_views.backward_failed(error)
+            recording.output_views.note_backward_error(error)
             raise
         finally:
             recording.recorder.in_backward -= 1
-            recording.output_views.backward_ended()
+            recording.output_views.clear()
 
     import sys
 
@@ -149,7 +149,7 @@ def _record_clipping_by_function(
         parameters = _peek(frame, value)
     owners, _ = recording.objects.owner_names(parameters)
     sharded = any(hasattr(p, "placements") for p in parameters)
-    if "norm" in name and values.mixed(p for p in parameters if p.grad is not None):
+    if "norm" in name and values.is_mixed(p for p in parameters if p.grad is not None):
         recording.recorder.event(MixedParameters, frame, api=name)
     bound = argument(args, kwargs, 1, "max_norm")
     recording.recorder.event(

@@ -92,7 +92,7 @@ def _record_mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
     entry = recording.recorder.event(
         MeshBuilt,
         frame,
-        mesh=recording.objects.fresh("mesh"),
+        mesh=recording.objects.new_name("mesh"),
         device_type=str(device),
         shape=tuple(int(size) for size in shape),
         dim_names=tuple(str(name) for name in kwargs.get("mesh_dim_names") or ()),
@@ -113,7 +113,7 @@ def _record_mesh_object(frame: FrameType, args: tuple[Any, ...], kwargs: dict[st
     recording.recorder.event(
         MeshBuilt,
         frame,
-        mesh=recording.objects.fresh("mesh"),
+        mesh=recording.objects.new_name("mesh"),
         device_type=str(device),
         shape=tuple(int(size) for size in shape),
         dim_names=tuple(str(name) for name in kwargs.get("mesh_dim_names") or ()),

@@ -17,7 +17,7 @@ from fsdplint.trace import LauncherArgumentUsed
 ARGUMENT, NAME = "--local_rank", "local_rank"
 
 
-class _Watched(argparse.Namespace):
+class _WatchedNamespace(argparse.Namespace):
     """Parsed arguments whose local rank is not this process's; notes its being read and set."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -34,7 +34,7 @@ class _Watched(argparse.Namespace):
         return argparse.Namespace, (), dict(self.__dict__)
 
 
-_Watched.__name__ = _Watched.__qualname__ = "Namespace"
+_WatchedNamespace.__name__ = _WatchedNamespace.__qualname__ = "Namespace"
 
 
 def install() -> None:
@@ -79,7 +79,7 @@ def _watch_default(parser: Any, result: Any, args: Any) -> None:
     value = result.__dict__.get(NAME)
     if span is None or type(value) is not int or str(value) == local:
         return
-    result.__class__ = _Watched
+    result.__class__ = _WatchedNamespace
     recording.arguments.reads[id(result)] = ArgumentRead(span)
 
 

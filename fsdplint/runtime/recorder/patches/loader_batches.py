@@ -17,7 +17,7 @@ def install() -> None:
     original = cls.__next__
 
     @functools.wraps(original)
-    def following(self: Any) -> Any:
+    def next_batch(self: Any) -> Any:
         recording = current()
         try:
             return original(self)
@@ -30,4 +30,4 @@ def install() -> None:
                     recording.recorder.trouble()
             raise
 
-    cls.__next__ = following
+    cls.__next__ = next_batch

@@ -64,23 +64,23 @@ def _watched_method(function: Callable[..., Any], name: str) -> Callable[..., An
         if is_forward and recording.objects.sharded.get(self) is not None:
             recording.layouts.note_inputs(self, (args, kwargs))  # FSDP2's hook has cast them by now
         try:
-            entered = enter(self, name, sys._getframe(1))
+            entry = enter(self, name, sys._getframe(1))
         except Exception:
             recording.recorder.trouble()
-            entered = None
-        if entered is None:
+            entry = None
+        if entry is None:
             return function(self, *args, **kwargs)
-        recording.calls.stack.append((self, entered, name))
+        recording.calls.stack.append((self, entry, name))
         try:
             return function(self, *args, **kwargs)
         except BaseException:
-            if entered in recording.calls.waiting:
+            if entry in recording.calls.waiting:
                 recording.calls.flush()
             raise
         finally:
             recording.calls.stack.pop()
-            if entered in recording.calls.waiting:
-                recording.calls.waiting.remove(entered)
+            if entry in recording.calls.waiting:
+                recording.calls.waiting.remove(entry)
 
     setattr(method, _MARK, True)
     return method

@@ -48,11 +48,14 @@ def install() -> None:
         checkpoints.ActivationWrapper,
         "__init__",
         _record_checkpointing,
-        _tree_changed,
+        _invalidate_tree,
         direct=False,
     )
     patching.watch_function(
-        checkpoints, "apply_activation_checkpointing", _record_checkpointing_within, _tree_changed
+        checkpoints,
+        "apply_activation_checkpointing",
+        _record_checkpointing_within,
+        _invalidate_tree,
     )
     composable = sys.modules.get("torch.distributed._composable")
     if composable is not None:
@@ -122,7 +125,7 @@ def _write_attachment(module: Any, child: Any, frame: FrameType | None) -> None:
     new = [part for part in child.modules() if id(part) not in covered and part._parameters]
     parent = recording.objects.module(module)
     recording.objects.describe(child)
-    recording.objects.changed()
+    recording.objects.invalidate()
     if new:
         names = tuple(
             name for part in new if (name := recording.objects.names.get(part)) is not None
@@ -192,7 +195,7 @@ def _record_move(
 
 
 def _note_emptied_buffers(note: tuple[Entry[ModuleMoved], Any, list[Any]], result: Any) -> None:
-    current().untouched_buffers.emptied(*note)
+    current().untouched_buffers.add(*note)
 
 
 # Copies -------------------------------------------------------------------------------------------
@@ -212,7 +215,7 @@ def _watch_deepcopy() -> None:
         copied.event.copy = current().objects.module(result)
         copied.write()
 
-    copy.deepcopy = patching.watched(copy.deepcopy, before, after)
+    copy.deepcopy = patching.add_watcher(copy.deepcopy, before, after)
 
 
 def _record_averaged_model(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -248,7 +251,7 @@ def _record_compile(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
 
 def _name_compiled(compiled: Entry[Compiled], result: Any) -> None:
     recording = current()
-    recording.objects.changed()
+    recording.objects.invalidate()
     compiled.event.result = recording.objects.module(result)
     compiled.write()
 
@@ -277,5 +280,5 @@ def _record_checkpointing_within(
     return True
 
 
-def _tree_changed(note: Any, result: Any) -> None:
-    current().objects.changed()
+def _invalidate_tree(note: Any, result: Any) -> None:
+    current().objects.invalidate()

@@ -51,7 +51,7 @@ def _watch_building(cls: Any) -> None:
         except Exception:
             recording.recorder.trouble()
         original(self, params, *args, **kwargs)
-        recording.missed_parameters.built(self)
+        recording.missed_parameters.add_optimizer(self)
 
     cls.__init__ = init
 
@@ -100,7 +100,7 @@ def _record_optimizer(optimizer: Any, params: Any, frame: FrameType | None, defa
     ways = [way for way in ("foreach", "fused") if isinstance(defaults, dict) and defaults.get(way)]
     groups = params if isinstance(params, list) and isinstance(params[0], dict) else [params]
     if ways and any(
-        values.mixed(p for p in parameters_of(group) if p.requires_grad) for group in groups
+        values.is_mixed(p for p in parameters_of(group) if p.requires_grad) for group in groups
     ):
         recording.recorder.event(MixedParameters, frame, api=ways[0])
 
@@ -154,7 +154,7 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         )
         recording.measures.before_step(optimizer, recording.objects.optimizer(optimizer))
         for watcher in (recording.missed_parameters, recording.replicas):
-            watcher.stepping(optimizer, recording.objects.optimizer(optimizer), sys._getframe(1))
+            watcher.before_step(optimizer, recording.objects.optimizer(optimizer), sys._getframe(1))
     except Exception:
         recording.recorder.trouble()
 

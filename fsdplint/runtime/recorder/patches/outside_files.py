@@ -11,10 +11,10 @@ from fsdplint.runtime.recorder.recording import current
 
 def install() -> None:
     """Add an audit hook, which Python cannot remove; it is idle while nothing is recorded."""
-    sys.addaudithook(_audited)
+    sys.addaudithook(_audit)
 
 
-def _audited(event: str, args: tuple[Any, ...]) -> None:
+def _audit(event: str, args: tuple[Any, ...]) -> None:
     if event != "open" or not current().recorder.on:
         return
     path, mode, flags = args

@@ -120,12 +120,12 @@ def _watch_rows() -> None:
     def given(module: str, row: Any) -> None:
         current().marks.rows.set(row, module)
 
-    cls.__getitem__ = patching.watched(cls.__getitem__, taken, given)
+    cls.__getitem__ = patching.add_watcher(cls.__getitem__, taken, given)
     for name in _EDITS:
         setattr(
             cls,
             name,
-            patching.watched(getattr(cls, name), functools.partial(_record_row_edit, name)),
+            patching.add_watcher(getattr(cls, name), functools.partial(_record_row_edit, name)),
         )
 
 

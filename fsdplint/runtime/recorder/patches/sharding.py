@@ -13,7 +13,7 @@ from fsdplint.runtime.recorder.patches import methods, parameter_marks
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import of_this_rank
 from fsdplint.runtime.recorder.recording import current
-from fsdplint.runtime.recorder.refusals import sharding_failed
+from fsdplint.runtime.recorder.refusals import record_sharding_error
 from fsdplint.runtime.recorder.sites import is_attribute_load, is_direct
 from fsdplint.syntax.version_guards import optional_lines, tried_lines
 from fsdplint.trace import (
@@ -70,7 +70,7 @@ def install() -> None:
     patching.watch_method(ShardedGradScaler, "__init__", _record_sharded_scaler)
     patching.watch_method(DistributedDataParallel, "__init__", _record_replication)
     patching.watch_function(
-        fsdp, "fully_shard", _record_sharding, _describe_sharded, failed=sharding_failed
+        fsdp, "fully_shard", _record_sharding, _describe_shards, failed=record_sharding_error
     )
     patching.watch_function(fsdp, "register_fsdp_forward_method", _record_forward_method)
     patching.watch_method(fsdp.MixedPrecisionPolicy, "__init__", _record_precision)
@@ -93,26 +93,26 @@ def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
     inner = argument(args, kwargs, 1, "module")
     inner_name = recording.objects.module(inner)
     # The wrapper has no submodules yet: it gets a name now and is described when it is made.
-    name = recording.objects.fresh("m")
+    name = recording.objects.new_name("m")
     recording.objects.names.set(wrapper, name)
     recording.objects.fsdp1_of.set(inner, weakref.ref(wrapper))
     recording.objects.sharded.set(wrapper, "fsdp1")
     init = inspect.unwrap(type(wrapper).__init__)
-    passed = values.options(init, args, kwargs)
+    options = values.options(init, args, kwargs)
     recording.recorder.event(
         Wrapped,
         frame,
         module=name,
         inner=inner_name,
-        options=passed,
+        options=options,
         same_weights=of_this_rank(values.sample([inner])),
-        mixes=_mixes(inner, passed, args, kwargs),
+        mixes=_mixes(inner, options, args, kwargs),
         mesh=_mesh(argument(args, kwargs, 16, "device_mesh")),
-        collective=bool(passed.get("sync_module_states")),
+        collective=bool(options.get("sync_module_states")),
     )
     methods.watch(inner)
     recording.layouts.enter_wrapper(
-        wrapper, "offload_params=True" in str(passed.get("cpu_offload"))
+        wrapper, "offload_params=True" in str(options.get("cpu_offload"))
     )
     return wrapper
 
@@ -121,11 +121,11 @@ def _mesh(mesh: Any) -> str | None:
     return current().objects.names.get(mesh) if mesh is not None else None
 
 
-def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: Any) -> bool:
+def _mixes(inner: Any, options: dict[str, Any], args: tuple[Any, ...], kwargs: Any) -> bool:
     """Whether parameters with and without gradients come into one flat parameter."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    if passed.get("use_orig_params") or any(name.startswith("ignored_") for name in passed):
+    if options.get("use_orig_params") or any(name.startswith("ignored_") for name in options):
         return False
     classes: tuple[type, ...] = ()
     policy = argument(args, kwargs, 5, "auto_wrap_policy")
@@ -155,7 +155,7 @@ def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: An
 def _describe_wrapper(wrapper: Any, result: Any) -> None:
     recording = current()
     recording.layouts.exit_wrapper()
-    recording.objects.changed()
+    recording.objects.invalidate()
     recording.objects.describe(wrapper)
 
 
@@ -222,9 +222,9 @@ def _record_sharding(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
     return group
 
 
-def _describe_sharded(group: list[Any], result: Any) -> None:
+def _describe_shards(group: list[Any], result: Any) -> None:
     recording = current()
-    recording.objects.changed()
+    recording.objects.invalidate()
     for module in group:
         recording.objects.sharded.set(module, "fsdp2")
         recording.objects.describe(module)
@@ -322,7 +322,7 @@ class _Missing:
         recording = current()
         if not is_direct(frame) or not is_attribute_load(frame):
             return
-        if self.name in _WRAPPERS and (_is_found(module, self.name) or _is_tried(frame)):
+        if self.name in _WRAPPERS and (_is_found(module, self.name) or _is_in_try(frame)):
             return
         name = recording.objects.module(module)
         if self.name == "no_sync":
@@ -344,7 +344,7 @@ def _is_found(module: Any, name: str) -> bool:
     )
 
 
-def _is_tried(frame: FrameType) -> bool:
+def _is_in_try(frame: FrameType) -> bool:
     """Whether the program catches what goes wrong on the line that it is at."""
     lines = "".join(linecache.getlines(frame.f_code.co_filename))
     return frame.f_lineno in tried_lines(lines)

@@ -24,7 +24,7 @@ def install() -> None:
     init = dist.init_process_group
 
     @functools.wraps(spawn)
-    def spawned(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+    def run_in_place(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
         recording = current()
         local = os.environ.get("LOCAL_RANK"), os.environ.get("LOCAL_WORLD_SIZE")
         if not recording.recorder.listening() or None in local or int(local[1] or 0) != nprocs:
@@ -33,7 +33,7 @@ def install() -> None:
             {name: os.environ[name] for name in _MEETING if name in os.environ}
         )
         fn(int(local[0] or 0), *args)
-        return _Done()
+        return _FinishedProcesses()
 
     @functools.wraps(init)
     def init_process_group(
@@ -45,12 +45,12 @@ def install() -> None:
             init_method = None
         return init(backend, init_method, *args, **kwargs)
 
-    patching.replace(spawn, spawned)
+    patching.replace(spawn, run_in_place)
     patching.replace(init, init_process_group)
     patching.apply_replacements()
 
 
-class _Done:
+class _FinishedProcesses:
     """What `spawn(..., join=False)` gives: all has been done by now."""
 
     def join(self, *args: Any, **kwargs: Any) -> bool:

@@ -91,7 +91,7 @@ def _fsdp1_rank0_only(module: Any, config: str = "_state_dict_config") -> bool:
     )
 
 
-def _summoned(module: Any) -> bool:
+def _is_summoned(module: Any) -> bool:
     """Whether `summon_full_params` holds, in which a state needs no communication."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -136,7 +136,7 @@ def _record_taking(
         collective = kind == "fsdp2" and layout is Layout.FULL
         if kind == "fsdp1":
             of_optimizer = hasattr(subject, "param_groups")
-            collective = api != "state_dict" or not (of_optimizer or _summoned(subject))
+            collective = api != "state_dict" or not (of_optimizer or _is_summoned(subject))
         entry = recording.recorder.event(
             StateTaken,
             frame,
@@ -202,10 +202,12 @@ def _note_result(note: _Note, result: Any) -> None:
         results = list(result)
     for (entry, sharded), value in zip(note.parts, results, strict=False):
         taken = entry.event
-        seen = values.layout_of(value)
+        value_layout = values.layout_of(value)
         # Values decide, except where they look alike: FSDP1's local shards are plain tensors.
-        if seen is not None and taken.layout is not Layout.LOCAL:
-            taken.layout = seen if sharded or seen is Layout.SHARDED else Layout.PLAIN
+        if value_layout is not None and taken.layout is not Layout.LOCAL:
+            taken.layout = (
+                value_layout if sharded or value_layout is Layout.SHARDED else Layout.PLAIN
+            )
         entry.write()
         current().objects.remember_state(taken.state, taken.of, taken.layout, value)
 
@@ -259,13 +261,13 @@ def _record_loading(frame: FrameType, subject: Any, value: Any, api: str, collec
     known = recording.objects.state(value) if isinstance(value, dict) else None
     layout = known.layout if known is not None else None
     if layout is None:
-        seen = values.layout_of(value)
-        if seen is None:
+        value_layout = values.layout_of(value)
+        if value_layout is None:
             layout = Layout.UNKNOWN
-        elif seen is Layout.FULL and sharding_of(subject) is None:
+        elif value_layout is Layout.FULL and sharding_of(subject) is None:
             layout = Layout.PLAIN
         else:
-            layout = seen
+            layout = value_layout
     recording.recorder.event(
         StateLoaded,
         frame,

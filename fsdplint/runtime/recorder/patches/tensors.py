@@ -26,10 +26,10 @@ def install() -> None:
     owner: Any = DTensor
     for name, api in _READERS.items():
         before = functools.partial(_record_number, api)
-        setattr(owner, name, patching.watched(getattr(owner, name), before))
+        setattr(owner, name, patching.add_watcher(getattr(owner, name), before))
     for name in _RAW:
         before = functools.partial(_record_raw_read, name)
-        setattr(owner, name, patching.watched(getattr(owner, name), before))
+        setattr(owner, name, patching.add_watcher(getattr(owner, name), before))
 
 
 def _record_number(
