@@ -58,6 +58,8 @@ class Member:
     common_name: bool = False
 
 
+NOTHING = "nothing: "  # in `becomes`, before the reason why FSDP2 has no counterpart
+
 # A name with a dot is an argument of a call or a member of a class.
 APIS = {
     # The class and the arguments of its constructor
@@ -78,7 +80,8 @@ APIS = {
     f"{FSDP}.mixed_precision": Api("`mp_policy=MixedPrecisionPolicy(...)`"),
     f"{FSDP}.ignored_modules": Api("`ignored_params` of `fully_shard`", advice=advice.IGNORED),
     f"{FSDP}.param_init_fn": Api(
-        "memory after sharding on meta, and the initialisation", advice=advice.META_VALUES
+        "`to_empty` after sharding on the meta device, and then the initialisation",
+        advice=advice.META_VALUES,
     ),
     f"{FSDP}.device_id": Api("`torch.cuda.set_device`, or the device of the mesh"),
     f"{FSDP}.sync_module_states": Api(
@@ -90,22 +93,21 @@ APIS = {
     f"{FSDP}.ignored_states": Api("`ignored_params` of `fully_shard`", advice=advice.IGNORED),
     f"{FSDP}.device_mesh": Api("`mesh`"),
     # Its methods and attributes
-    f"{FSDP}.apply": Api("the same on sharded parameters, where the function needs no whole ones"),
+    f"{FSDP}.apply": Api("`apply` on sharded parameters, if the function needs no whole ones"),
     f"{FSDP}.check_is_root": Api("nothing: the root is the module that the program calls"),
     f"{FSDP}.clip_grad_norm_": Api("`torch.nn.utils.clip_grad_norm_`"),
     f"{FSDP}.forward": Api("a call of the model"),
     f"{FSDP}.fsdp_modules": Api("the modules that are an `FSDPModule`", advice=advice.FSDP_MODULES),
-    f"{FSDP}.named_buffers": Api("the same: names have no prefixes to be taken off"),
-    f"{FSDP}.named_parameters": Api("the same: names have no prefixes to be taken off"),
+    f"{FSDP}.named_buffers": Api("the same method: names have no prefixes to remove"),
+    f"{FSDP}.named_parameters": Api("the same method: names have no prefixes to remove"),
     f"{FSDP}.no_sync": Api("`set_requires_gradient_sync`", advice=advice.NO_SYNC_BLOCK),
     f"{FSDP}.register_comm_hook": Api(
-        "nothing of the kind: `set_custom_reduce_scatter` and "
-        "`set_all_reduce_hook` replace single collectives",
+        "nothing: `set_custom_reduce_scatter` and `set_all_reduce_hook` replace single collectives",
         advice=advice.COMM_HOOK,
     ),
     f"{FSDP}.summon_full_params": Api(
-        "`unshard()` and `reshard()` around what reads, `full_tensor()`, or "
-        "writes to the sharded parameters",
+        "`unshard()` and `reshard()` around the code, `full_tensor()`, or a write to the sharded "
+        "parameters",
         advice=advice.WHOLE_PARAMETERS,
     ),
     f"{FSDP}.state_dict_type": Api(
@@ -116,8 +118,7 @@ APIS = {
         "the options of `get_model_state_dict` and its like", rewritten_with_other=True
     ),
     f"{FSDP}.get_state_dict_type": Api(
-        "nothing: states of FSDP2 have no type that is set; what the "
-        "program asks it for is the options that it passes to `get_model_state_dict`"
+        "nothing: states of FSDP2 have no type; each `get_model_state_dict` takes its own options"
     ),
     f"{FSDP}.full_optim_state_dict": Api(
         "`get_optimizer_state_dict` with `full_state_dict=True`", rewritten_with_other=True
@@ -144,7 +145,7 @@ APIS = {
     ),
     f"{FSDP}.rank": Api("`get_rank` of the group"),
     f"{FSDP}.world_size": Api("`get_world_size` of the group"),
-    f"{FSDP}.compute_device": Api("nothing: `next(model.parameters()).device`"),
+    f"{FSDP}.compute_device": Api("`next(model.parameters()).device`"),
     f"{FSDP}._fsdp_wrapped_module": Api("the model itself", advice=advice.LEAVE_STEP_OUT),
     f"{FSDP}._handle": Api("nothing: there are no flat parameters", advice=advice.FLAT_PARAMETERS),
     # Enums and configurations
@@ -154,7 +155,7 @@ APIS = {
     ),
     "ShardingStrategy.FULL_SHARD": Api("the default of `fully_shard`"),
     "ShardingStrategy.SHARD_GRAD_OP": Api("`reshard_after_forward=False`"),
-    "ShardingStrategy.NO_SHARD": Api("replicas: a mesh whose second dimension is 1"),
+    "ShardingStrategy.NO_SHARD": Api("a mesh whose second dimension is 1"),
     "ShardingStrategy.HYBRID_SHARD": Api("a mesh of two dimensions"),
     "ShardingStrategy._HYBRID_SHARD_ZERO2": Api(
         "a mesh of two dimensions, `reshard_after_forward=False`"
@@ -171,7 +172,7 @@ APIS = {
         rewritten_with_other=True,
         step="Set the offloading with CPUOffloadPolicy",
     ),
-    "CPUOffload.offload_params": Api("`CPUOffloadPolicy()` or nothing"),
+    "CPUOffload.offload_params": Api("`CPUOffloadPolicy()` or no policy"),
     "MixedPrecision": Api(
         "`MixedPrecisionPolicy`",
         rewritten_with_other=True,
@@ -257,7 +258,9 @@ APIS = {
         rewritten_with_other=True,
     ),
     "_or_policy": Api(
-        "one loop over what either picks", advice=advice.WRITE_POLICY, rewritten_with_other=True
+        "one loop over the submodules that any of them picks",
+        advice=advice.WRITE_POLICY,
+        rewritten_with_other=True,
     ),
     "_module_wrap_policy": Api(
         "a loop over the submodules of these classes",
@@ -376,11 +379,20 @@ def advice_on(name: str) -> str:
     return (api.advice if api is not None else advice.BY_HAND).format()
 
 
+def _counterpart(api: Api) -> str:
+    """The clause that names FSDP2's counterpart of an API, or says why there is none."""
+    if api.becomes.startswith(NOTHING):
+        return f"FSDP2 has no counterpart: {api.becomes.removeprefix(NOTHING)}"
+    return f"its counterpart in FSDP2 is {api.becomes}"
+
+
 def reason(name: str) -> Reason:
     """The reason for which a reference that no pass has accounted for blocks."""
     api = api_of(name)
     if api is not None:
-        return blockers.API_USE(name=name, becomes=api.becomes, advice=api.advice.format())
+        return blockers.API_USE(
+            name=name, counterpart=_counterpart(api), advice=api.advice.format()
+        )
     if any(part in name for part in FLAT_PARAMETER_NAMES):
         return blockers.FLAT_PARAMETER_INTERNAL(name=name)
     return blockers.INTERNAL(name=name)

@@ -277,7 +277,7 @@ def test_a_name_that_comes_through_another_file_is_told(folder: Path) -> None:
     (program,) = json.loads((folder / "report.json").read_text())["programs"]
     reasons = {one["reason"] for one in program["blockers"]}
     assert reasons == {
-        "this file imports nothing of FSDP1 from torch: its name comes from other code"
+        "this file imports nothing of FSDP1 from torch: it gets the name from other code"
     }
 
 

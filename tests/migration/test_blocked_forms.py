@@ -30,12 +30,12 @@ BLOCKED = {
         "from torch.nn.parallel import DistributedDataParallel\n"
         "def save(model, path):\n    torch.save(model.state_dict(), path)\n"
         "save(FSDP(Net()), 'a.pt')\nsave(DistributedDataParallel(Net()), 'b.pt')",
-        "DDP's in other configurations",
+        "model that DDP wraps",
     ),
     "a policy that only FSDP1 can call, and another reader": (
         "policy = CustomPolicy(lambda module: isinstance(module, Block))\n"
         "model = FSDP(Net(), auto_wrap_policy=policy)\ntree = build_tree(model, policy)",
-        "this CustomPolicy is also used at line",
+        "also uses this CustomPolicy",
     ),
     "a precision that Accelerate's FSDP1 gets too": (
         "from accelerate import FullyShardedDataParallelPlugin\n"
@@ -46,7 +46,7 @@ BLOCKED = {
     ),
     "clipping by the largest gradient": (
         "model = FSDP(Net())\nmodel.clip_grad_norm_(1.0, norm_type=float('inf'))",
-        "which torch refuses",
+        "torch refuses that",
     ),
     "arguments of two calls": (
         "shared = dict(use_orig_params=True)\na = FSDP(Net(), **shared)\nb = FSDP(Net(), **shared)",
@@ -62,17 +62,17 @@ BLOCKED = {
     ),
     "a model on the meta device, and weights of rank 0": (
         "with torch.device('meta'):\n    net = Net()\nmodel = FSDP(net, sync_module_states=True)",
-        "on the meta device without `param_init_fn`, with `sync_module_states`",
+        "on the meta device is wrapped without `param_init_fn`, with `sync_module_states`",
     ),
     "a model on the meta device, and arguments in a dict": (
         "with torch.device('meta'):\n    net = Net()\n"
         "kwargs = dict(use_orig_params=True)\nmodel = FSDP(net, **kwargs)",
-        "on the meta device without `param_init_fn`, whose arguments stand in a dict",
+        "on the meta device is wrapped without `param_init_fn`, with its arguments in a dict",
     ),
     "a model on the meta device, and ignored parameters": (
         "with torch.device('meta'):\n    net = Net()\n"
         "net.blocks.requires_grad_(False)\nmodel = FSDP(net, ignored_modules=[net.blocks])",
-        "on the meta device without `param_init_fn`, with ignored parameters",
+        "on the meta device is wrapped without `param_init_fn`, with ignored parameters",
     ),
     "a model on the meta device, and a policy by size": (
         "from functools import partial\n"
@@ -80,7 +80,7 @@ BLOCKED = {
         "with torch.device('meta'):\n    net = Net()\n"
         "policy = partial(size_based_auto_wrap_policy, min_num_params=10)\n"
         "model = FSDP(net, auto_wrap_policy=policy)",
-        "on the meta device without `param_init_fn`, with a policy by size",
+        "on the meta device is wrapped without `param_init_fn`, with a policy by size",
     ),
     "the forward of a part": (
         "model = FSDP(Net(), device_id=0)\n"
@@ -95,22 +95,22 @@ BLOCKED = {
         "net = Net()\nfor p in list(net.blocks.parameters())[:1]:\n    p.requires_grad = False\n"
         "net.blocks[1].linear.weight.requires_grad_(False)\n"
         "model = FSDP(net, ignored_modules=[net.blocks])",
-        "are frozen cannot be seen",
+        "does not show that the parameters in",
     ),
     "ignored modules that are frozen at times": (
         "net = Net()\nif os.environ.get('FREEZE'):\n    net.blocks.requires_grad_(False)\n"
         "model = FSDP(net, ignored_modules=[net.blocks])",
-        "are frozen cannot be seen",
+        "does not show that the parameters in",
     ),
     "ignored modules of which a part is trained again": (
         "net = Net()\nnet.requires_grad_(False)\nfor p in net.blocks[0].parameters():\n"
         "    p.requires_grad = True\nmodel = FSDP(net, ignored_modules=[net.blocks])",
-        "are frozen cannot be seen",
+        "does not show that the parameters in",
     ),
     "ignored modules that went out of sight": (
         "from library import tune\nnet = Net()\nnet.blocks.requires_grad_(False)\ntune(net)\n"
         "model = FSDP(net, ignored_modules=[net.blocks])",
-        "are frozen cannot be seen",
+        "does not show that the parameters in",
     ),
     "quantized weights": (
         "from bitsandbytes.nn import Linear4bit\n"
@@ -119,13 +119,13 @@ BLOCKED = {
     ),
     "arguments out of sight": (
         "def build(**kwargs):\n    return FSDP(Net(), **kwargs)\n\n\nmodel = build()",
-        r"come from cannot be seen",
+        r"is not made in this function",
     ),
     "a state taken elsewhere": (
         "from library import saver\n\n\ndef save(model):\n    saver.write(model)\n\n\n"
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
         "    save(model)",
-        "code that this block calls",
+        "a function that this block calls",
     ),
     "buffers of one dtype or another": (
         "class Table(Net):\n    def __init__(self):\n        super().__init__()\n"
@@ -133,7 +133,7 @@ BLOCKED = {
         "if os.environ.get('FAST'):\n    precision = MixedPrecision(torch.bfloat16, buffer_dtype=torch.float32)\n"
         "else:\n    precision = MixedPrecision(torch.bfloat16, buffer_dtype=torch.bfloat16)\n"
         "model = FSDP(Table(), mixed_precision=precision)",
-        "which `buffer_dtype`",
+        "the `buffer_dtype`",
     ),
     "another library's class under the same name": (
         "try:\n    import torch_xla.core.xla_model as xm\n"
@@ -173,12 +173,12 @@ BLOCKED = {
         "if os.environ.get('FSDP'):\n    model = FSDP(Net())\nfor i in range(4):\n"
         "    with model.no_sync() if i != 3 else nullcontext():\n"
         "        model(torch.ones(2, 8)).sum().backward()",
-        "DDP's in other configurations",
+        "model that DDP wraps",
     ),
     "a norm without a name of a model that may be plain": (
         "model = Net()\nif os.environ.get('FSDP'):\n    model = FSDP(model)\n"
         "print(f'{torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0):.2f}')",
-        "which it does in some configurations only",
+        "which happens in some configurations only",
     ),
     "low precision gradients": (
         "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",
@@ -279,7 +279,7 @@ BLOCKED = {
         "net = Net()\nif os.environ.get('FSDP'):\n    model = FSDP(net)\nelse:\n"
         "    model = nn.parallel.DistributedDataParallel(net)\n"
         "with model.no_sync():\n    model(torch.ones(2, 8)).sum().backward()",
-        "DDP's in other",
+        "model that DDP wraps",
     ),
     "another method": (
         "model = FSDP(Net())\nmodel.generate(torch.ones(2, 8))",
@@ -288,7 +288,7 @@ BLOCKED = {
     "a config for another library": (
         "import accelerate\nFSDP(Net())\n"
         "plugin = accelerate.FullyShardedDataParallelPlugin(mixed_precision_policy=MixedPrecision())",
-        "handed to",
+        "gets this object and expects",
     ),
     "a policy with parameters of its own": (
         "def choose(module):\n    if isinstance(module, Block):\n"

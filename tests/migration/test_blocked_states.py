@@ -14,20 +14,20 @@ BLOCKED = {
         "    FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)\nelse:\n"
         "    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)\n"
         "state = model.state_dict()",
-        "which of several types",
+        "sets several types",
     ),
     "a function that others call too": (
         "def take(model):\n    return model.state_dict()\n\n\nmodel = FSDP(Net())\n"
         "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
         "    state = take(model)\nprint(take(model))",
-        "code that this block calls",
+        "a function that this block calls",
     ),
     "a state that is loaded in another place": (
         "model = FSDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "if os.environ.get('RESUME'):\n"
         "    state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load('x.pt'))\n"
         "    print('loaded')\noptimizer.load_state_dict(state)",
-        "what becomes of this optimizer state",
+        "how this optimizer state is used",
     ),
     "a model that is another one in the branch": (
         "def main(load=False):\n    model = FSDP(Net())\n    if load:\n"
@@ -40,7 +40,7 @@ BLOCKED = {
         "    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, config)\n\n\n"
         "model = FSDP(Net())\nsetup(model, bool(os.environ.get('FIRST')))\n"
         "state = model.state_dict()",
-        "what the config of this state says at run time",
+        "the config of this state is only known at run time",
     ),
     "ranks of an optimizer's state that are chosen at run time": (
         "model = FSDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
@@ -55,7 +55,7 @@ BLOCKED = {
     ),
     "a part of what is wrapped": (
         "model = FSDP(Net())\nstate = model.blocks.state_dict()",
-        "a part of the wrapped model, which FSDP1 does not certainly wrap by itself",
+        "a part of the wrapped model, and FSDP1 may not wrap that part by itself",
     ),
     "a model with wrapped parts, in code that is not reached": (
         "def main(save=False):\n    model = Net()\n    model.blocks[0] = FSDP(model.blocks[0])\n"

@@ -316,7 +316,7 @@ def test_the_other_library_is_given_nothing_new(tmp_path: Path, body: str) -> No
     more = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\nnet = nn.Linear(8, 8)\n"
     found, _ = plan(tmp_path, {"train.py": NET + OTHER + more + body})
     (reason,) = {blocked.reason for blocked in found.blockers}
-    assert "may also be given what becomes FSDP2's" in reason or "`given`" in reason
+    assert "may also get this object, which becomes FSDP2's" in reason or "`given`" in reason
 
 
 @pytest.mark.parametrize(

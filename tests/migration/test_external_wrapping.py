@@ -146,10 +146,13 @@ BLOCKED = {
     ),
     "a trainer that saves in its own way": (
         "class Mine(transformers.Trainer):\n    def _save(self, *args):\n        pass\n\n\n" + SAVE,
-        "taken by code that this block calls",
+        "a function that this block calls takes the state",
     ),
-    "another trainer": (SAVE.replace("transformers.T", "mine.T"), "code that this block calls"),
-    "a trainer's parts": (SAVE + "        trainer.push()\n", "code that this block calls"),
+    "another trainer": (
+        SAVE.replace("transformers.T", "mine.T"),
+        "a function that this block calls",
+    ),
+    "a trainer's parts": (SAVE + "        trainer.push()\n", "a function that this block calls"),
     "inference mode or not": (
         "def take(model, fast):\n    with torch.inference_mode(fast):\n"
         "        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
@@ -171,7 +174,7 @@ def test_a_trainer_of_older_releases_blocks(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     found, _ = plan(tmp_path, SAVE, IMPORTS)
     (blocker,) = found.blockers
-    assert "in the way that this block says" in blocker.reason
+    assert "with the type that this block sets" in blocker.reason
     assert "4.36" in blocker.advice
     (tmp_path / "requirements.txt").write_text("transformers>=4.36\n", encoding="utf-8")
     assert not plan(tmp_path, SAVE, IMPORTS)[0].blockers

@@ -202,17 +202,17 @@ BLOCKED = {
         "class Small(Backbone):",
         "from library import make\n\n\nclass Other(Backbone):\n    def get_policy(self):\n"
         "        return make(self)\n\n\nclass Small(Backbone):",
-        "where the wrapping policy `make(self)` comes from cannot be seen",
+        "the code that makes the wrapping policy `make(self)` cannot be seen",
     ),
     "an object of a library": (
         "body: Backbone, head",
         "body, head",
-        "whose `get_policy` this is, cannot be seen",
+        "the object with this `get_policy` cannot be seen",
     ),
     "a policy for something else": (
         "        strategy.setup()\n",
         "        strategy.setup()\n        print(strategy.model.get_policy())\n",
-        "what becomes of this wrapping policy cannot be seen",
+        "the code does not show how this wrapping policy is used",
     ),
     "a method that is looked up": (
         "        strategy.setup()\n",
@@ -227,7 +227,7 @@ BLOCKED = {
     "another buffer precision": (
         "buffer_dtype=torch.float32",
         "buffer_dtype=torch.bfloat16",
-        "`buffer_dtype` is read here, which FSDP2's policy does not have",
+        "`buffer_dtype` is read here, and FSDP2's policy does not have it",
     ),
 }
 

@@ -129,7 +129,7 @@ model = FSDP(Net())
 def test_two_homes_of_a_name_of_fsdp1_are_no_two_libraries(tmp_path: Path) -> None:
     found, _ = plan(tmp_path, MOVED)
     assert [b.reason for b in found.blockers] == [
-        "`_flat_param.FlatParamHandle` is a part of FSDP1's inside that FSDP2 does not have"
+        "`_flat_param.FlatParamHandle` is internal to FSDP1, and FSDP2 does not have it"
     ]
 
 

@@ -334,13 +334,17 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
 
 BLOCK = "with FSDP.summon_full_params(model{arguments}):\n    {body}"
 BLOCKED = {
-    "written in other ways": ("", "model.blocks[0].linear.weight.data[0] = 0", "is lost in FSDP2"),
+    "written in other ways": ("", "model.blocks[0].linear.weight.data[0] = 0", "FSDP2 loses"),
     "out of sight": ("", "torch.jit.trace(model, ())", "whether .* writes parameters"),
     "a state": ("", 'torch.save(model.state_dict(), "x.pt")', "a state is taken or loaded inside"),
-    "gradients": (", with_grads=True", "print(model)", "with gradients"),
+    "gradients": (", with_grads=True", "print(model)", "also gathers gradients"),
     "on the CPU": (", offload_to_cpu=True", "print(model.blocks[0].linear.weight)", "on the CPU"),
     "known at run time": (", writeback=bool(local_rank)", "print(model)", "only known at run time"),
-    "before the first forward": ("", "model.blocks[0](torch.ones(8))", "to be called first"),
+    "before the first forward": (
+        "",
+        "model.blocks[0](torch.ones(8))",
+        "calls the whole model first",
+    ),
 }
 
 

@@ -374,7 +374,7 @@ BLOCKED = {
         "net = Net()\nwith enable_wrap(wrapper_cls=FSDP):\n    net.blocks = wrap(net.blocks)\n",
         "it has no forward",
     ),
-    "another class": ("with enable_wrap(wrapper_cls=Net):\n    wrap(Net())\n" + MODEL, "a class that"),
+    "another class": ("with enable_wrap(wrapper_cls=Net):\n    wrap(Net())\n" + MODEL, "the class of this"),
     "a wrap that is called elsewhere": (
         "def build(module):\n    return wrap(module)\n\n\n"
         "with enable_wrap(wrapper_cls=FSDP):\n    model = build(Net())\n",
@@ -383,7 +383,7 @@ BLOCKED = {
     "a partial whose mesh comes too early": (
         "def build():\n    shard = functools.partial(FSDP, sharding_strategy="
         "ShardingStrategy.HYBRID_SHARD)\n    return shard(Net())\n\n\nbuild()",
-        "before the process group",
+        "the process group may not exist",
     ),
     "a partial with a policy": (
         "shard = functools.partial(FSDP, auto_wrap_policy=ModuleWrapPolicy({Block}))\n"
@@ -393,11 +393,11 @@ BLOCKED = {
     "a class for a function": ("def build(cls):\n    return cls(Net())\n\n\nbuild(FSDP)\n" + MODEL, "as an argument"),
     "names that are searched": (
         MODEL + 'print([n for n, _ in model.named_parameters() if "_fsdp_wrapped_module" in n])',
-        "names are searched",
+        "searches names",
     ),
     "a method in a dict": (
         MODEL + "contexts = {True: model.no_sync}\nwith contexts[True]():\n    print(model)",
-        "taken as a function",
+        "used without a call",
     ),
     "a stack of contexts": (
         "import contextlib\n" + MODEL + "with contextlib.ExitStack() as stack:\n"
@@ -426,7 +426,7 @@ BLOCKED = {
     "several classes where nobody calls": (
         MODEL + "def hold(model):\n    if isinstance(model, (FSDP, nn.parallel.DistributedDataParallel)):\n"
         "        with model.no_sync():\n            print(model)",
-        "or of another class",
+        "or to another class",
     ),
     "a part of a test where nobody calls": (
         MODEL + "def is_root(model):\n    return isinstance(model, FSDP) and model.check_is_root()",

@@ -14,7 +14,7 @@ QUANTIZED_WEIGHTS = Blocker(
 )
 BUFFER_DTYPE_UNKNOWN = Blocker(
     "FSDP201-buffer-dtype-unknown",
-    "which `buffer_dtype` the buffers get cannot be told here",
+    "the `buffer_dtype` of this policy is not known here",
     advice.BUFFER_DTYPE,
 )
 CPU_OFFLOAD_ARGUMENTS = Blocker(
@@ -24,33 +24,35 @@ CPU_OFFLOAD_ARGUMENTS = Blocker(
 )
 CONFIG_HANDED_ON = Blocker(
     "FSDP201-config-handed-on",
-    "this is handed to `{function}`, which takes FSDP1's own",
+    "`{function}` gets this object and expects FSDP1's class",
     advice.LEAVE_OBJECT_OUT,
 )
 ENUM_MEMBER_READ = Blocker(
     "FSDP201-enum-member-read",
-    "`{code}` is about a member of `{enum}`, which becomes its name (a string)",
+    "`{code}` reads a member of `{enum}`, which becomes its name (a string)",
     advice.BY_HAND,
 )
 IGNORED_PERHAPS_TRAINED = Blocker(
     "FSDP201-ignored-perhaps-trained",
-    "whether the parameters in `{argument}` are frozen cannot be seen: FSDP2 leaves them "
+    "the code does not show that the parameters in `{argument}` are frozen: FSDP2 leaves them "
     "plain tensors, which optimizers and `clip_grad_norm_` cannot mix with sharded ones",
     advice.IGNORED,
 )
 CAST_INPUTS_DIFFER_IN_DICT = Blocker(
     "FSDP201-cast-inputs-differ-in-dict",
-    "policies of mixed precision that differ in `cast_forward_inputs`, in a dict",
+    "the policies of mixed precision in this program differ in `cast_forward_inputs`, and this "
+    "one stands in a dict",
     advice.PRECISION_OPTION,
 )
 OFFLOAD_UNKNOWN = Blocker(
     "FSDP201-offload-unknown",
-    "whether the parameters that `param_init_fn` gives memory are offloaded cannot be seen here",
+    "the code here does not show whether the parameters that `param_init_fn` gives memory are "
+    "offloaded",
     advice.META_VALUES,
 )
 META_TO_SEVERAL_DEVICES = Blocker(
     "FSDP201-meta-to-several-devices",
-    "models on the meta device that go to different devices",
+    "models on the meta device get memory on different devices",
     advice.BY_HAND,
 )
 DICT_UNREADABLE = Blocker(
@@ -65,7 +67,7 @@ ARGUMENTS_UNREADABLE = Blocker(
 )
 KEYWORDS_UNSEEN = Blocker(
     "FSDP201-keywords-unseen",
-    "where the arguments in `**{name}` come from cannot be seen",
+    "the dict in `**{name}` is not made in this function",
     advice.WRITE_KEYWORDS,
 )
 KEY_TWICE = Blocker(
@@ -86,43 +88,44 @@ ARGUMENTS_USED_ELSEWHERE = Blocker(
 )
 PARAM_INIT_FN_IN_DICT = Blocker(
     "FSDP201-param-init-fn-in-dict",
-    "`{key}` in a dict of arguments",
+    "`{key}` stands in a dict of arguments",
     advice.META_VALUES,
 )
 ARGUMENTS_OF_SEVERAL_CALLS = Blocker(
     "FSDP201-arguments-of-several-calls",
     "the arguments in `{name}` are given to more than one call",
-    "Give each call a dict of its own, `{name}` written out.",
+    "Give each call a dict of its own, and write the items of `{name}` out.",
 )
 GROUPS_DIFFER = Blocker(
     "FSDP201-groups-differ",
-    "several models with process groups of different kinds",
+    "this file wraps several models with process groups of different kinds",
     advice.GIVE_MESH,
 )
 META_WITH_DICT = Blocker(
     "FSDP201-meta-with-dict",
-    "a model on the meta device without `param_init_fn`, whose arguments stand in a dict: "
-    "FSDP1 gives its parameters memory and calls each module's `reset_parameters`",
+    "a model on the meta device is wrapped without `param_init_fn`, with its arguments in a "
+    "dict: FSDP1 gives its parameters memory and calls each module's `reset_parameters`",
     advice.GIVE_INIT_FN,
 )
 META_WITH_SYNC = Blocker(
     "FSDP201-meta-with-sync",
-    "a model on the meta device without `param_init_fn`, with `sync_module_states`: FSDP1 "
-    "gives its parameters memory and calls each module's `reset_parameters`, and then all "
-    "ranks get rank 0's",
+    "a model on the meta device is wrapped without `param_init_fn`, with `sync_module_states`: "
+    "FSDP1 gives its parameters memory and calls each module's `reset_parameters`, and then all "
+    "ranks get rank 0's values",
     advice.GIVE_INIT_FN,
 )
 META_WITH_IGNORED = Blocker(
     "FSDP201-meta-with-ignored",
-    "a model on the meta device without `param_init_fn`, with ignored parameters, which keep "
-    "their values: FSDP1 gives its parameters memory and calls each module's "
+    "a model on the meta device is wrapped without `param_init_fn`, with ignored parameters, "
+    "which keep their values: FSDP1 gives its parameters memory and calls each module's "
     "`reset_parameters`",
     advice.GIVE_INIT_FN,
 )
 META_WITH_POLICY = Blocker(
     "FSDP201-meta-with-policy",
-    "a model on the meta device without `param_init_fn`, with a policy by size or of three "
-    "parameters: FSDP1 gives its parameters memory and calls each module's `reset_parameters`",
+    "a model on the meta device is wrapped without `param_init_fn`, with a policy by size or of "
+    "three parameters: FSDP1 gives its parameters memory and calls each module's "
+    "`reset_parameters`",
     advice.GIVE_INIT_FN,
 )
 PRECISION_ARGUMENTS = Blocker(
@@ -142,7 +145,7 @@ CLASSES_TO_IGNORE = Blocker(
 )
 CAST_ROOT_INPUTS = Blocker(
     "FSDP201-cast-root-inputs",
-    "`cast_root_forward_inputs` other than True is not migrated yet",
+    "`cast_root_forward_inputs` other than True has no rewrite",
     advice.PRECISION_OPTION,
 )
 CAST_INPUTS_UNKNOWN = Blocker(
@@ -152,27 +155,27 @@ CAST_INPUTS_UNKNOWN = Blocker(
 )
 PRECISION_FIELD_READ = Blocker(
     "FSDP201-precision-field-read",
-    "`{field}` is read here, which FSDP2's policy does not have",
+    "`{field}` is read here, and FSDP2's policy does not have it",
     "{advice}",
 )
 UNKNOWN_ARGUMENT = Blocker(
     "FSDP201-unknown-argument",
     "FSDP(...) takes no argument `{name}` here: the call raises TypeError",
-    "Take the argument out; DDP's and fairscale's arguments are not FSDP1's.",
+    "Remove the argument; FSDP1 does not have the arguments of DDP and fairscale.",
 )
 CONFIG_UNSEEN = Blocker(
     "FSDP201-config-unseen",
-    "where this `{old}` comes from cannot be seen",
+    "these files do not make this `{old}`",
     advice.WRITE_VALUE,
 )
 STRATEGY_IN_DICT_WITH_MESH = Blocker(
     "FSDP201-strategy-in-dict-with-mesh",
-    "a strategy in a dict, together with a mesh",
+    "the strategy stands in a dict, and the call also gets a mesh",
     advice.GIVE_MESH,
 )
 PARAM_INIT_FN_WITH_SYNC = Blocker(
     "FSDP201-param-init-fn-with-sync",
-    "this `param_init_fn` of FSDP(...), together with `sync_module_states`",
+    "FSDP(...) gets this `param_init_fn` together with `sync_module_states`",
     advice.META_VALUES,
 )
 CPU_OFFLOAD_SHARED = Blocker(
@@ -187,12 +190,12 @@ MODULE_UNKNOWN = Blocker(
 )
 MODULE_WITHOUT_FORWARD = Blocker(
     "FSDP201-module-without-forward",
-    "a ModuleList or ModuleDict, which FSDP2 does not shard: it has no forward",
+    "the call wraps a ModuleList or ModuleDict, which FSDP2 does not shard: it has no forward",
     advice.WRAP_CHILDREN,
 )
 IGNORED_WITH_PARAM_INIT_FN = Blocker(
     "FSDP201-ignored-with-param-init-fn",
-    "ignored parameters together with `param_init_fn`, which would get new values too",
+    "the call ignores parameters and has a `param_init_fn`, which would give them new values, too",
     advice.META_VALUES,
 )
 CALL_IN_HEAD = Blocker(
@@ -207,7 +210,7 @@ CALL_WITH_SEVERAL_TARGETS = Blocker(
 )
 CAST_INPUTS_DIFFER = Blocker(
     "FSDP201-cast-inputs-differ",
-    "one call wraps the model and its parts, which cast other inputs",
+    "one call wraps the model and its parts, which cast their inputs differently",
     advice.BY_HAND,
 )
 CALL_IN_EXPRESSION = Blocker(
@@ -218,23 +221,23 @@ CALL_IN_EXPRESSION = Blocker(
 )
 CONFIG_GIVEN_TO_FRAMEWORK = Blocker(
     "FSDP201-config-given-to-framework",
-    "`{api}` of {framework} gets it too ({place}), and takes FSDP1's",
+    "`{api}` of {framework} gets this object, too ({place}), and expects FSDP1's class",
     "Give the framework a policy or config of its own, or move it to FSDP2 as well.",
 )
 PARTIAL_POSITIONAL = Blocker(
     "FSDP201-partial-positional",
-    "a partial of FSDP with positional arguments",
+    "a partial of FSDP has positional arguments",
     advice.WRITE_ARGUMENTS,
 )
 PARTIAL_OF_SEVERAL = Blocker(
     "FSDP201-partial-of-several",
-    "a partial of FSDP that does more than shard one module: write a function that shards "
-    "the submodules and then the module",
+    "a partial of FSDP that does more than shard one module has no counterpart: write a function "
+    "that shards the submodules and then the module",
     advice.WRITE_ARGUMENTS,
 )
 PARTIAL_BEFORE_GROUP = Blocker(
     "FSDP201-partial-before-group",
-    "a partial of FSDP before the process group certainly exists, which its mesh needs",
+    "a partial of FSDP needs a mesh, and the process group may not exist here yet",
     advice.WRITE_ARGUMENTS,
 )
 BATCH_NORM = Blocker(
@@ -244,13 +247,13 @@ BATCH_NORM = Blocker(
 )
 SUBCLASS = Blocker(
     "FSDP201-subclass",
-    "a subclass of FSDP: FSDP2 wraps nothing, so that its methods have to become functions "
-    "of the model",
+    "a subclass of FSDP has no counterpart: FSDP2 has no wrapper, so its methods have to become "
+    "functions of the model",
     advice.BY_HAND,
 )
 WRAPPER_CLS = Blocker(
     "FSDP201-wrapper-cls",
-    "FSDP as `wrapper_cls`: shard the modules with `fully_shard` one by one",
+    "FSDP is passed as `wrapper_cls`: shard the modules with `fully_shard` one by one",
     advice.BY_HAND,
 )
 CLASS_AS_ARGUMENT = Blocker(
@@ -261,11 +264,12 @@ CLASS_AS_ARGUMENT = Blocker(
 )
 CLASS_RENAMED = Blocker(
     "FSDP201-class-renamed",
-    "the FSDP class is given another name: `fully_shard` is a function, not a class",
+    "the FSDP class gets another name: `fully_shard` is a function, not a class",
     advice.BY_HAND,
 )
 CLASS_USE = Blocker(
     "FSDP201-class-use",
-    "this use of the FSDP class: `fully_shard` is a function, and there are no wrappers",
+    "this use of the FSDP class has no rewrite: `fully_shard` is a function, and FSDP2 has no "
+    "wrapper",
     advice.BY_HAND,
 )

@@ -9,38 +9,38 @@ WRAP_NOT_CALLED = Blocker(
 )
 WRAP_OUTSIDE_BLOCK = Blocker(
     "FSDP201-wrap-outside-block",
-    "which `enable_wrap` block this `wrap` runs in cannot be seen: shard the module with "
+    "the code does not show in which `enable_wrap` block this `wrap` runs: shard the module with "
     "`fully_shard` itself",
     advice.REPLACE_ENABLE_WRAP,
 )
 TWO_SIZE_POLICIES = Blocker(
     "FSDP201-two-size-policies",
-    "two policies by size with different leaf modules",
+    "this file has two policies by size with different leaf modules",
     advice.WRITE_POLICY,
 )
 POLICY_FROM_BRANCHES = Blocker(
     "FSDP201-policy-from-branches",
-    "the wrapping policy is chosen by several branches",
+    "several branches choose the wrapping policy",
     advice.WRITE_POLICY,
 )
 POLICY_UNSUPPORTED = Blocker(
     "FSDP201-policy-unsupported",
-    "this wrapping policy is not migrated yet",
+    "this wrapping policy has no rewrite",
     advice.WRITE_POLICY,
 )
 CUSTOM_POLICY_UNSEEN = Blocker(
     "FSDP201-custom-policy-unseen",
-    "whether this CustomPolicy only says yes or no cannot be seen",
+    "the code does not show that this CustomPolicy only says yes or no",
     advice.PREDICATE,
 )
 POLICY_ARGUMENT_UNSUPPORTED = Blocker(
     "FSDP201-policy-argument-unsupported",
-    "this argument of the policy is not migrated yet",
+    "this argument of the policy has no rewrite",
     advice.WRITE_POLICY,
 )
 POLICY_UNSEEN = Blocker(
     "FSDP201-policy-unseen",
-    "where the wrapping policy `{policy}` comes from cannot be seen",
+    "the code that makes the wrapping policy `{policy}` cannot be seen",
     advice.WRITE_POLICY,
 )
 POLICY_MAY_BE_OTHER = Blocker(
@@ -50,7 +50,7 @@ POLICY_MAY_BE_OTHER = Blocker(
 )
 POLICIES_WITH_FUNCTION = Blocker(
     "FSDP201-policies-with-function",
-    "several wrapping policies, of which one is a function",
+    "there are several wrapping policies here, and one of them is a function",
     advice.WRITE_POLICY,
 )
 POLICY_SHARED = Blocker(
@@ -65,12 +65,12 @@ POLICY_ARGUMENTS = Blocker(
 )
 CUSTOM_POLICY_SHARED = Blocker(
     "FSDP201-custom-policy-shared",
-    "this CustomPolicy is also used at line {line}, which FSDP2 has no form for",
+    "line {line} also uses this CustomPolicy, and FSDP2 has no form for that use",
     advice.PREDICATE,
 )
 POLICY_OWNER_UNSEEN = Blocker(
     "FSDP201-policy-owner-unseen",
-    "whose `{method}` this is, cannot be seen: the object may be a library's",
+    "the class of the object with this `{method}` cannot be seen: it may be a library's",
     advice.WRITE_POLICY,
 )
 POLICY_BASE_UNSEEN = Blocker(
@@ -80,42 +80,42 @@ POLICY_BASE_UNSEEN = Blocker(
 )
 POLICY_DECORATED = Blocker(
     "FSDP201-policy-decorated",
-    "what a decorator makes of this method, which gives a wrapping policy",
+    "a decorator may change what this method returns, which is a wrapping policy",
     advice.WRITE_POLICY,
 )
 POLICY_LOOKED_UP = Blocker(
     "FSDP201-policy-looked-up",
-    "a method that gives a wrapping policy, looked up by its name",
+    "a method that returns a wrapping policy is looked up by its name",
     advice.WRITE_POLICY,
 )
 POLICY_USE_UNSEEN = Blocker(
     "FSDP201-policy-use-unseen",
-    "what becomes of this wrapping policy cannot be seen",
+    "the code does not show how this wrapping policy is used",
     advice.WRITE_POLICY,
 )
 IGNORED_WITH_SIZE_POLICY = Blocker(
     "FSDP201-ignored-with-size-policy",
-    "ignored parameters, which a policy by size does not count",
+    "the call ignores parameters, and a policy by size does not count them",
     advice.WRITE_POLICY,
 )
 PARAM_INIT_FN_WITH_POLICY = Blocker(
     "FSDP201-param-init-fn-with-policy",
-    "`param_init_fn` together with a policy by size or of three parameters",
+    "the call has a `param_init_fn` together with a policy by size or of three parameters",
     advice.META_VALUES,
 )
 ENABLE_WRAP_NOT_HEAD = Blocker(
     "FSDP201-enable-wrap-not-head",
-    "`enable_wrap` that is not the only head of a `with` block",
+    "`enable_wrap` is not the only context of a `with` block",
     advice.REPLACE_ENABLE_WRAP,
 )
 ENABLE_WRAP_CLASS = Blocker(
     "FSDP201-enable-wrap-class",
-    "`enable_wrap` with a class that cannot be read here",
+    "the class of this `enable_wrap` cannot be read here",
     advice.REPLACE_ENABLE_WRAP,
 )
 POLICY_CALLED = Blocker(
     "FSDP201-policy-called",
-    "`{name}` is called here, which raises TypeError: FSDP calls it for each module with "
-    "`module`, `recurse` and `nonwrapped_numel`",
+    "`{name}` is called here, which raises TypeError: FSDP itself calls a policy, for each "
+    "module, with `module`, `recurse` and `nonwrapped_numel`",
     "Bind its arguments: `functools.partial({name}, ...)`.",
 )

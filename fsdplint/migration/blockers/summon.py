@@ -4,12 +4,12 @@ from fsdplint.migration.blockers import Blocker, advice
 
 SUMMON_AMONG_OTHERS = Blocker(
     "FSDP299-summon-among-others",
-    "`summon_full_params` among other contexts",
+    "`summon_full_params` shares its `with` statement with other contexts",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_AS_VALUE = Blocker(
     "FSDP299-summon-as-value",
-    "`summon_full_params` that is not the head of a `with` block: gather the parameters with "
+    "`summon_full_params` is not the head of a `with` block: gather the parameters with "
     "`unshard()` and `reshard()` where they are needed",
     advice.WHOLE_PARAMETERS,
 )
@@ -20,40 +20,41 @@ SUMMON_ARGUMENTS = Blocker(
 )
 SUMMON_OF_EXPRESSION = Blocker(
     "FSDP299-summon-of-expression",
-    "what `summon_full_params` is about is an expression",
+    "`summon_full_params` gets an expression, not the name of a module",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_NOT_RECURSIVE = Blocker(
     "FSDP299-summon-not-recursive",
-    "`summon_full_params(recurse=False)` of a module that FSDP1 may not wrap itself",
+    "`summon_full_params(recurse=False)` gets a module that FSDP1 may not wrap itself",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_PERHAPS_UNSHARDED = Blocker(
     "FSDP299-summon-perhaps-unsharded",
-    "`summon_full_params` of a model some of whose parameters may not be sharded, and so "
-    "have no `full_tensor`",
+    "`summon_full_params` gets a model with parameters that may not be sharded, and so have no "
+    "`full_tensor`",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_GRADIENTS = Blocker(
     "FSDP299-summon-gradients",
-    "`summon_full_params` with gradients: in FSDP2 `p.grad.full_tensor()` is the whole "
+    "`summon_full_params` also gathers gradients: in FSDP2 `p.grad.full_tensor()` is the whole "
     "gradient of one parameter",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_WRITES_UNSEEN = Blocker(
     "FSDP299-summon-writes-unseen",
-    "whether `{code}` writes parameters inside of `summon_full_params` cannot be seen",
+    "the code does not show whether `{code}` writes parameters inside of `summon_full_params`",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_CALLS_PARTS_FIRST = Blocker(
     "FSDP299-summon-calls-parts-first",
-    "parts of the model are called inside of `summon_full_params`, and FSDP2 wants the whole "
-    "model to be called first",
+    "parts of the model are called inside of `summon_full_params`, and FSDP2 requires that the "
+    "program calls the whole model first",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_LEFT_EARLY = Blocker(
     "FSDP299-summon-left-early",
-    "`summon_full_params` among other contexts that are left early",
+    "`summon_full_params` shares its `with` statement with other contexts, and the block may be "
+    "left early",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_ARGUMENT_AT_RUN_TIME = Blocker(
@@ -63,12 +64,12 @@ SUMMON_ARGUMENT_AT_RUN_TIME = Blocker(
 )
 SUMMON_CALLS_IN_FULL_PRECISION = Blocker(
     "FSDP299-summon-calls-in-full-precision",
-    "parts of the model are called inside of `summon_full_params`, which gives those that "
+    "parts of the model are called inside of `summon_full_params`. FSDP1 gives the parts that "
     "are not wrapped themselves in full precision, and `unshard()` of FSDP2 in the type that "
     "they compute with",
-    "Decide whether the lower precision will do here: then call `unshard()` of each module "
-    "that is sharded before, and `reshard()` after it. Otherwise load `get_model_state_dict` "
-    "with `full_state_dict=True` into an unsharded copy of the model, and call that.",
+    "Decide whether the lower precision will do here. If so, call `unshard()` of each sharded "
+    "module before, and `reshard()` after. Otherwise load `get_model_state_dict` with "
+    "`full_state_dict=True` into an unsharded copy of the model, and call that.",
 )
 SUMMON_STATE = Blocker(
     "FSDP299-summon-state",
@@ -78,22 +79,22 @@ SUMMON_STATE = Blocker(
 )
 SUMMON_WRITES = Blocker(
     "FSDP299-summon-writes",
-    "parameters are written inside of `summon_full_params`, and what is written to gathered "
-    "parameters is lost in FSDP2: `get_model_state_dict` and `set_model_state_dict` with "
+    "parameters are written inside of `summon_full_params`, and FSDP2 loses what is written to "
+    "gathered parameters: `get_model_state_dict` and `set_model_state_dict` with "
     "`full_state_dict=True` take and load whole parameters",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_IN_FULL_PRECISION = Blocker(
     "FSDP299-summon-in-full-precision",
-    "`summon_full_params` gives parameters in full precision, `unshard()` of FSDP2 in the "
-    "type that they compute with and on their device: `full_tensor()` of a parameter is the "
-    "whole of it",
+    "`summon_full_params` gives parameters in full precision, but `unshard()` of FSDP2 gives "
+    "them in the type that they compute with, on their device: `full_tensor()` of a parameter "
+    "gives the whole parameter",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_IN_FULL_PRECISION_ON_CPU = Blocker(
     "FSDP299-summon-in-full-precision-on-cpu",
-    "`summon_full_params` gives parameters in full precision on the CPU, `unshard()` of "
-    "FSDP2 in the type that they compute with and on their device: `full_tensor()` of a "
-    "parameter is the whole of it",
+    "`summon_full_params` gives parameters in full precision on the CPU, but `unshard()` of "
+    "FSDP2 gives them in the type that they compute with, on their device: `full_tensor()` of a "
+    "parameter gives the whole parameter",
     advice.WHOLE_PARAMETERS,
 )
