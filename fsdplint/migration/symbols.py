@@ -203,8 +203,8 @@ APIS = {
     "StateDictType.FULL_STATE_DICT": Api("`StateDictOptions(full_state_dict=True)`"),
     "StateDictType.SHARDED_STATE_DICT": Api("`get_model_state_dict` without options"),
     "StateDictType.LOCAL_STATE_DICT": Api(
-        "`get_model_state_dict` without options, where the program "
-        "itself loads what it saves; nothing else, since FSDP2 has no flat parts of a state",
+        "`get_model_state_dict` without options, if the program itself loads the states that it "
+        "saves",
         advice=advice.LOCAL_STATE,
     ),
     "StateDictConfig": Api("`StateDictOptions`"),

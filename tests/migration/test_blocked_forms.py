@@ -42,7 +42,7 @@ BLOCKED = {
         "half = MixedPrecision(param_dtype=torch.bfloat16)\n"
         "model = FSDP(Net(), mixed_precision=half)\n"
         "plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=half)",
-        "`FullyShardedDataParallelPlugin` of Accelerate gets it too",
+        "`FullyShardedDataParallelPlugin` of Accelerate gets this object, too",
     ),
     "clipping by the largest gradient": (
         "model = FSDP(Net())\nmodel.clip_grad_norm_(1.0, norm_type=float('inf'))",
@@ -229,16 +229,16 @@ BLOCKED = {
         "def clip(model):\n    for p in model.parameters():\n"
         "        p.grad.data.mul_(min(1, 1 / p.grad.data.norm(2).item()))\n\n\n"
         "model = FSDP(Net())\nclip(model)",
-        r"`p.grad.data.norm\(2\).item\(\)` is about this rank's part of the gradients",
+        r"`p.grad.data.norm\(2\).item\(\)` reads this rank's part of the gradients",
     ),
     "a norm in a loop of the file": (
         "model = FSDP(Net())\ntotal = torch.zeros(1)\n"
         "for p in model.parameters():\n    total += p.grad.norm() ** 2\ndist.all_reduce(total)",
-        r"`p.grad.norm\(\)` is about one rank's part",
+        r"`p.grad.norm\(\)` reads one rank's part",
     ),
     "gradients that are summed by hand": (
         "model = FSDP(Net())\nfor name, p in model.named_parameters():\n    dist.all_reduce(p.grad)",
-        r"`dist.all_reduce\(p.grad\)` is about one rank's part",
+        r"`dist.all_reduce\(p.grad\)` reads one rank's part",
     ),
     "a parameter as an array": (
         "model = FSDP(nn.Linear(8, 8))\nprint(model.bias.detach().cpu().numpy())",

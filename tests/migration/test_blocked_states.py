@@ -65,7 +65,7 @@ BLOCKED = {
     "local states for others": (
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
         "    state = model.state_dict()",
-        "flat parameters .* that is not loaded here",
+        "flat parameters .* it is not loaded here",
     ),
 }
 

@@ -117,16 +117,16 @@ BLOCKED = {
         "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
         "        torch.save(model.state_dict(), 'x.pt')\n"
         "    return model.sharding_strategy != ShardingStrategy.NO_SHARD\n",
-        "the code that wraps the model decides what becomes of `ShardingStrategy",
+        "the rewrite of `ShardingStrategy",
     ),
     "an optimizer's state, of a type that is set out of sight": (
         "def take(model, optimizer):\n    return FSDP.optim_state_dict(model, optimizer)\n",
-        "what becomes of `optim_state_dict`",
+        "the rewrite of `optim_state_dict`",
     ),
     "whole parameters, kept for later": (
         "def sample(model, x):\n    context = FSDP.summon_full_params(model)\n"
         "    with context:\n        return model.generate(x)\n",
-        "what becomes of `summon_full_params`",
+        "the rewrite of `summon_full_params`",
     ),
     "a model that Accelerate prepares together with another": (
         "def sample(accelerator, model, reference_model, optimizer, x):\n"
@@ -138,11 +138,11 @@ BLOCKED = {
     "a strategy that something calls for": (
         "def strategy(name):\n    return getattr(ShardingStrategy, name)\n\n\n"
         "print(strategy('NO_SHARD'))\n",
-        "code that wraps the model is not given, which decides what becomes of `ShardingStrategy`",
+        "the rewrite of `ShardingStrategy` depends on the code that wraps the model, which is not given",
     ),
     "a kind of state that nothing is taken by": (
         "KINDS = {'full': StateDictType.FULL_STATE_DICT}\n",
-        "which decides what becomes of `StateDictType.FULL_STATE_DICT`",
+        "the rewrite of `StateDictType.FULL_STATE_DICT`",
     ),
     "a trainer that saves in its own way": (
         "class Mine(transformers.Trainer):\n    def _save(self, *args):\n        pass\n\n\n" + SAVE,

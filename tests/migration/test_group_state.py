@@ -124,8 +124,8 @@ def with_policy(policy: str) -> str:
 def test_weights_shared_under_an_unknown_policy_block(policy: str, tmp_path: Path) -> None:
     found, _ = plan(tmp_path, with_policy(policy))
     assert [blocker.reason for blocker in found.blockers] == [
-        "`Linear` shares its weight with `Embedding`, and the policy, whose choice is not known here, "
-        "may wrap them in different units, which FSDP2 refuses"
+        "`Linear` shares its weight with `Embedding`, and the policy may wrap them "
+        "in different units, which FSDP2 refuses"
     ]
     found, _ = plan(tmp_path, with_policy(policy).replace("self.head.weight =", "unused ="))
     assert not found.blockers

@@ -31,32 +31,32 @@ OTHERS = {
     "a patch": (
         "from unittest.mock import patch\nimport finetune\n\n\n@patch('finetune.FSDP')\n"
         "def test_main(wrapper):\n    finetune.main()\n",
-        "`'finetune.FSDP'` names what `finetune` has of FSDP1",
+        "`'finetune.FSDP'` patches a name of FSDP1 in `finetune`",
     ),
     "a patch of an object": (
         "from unittest import mock\nimport finetune\n\n\ndef test_main():\n"
         "    with mock.patch.object(finetune, 'FSDP'):\n        finetune.main()\n",
-        "`'FSDP'` names what `finetune` has of FSDP1",
+        "`'FSDP'` patches a name of FSDP1 in `finetune`",
     ),
     "a patch under names of its own": (
         "from unittest.mock import patch as replaced\nimport finetune\n\n\n"
         "@replaced('finetune.FSDP')\ndef test_main(wrapper):\n    finetune.main()\n",
-        "`'finetune.FSDP'` names what `finetune` has of FSDP1",
+        "`'finetune.FSDP'` patches a name of FSDP1 in `finetune`",
     ),
     "a patch of a module under a name of its own": (
         "from unittest import mock\nimport finetune as program\n\n\ndef test_main():\n"
         "    with mock.patch.object(program, 'FSDP'):\n        program.main()\n",
-        "`'FSDP'` names what `finetune` has of FSDP1",
+        "`'FSDP'` patches a name of FSDP1 in `finetune`",
     ),
     "a patch by a fixture": (
         "import finetune\n\n\ndef test_main(monkeypatch):\n"
         "    monkeypatch.setattr(finetune, 'FSDP', list)\n    finetune.main()\n",
-        "`'FSDP'` names what `finetune` has of FSDP1",
+        "`'FSDP'` patches a name of FSDP1 in `finetune`",
     ),
     "a name that is passed on": (
         "import torch.nn as nn\nfrom finetune import FSDP, main\n\nmain()\n"
         "print(isinstance(nn.Linear(2, 2), FSDP))\n",
-        "`FSDP` is FSDP1's, and comes from `finetune`",
+        "`FSDP` of FSDP1 comes from `finetune`",
     ),
 }
 
@@ -209,4 +209,4 @@ def test_the_name_of_a_strategy_is_the_string(tmp_path: Path) -> None:
 
 def test_another_attribute_of_a_strategy_blocks(tmp_path: Path) -> None:
     found, _ = plan(tmp_path, STRATEGY.format(name="value"))
-    assert "`strategy.value` is about a member" in found.blockers[0].reason
+    assert "`strategy.value` reads a member" in found.blockers[0].reason

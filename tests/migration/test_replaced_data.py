@@ -35,7 +35,7 @@ SWAPPED
 def test_assigned_data_blocks(to: str, tmp_path: Path) -> None:
     found, _ = plan(tmp_path, SWAP.replace("SWAPPED", f"average.swap({to})"))
     (blocker,) = found.blockers
-    assert blocker.reason.startswith("`p.data` is assigned, and FSDP2 goes on with the values")
+    assert blocker.reason.startswith("`p.data` gets a new tensor, and FSDP2 ignores it")
 
 
 def test_data_assigned_before_the_sharding_does_not(tmp_path: Path) -> None:

@@ -96,7 +96,10 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "        nn.init.zeros_(module.weight)\n\n\n" + MODEL + "model.apply(init)",
         "model.apply(init)",
     ),
-    f"{FSDP}.check_is_root": (MODEL + "print(model.check_is_root())", "! the one that you call"),
+    f"{FSDP}.check_is_root": (
+        MODEL + "print(model.check_is_root())",
+        "! the module that the program calls",
+    ),
     f"{FSDP}.clip_grad_norm_": (
         MODEL + "model.clip_grad_norm_(1.0, norm_type=1.0)",
         "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=1.0)",
@@ -348,7 +351,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     ),
     "ShardedGradScaler.process_group": (
         MODEL + "scaler = ShardedGradScaler(process_group=dist.new_group([0]))",
-        "! is that the same group",
+        "! which may be another group",
     ),
 }
 
@@ -377,7 +380,7 @@ def test_a_name_becomes_what_the_table_says(name: str, tmp_path: Path) -> None:
         ("forward_prefetch", "! keep the value in a variable"),
         ("limit_all_gathers", "! keep the value in a variable"),
         ("training_state", "! whether its forward or backward runs"),
-        ("_is_root", "! the one that you call"),
+        ("_is_root", "! the module that the program calls"),
         ("flat_param", "! no flat parameters"),
     ],
 )
@@ -426,7 +429,7 @@ def test_every_public_name_is_in_the_table() -> None:
 
 
 def test_what_is_inside_of_fsdp1_is_named() -> None:
-    assert "inside" in reason("_traversal_utils._get_fsdp_handles").message
+    assert "internal to FSDP1" in reason("_traversal_utils._get_fsdp_handles").message
     assert "StateDictOptions" in reason("FullStateDictConfig.offload_to_cpu").message
 
 
