@@ -15,7 +15,7 @@ from fsdplint.engine.migration import MigrationRun
 from fsdplint.engine.migrator import migration_rules
 from fsdplint.engine.operations import fix_files
 from fsdplint.engine.session import Session
-from fsdplint.server.analysis import Workspace
+from fsdplint.server.analysis import RootChecker
 
 TORCH = "2.13"
 Texts = Mapping[str, str]  # of the files that change, by their real paths
@@ -93,7 +93,7 @@ def ways(*, project: bool) -> dict[str, Callable[[Sequence[Path]], Texts]]:
 
     def server(paths: Sequence[Path]) -> Texts:
         (path,) = paths
-        found = Workspace(line).fix(os.path.realpath(path), {}, lambda: False, project=project)
+        found = RootChecker(line).fix(os.path.realpath(path), {}, lambda: False, project=project)
         return {path: after for path, (_, after) in found.items()}
 
     return {"fix": fix, "migrate": migrate, "api": from_python, "server": server}

@@ -303,7 +303,7 @@ def test_watching(train: Path, folder: Path) -> None:
     (folder / "pyproject.toml").write_text("[tool.fsdplint]\nexclude = ['out']\n")
     (folder / "out").mkdir()
 
-    def wait(look: watch.Look, before: watch.Snapshot) -> None:
+    def wait(look: watch.TakeSnapshot, before: watch.Snapshot) -> None:
         (folder / "out" / f"{len(seen)}.py").touch()
         assert look() == before  # what is excluded is not looked at
         if len(seen) == 3:

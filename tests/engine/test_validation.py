@@ -191,7 +191,7 @@ def test_a_migration_after_which_tied_weights_are_in_two_groups_is_blocked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the plan itself does not see it."""
-    monkeypatch.setattr("fsdplint.migration.group_state.tied", lambda *_: None)
+    monkeypatch.setattr("fsdplint.migration.group_state.check_tied_weights", lambda *_: None)
     path = tmp_path / "train.py"
     path.write_text(TIED)
     found = examine(Workspace([path]), [rule() for rule in own_rules()]).found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.migration.analysis.missed_uses import _is_tested
+from fsdplint.migration.analysis.missed_uses import _is_guarded
 from fsdplint.migration.context import attributes
 from fsdplint.source.files import read_source
 
@@ -33,4 +33,4 @@ def test_a_test_of_the_object_itself(text: str, tested: bool, tmp_path: Path) ->
     path.write_text(textwrap.dedent(text).replace("USE", "model.clip_grad_norm_(1.0)") + "\n")
     source = read_source(path)
     (use,) = [node for node in attributes(source) if node.attr.value == "clip_grad_norm_"]
-    assert _is_tested(source, use) is tested
+    assert _is_guarded(source, use) is tested

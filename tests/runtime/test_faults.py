@@ -102,7 +102,7 @@ def test_no_step_is_made_in_either(folder: Path) -> None:
     (folder / "before.py").write_text(PROGRAM.replace("pass  # here", "break"))
     result, _ = prove(folder, "break")
     assert result.exit_code == 1, result.output
-    assert "no optimizer step was made: nothing was trained" in result.output
+    assert "no optimizer step ran: nothing was trained" in result.output
 
 
 def test_no_room_for_the_record(folder: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_fix_that_gives_the_steps_other_data_is_left_out(project: Path) -> Non
     result = prove("epochs.py")
     assert result.exit_code == 1
     assert "NOT COMPARABLE" in result.output and "FSDP512" in result.output
-    assert "which is what it is for" in result.output
+    assert "the fix changes the data of the steps on purpose" in result.output
 
 
 @pytest.mark.usefixtures("forked")

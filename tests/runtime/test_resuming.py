@@ -81,7 +81,7 @@ def test_a_program_that_goes_on_with_a_new_state_of_its_optimizer(tmp_path: Path
     left = side("before", 3)
     assert optimizer_state_lost(left, side("went on", 5)) == ""
     text = optimizer_state_lost(left, side("began anew", 2))
-    assert "it counts 2 steps" in text and "counted 3" in text
+    assert "the state counts 2 steps" in text and "counted 3" in text
 
 
 @pytest.mark.parametrize(

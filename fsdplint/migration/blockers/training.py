@@ -248,7 +248,7 @@ PRECISION_ASKED = Blocker(
 )
 SETTING_ASKED = Blocker(
     "FSDP299-setting-asked",
-    "`.{name}`: a module of FSDP2 does not know how it was wrapped: keep the value in a variable",
+    "`.{name}`: a module of FSDP2 does not know how it was wrapped; keep the value in a variable",
     advice.KEEP_IN_VARIABLE,
 )
 TRAINING_STATE_ASKED = Blocker(

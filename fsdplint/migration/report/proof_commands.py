@@ -31,7 +31,8 @@ def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
         return [], "", (entries or section.files)[0]
     scripts = [path for path in entries if not path.endswith(NOTEBOOK)]
     if entries and not scripts:
-        return [], "torchrun starts no notebooks: prove a script that does the same.", entries[0]
+        note = "torchrun cannot start a notebook; prove a script that does the same."
+        return [], note, entries[0]
     entries = scripts
     if not entries:
         note = "None of the files given runs the model; SCRIPT is the program that does."
