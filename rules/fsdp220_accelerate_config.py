@@ -70,7 +70,8 @@ class AccelerateConfig(Rule):
         return ()
 
     def check_config(self, config: ConfigSource) -> Iterable[Finding]:
-        from fsdplint.migration.frameworks.accelerate_file import fsdp1_entry, translated
+        from fsdplint.migration.frameworks.accelerate_file import fsdp1_entry, translate_file
+        from fsdplint.migration.frameworks.fixes import block
 
         entry = fsdp1_entry(config)
         if entry is None:
@@ -82,17 +83,23 @@ class AccelerateConfig(Rule):
             help="Set `fsdp_version: 2` (Accelerate 1.7 or later) and the settings of FSDP2. The program "
             "has to pass the model and its optimizer to `accelerator.prepare` in one call.",
         )
-        blockers = translated(config, entry).blockers
+        blockers = translate_file(config, entry).blockers
         if blockers:
-            finding.blocker = "; ".join(reason for _, reason in blockers)
-            finding.help = f"Not migrated: {finding.blocker}."
+            block(finding, [reason for _, reason in blockers])
             finding.related = tuple(
-                (config.at(one), "blocks the migration") for one, _ in blockers if one is not None
+                (config.at(entry), "blocks the migration")
+                for entry, _ in blockers
+                if entry is not None
             )
         yield finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.migration.frameworks.accelerate_file import edits_of, fsdp1_entry, translated
+        from fsdplint.migration.frameworks.accelerate_file import (
+            edits_of,
+            fsdp1_entry,
+            translate_file,
+        )
+        from fsdplint.migration.frameworks.fixes import block, describe
         from fsdplint.migration.frameworks.prepared import obstacles
         from fsdplint.source.config_source import ConfigError
         from fsdplint.syntax.qualified_names import imported_names
@@ -104,20 +111,14 @@ class AccelerateConfig(Rule):
         for source in program.sources.values():
             if not any(full.startswith("accelerate") for full in imported_names(source).values()):
                 continue
-            for other, node, why in obstacles(program, source):
+            for other, node, reason in obstacles(program, source):
                 at = other.location(node)
-                finding.blocker = f"{why} ({at.path}:{at.line}), and this file may be for it"
-                finding.help = f"Not migrated: {finding.blocker}."
+                block(finding, [f"{reason} ({at.path}:{at.line}), and may use this file"])
                 return None
-        wanted = translated(config, entry).translation
+        translation = translate_file(config, entry).translation
         try:
-            edits = edits_of(config, entry, wanted)
+            edits = edits_of(config, entry, translation)
         except ConfigError as error:
             finding.blocker = f"this file cannot be edited: {error}"
             return None
-        words = "; ".join([*wanted.doubts, *wanted.notes])
-        return Fix(
-            title="Configure FSDP2" + (f" ({words})" if words else ""),
-            safety=Safety.UNSAFE if wanted.doubts else Safety.SAFE,
-            edits=edits,
-        )
+        return Fix(*describe(translation.doubts, translation.notes), edits)

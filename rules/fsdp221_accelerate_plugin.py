@@ -66,34 +66,25 @@ class AcceleratePlugin(Rule):
                 )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        import libcst as cst
-
+        from fsdplint.migration.frameworks.fixes import block, configuring_call, describe
         from fsdplint.migration.frameworks.plugin import PluginChange
         from fsdplint.migration.frameworks.prepared import obstacles
-        from fsdplint.migration.frameworks.versions import (
-            ACCELERATE,
-            same_options,
-            version_obstacle,
-        )
+        from fsdplint.migration.frameworks.versions import ACCELERATE, version_obstacle
         from fsdplint.source.source import NodeSite
 
-        site, event = finding.site, finding.events[0]
-        if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
+        configuring = configuring_call(finding, program)
+        if configuring is None:
             return None
-        assert isinstance(event, FrameworkConfigured)
-        options = same_options(program, event)
-        change = PluginChange(program, site.source, site.node, options)
+        source, call, options = configuring
+        change = PluginChange(program, source, call, options)
         change.run()
-        old = version_obstacle("accelerate", ACCELERATE, site.source.path)
+        old = version_obstacle("accelerate", ACCELERATE, source.path)
         reasons = [*change.blockers, *([old] if old else [])]
         finding.related = tuple(
-            (NodeSite(source, node), why) for source, node, why in obstacles(program, site.source)
+            (NodeSite(other, node), reason) for other, node, reason in obstacles(program, source)
         )
-        reasons += dict.fromkeys(why for _, why in finding.related)
+        reasons += dict.fromkeys(reason for _, reason in finding.related)
         if reasons:
-            finding.blocker = "; ".join(reasons)
-            finding.help = f"Not migrated: {finding.blocker}."
+            block(finding, reasons)
             return None
-        words = "; ".join([*change.doubts, *change.notes])
-        safety = Safety.UNSAFE if change.doubts else Safety.SAFE
-        return change.rewrite.fix("Configure FSDP2" + (f" ({words})" if words else ""), safety)
+        return change.rewrite.fix(*describe(change.doubts, change.notes))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import libcst as cst
 
     from fsdplint.interpreter import Program
-    from fsdplint.migration.frameworks.arguments import Wanted
+    from fsdplint.migration.frameworks.arguments import ArgumentChanges
     from fsdplint.source.source import Source
 
 
@@ -60,12 +60,12 @@ class TrainerFsdpArguments(Rule):
     fix_since = "2.6"
 
     def check(self, trace: Trace) -> Iterable[Finding]:
-        from fsdplint.migration.frameworks.arguments import is_fsdp1, plain, settings_of
+        from fsdplint.migration.frameworks.arguments import is_fsdp1, settings_of, without_prefixes
 
         for event in trace.of(FrameworkConfigured):
             if event.framework != "transformers" or not is_fsdp1(event.options):
                 continue
-            given = "version" in plain(settings_of(event.options) or {})
+            given = "version" in without_prefixes(settings_of(event.options) or {})
             yield self.finding(
                 event,
                 f"`{event.api}` selects FSDP1"
@@ -75,34 +75,23 @@ class TrainerFsdpArguments(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        import libcst as cst
-
         from fsdplint.migration.frameworks.arguments import is_fsdp1, translate
-        from fsdplint.migration.frameworks.versions import (
-            TRANSFORMERS,
-            same_options,
-            version_obstacle,
-        )
-        from fsdplint.source.source import NodeSite
+        from fsdplint.migration.frameworks.fixes import block, configuring_call
+        from fsdplint.migration.frameworks.versions import TRANSFORMERS, version_obstacle
 
-        site, event = finding.site, finding.events[0]
-        if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
+        configuring = configuring_call(finding, program)
+        if configuring is None:
             return None
-        assert isinstance(event, FrameworkConfigured)
-        options = same_options(program, event)
+        source, call, options = configuring
         if ... in (options.get("fsdp"), options.get("fsdp_config")) or not is_fsdp1(options):
             finding.blocker = "`fsdp` and `fsdp_config` are only known when the program runs"
             return None
-        wanted = translate(options)
-        old = version_obstacle("transformers", TRANSFORMERS, site.source.path)
-        reasons = [*wanted.blockers, *([old] if old else [])]
-        fix = None if reasons else _build_fix(program, site.source, site.node, options, wanted)
+        changes = translate(options)
+        old = version_obstacle("transformers", TRANSFORMERS, source.path)
+        reasons = [*changes.blockers, *([old] if old else [])]
+        fix = None if reasons else _build_fix(program, source, call, options, changes)
         if fix is None:
-            reasons = reasons or [
-                "`fsdp_config` is not written as a dict or a file that can be changed"
-            ]
-            finding.blocker = "; ".join(reasons)
-            finding.help = f"Not migrated: {finding.blocker}."
+            block(finding, reasons or ["`fsdp_config` is not a dict or a file that can be edited"])
         return fix
 
 
@@ -111,19 +100,18 @@ def _build_fix(
     source: Source,
     call: cst.Call,
     options: dict[str, object],
-    wanted: Wanted,
+    changes: ArgumentChanges,
 ) -> Fix | None:
-    """The fix: of the dict, of the file, or with a new argument."""
+    """The fix, which changes the dict or the file, or adds an argument."""
     import libcst as cst
 
     from fsdplint.edits.config_edits import MappingEdit
     from fsdplint.edits.rewrite import Rewrite
     from fsdplint.migration.frameworks.dicts import change
+    from fsdplint.migration.frameworks.fixes import describe
     from fsdplint.source.config_source import ConfigError
 
-    words = "; ".join([*wanted.doubts, *wanted.notes])
-    title = "Configure FSDP2" + (f" ({words})" if words else "")
-    safety = Safety.UNSAFE if wanted.doubts else Safety.SAFE
+    title, safety = describe(changes.doubts, changes.notes)
     args = {arg.keyword.value: arg for arg in call.args if arg.keyword is not None}
     path, rewrite = options.get("fsdp_config_file"), Rewrite()
     if isinstance(path, str):
@@ -131,9 +119,9 @@ def _build_fix(
         if config is None:
             return None
         edit = MappingEdit(config, config.top)
-        for key in wanted.dropped:
+        for key in changes.removed_keys:
             edit.drop(key)
-        for key, value in wanted.values.items():
+        for key, value in changes.new_values.items():
             edit.set(key, value)
         try:
             edits: tuple[Edit, ...] = edit.edits()
@@ -142,14 +130,14 @@ def _build_fix(
         return Fix(title, safety, edits)
     node = args["fsdp_config"].value if "fsdp_config" in args else None
     if node is None or (isinstance(node, cst.Name) and node.value == "None"):
-        pairs = ", ".join(f'"{key}": {value!r}' for key, value in wanted.values.items())
+        pairs = ", ".join(f'"{key}": {value!r}' for key, value in changes.new_values.items())
         if node is not None:
             rewrite.replace(source, node, f"{{{pairs}}}")
         else:
             _insert_argument(rewrite, source, args["fsdp"], f"fsdp_config={{{pairs}}}")
         return rewrite.fix(title, safety)
     place = _dict_display(program, source, node)
-    if place is None or not change(rewrite, *place, wanted.dropped, wanted.values):
+    if place is None or not change(rewrite, *place, changes.removed_keys, changes.new_values):
         return None
     return rewrite.fix(title, safety)
 
@@ -157,22 +145,22 @@ def _build_fix(
 def _dict_display(
     program: Program, source: Source, node: cst.BaseExpression
 ) -> tuple[Source, cst.Dict] | None:
-    """The dict display that an argument is, also through a variable."""
+    """The dict display of an argument, also through a variable; None if it is unknown."""
     import libcst as cst
 
     if isinstance(node, cst.Dict):
         return source, node
-    made = {value.created_at for value in program.values(node)}
-    if len(made) != 1:
+    sites = {value.created_at for value in program.values(node)}
+    if len(sites) != 1:
         return None
-    (site,) = made
+    (site,) = sites
     if site is None or not isinstance(site.node, cst.Dict):
         return None
     return site.source, site.node
 
 
 def _insert_argument(rewrite: object, source: Source, after: cst.Arg, text: str) -> None:
-    """Put an argument behind another one, on a line of its own where that has one."""
+    """Insert an argument after another one, on a separate line if that has one."""
     from fsdplint.edits.rewrite import Rewrite
     from fsdplint.syntax.arguments import value_end
 

@@ -76,19 +76,19 @@ def test_a_hybrid_strategy_gets_its_mesh(strategy: str, tmp_path: Path) -> None:
     [
         (["fsdp_sharding_strategy: NO_SHARD"], TOP, "MULTI_GPU"),
         (["fsdp_sharding_strategy: 3"], TOP, "MULTI_GPU"),
-        (["fsdp_sharding_strategy: 7"], TOP, "no sharding strategy"),
+        (["fsdp_sharding_strategy: 7"], TOP, "not a sharding strategy"),
         (["fsdp_sharding_strategy: HYBRID_SHARD"], TOP, "needs the sizes"),
         (["fsdp_sharding_strategy: 4"], TOP + "num_machines: 1\nnum_processes: 8\n", "FULL_SHARD"),
-        (["fsdp_sharding_strategy: 4"], TOP + "num_machines: 2\nnum_processes: 3\n", "no such"),
+        (["fsdp_sharding_strategy: 4"], TOP + "num_machines: 2\nnum_processes: 3\n", "do not form"),
         (["fsdp_state_dict_type: LOCAL_STATE_DICT"], TOP, "SHARDED_STATE_DICT or"),
         (["fsdp_state_dict_type: 2"], TOP, "SHARDED_STATE_DICT or"),
         (["fsdp_auto_wrap_policy: SIZE_BASED_WRAP"], TOP, "TRANSFORMER_BASED_WRAP"),
-        (["fsdp_reshard_after_forward: HYBRID_SHARD"], TOP, "decide"),
+        (["fsdp_reshard_after_forward: HYBRID_SHARD"], TOP, "choose between"),
         (["fsdp_ignored_modules: head"], TOP, "fsdp_cpu_ram_efficient_loading"),
         (
             ["fsdp_version: 1"],
             TOP + "parallelism_config:\n  parallelism_config_tp_size: 2\n",
-            "refuses",
+            "rejects",
         ),
         (["fsdp_use_orig_params: &a true", "x: *a"], TOP, None),
     ],
@@ -109,7 +109,7 @@ def test_what_has_no_counterpart_is_named(
 @pytest.mark.parametrize(
     ("lines", "word"),
     [
-        (["fsdp_cpu_ram_efficient_loading: false"], "rank 0's weights"),
+        (["fsdp_cpu_ram_efficient_loading: false"], "sends its weights"),
         (["fsdp_activation_checkpointing: true"], "dropout"),
         (["fsdp_reshard_after_forward: SHARD_GRAD_OP"], "FULL_SHARD"),
         (

@@ -106,13 +106,13 @@ def test_unsafe(arguments: str, word: str, tmp_path: Path) -> None:
         ("use_orig_params=True, ignored_modules=[model[0]]", "ignored"),
         ('use_orig_params=True, state_dict_type="local_state_dict"', "LOCAL_STATE_DICT"),
         ("use_orig_params=True, param_init_fn=init", "param_init_fn"),
-        ("use_orig_params=True, state_dict_config=FullStateDictConfig()", "`rank0_only` says"),
+        ("use_orig_params=True, state_dict_config=FullStateDictConfig()", "`rank0_only` sends"),
         (
             "auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}), "
             "optim_state_dict_config=FullOptimStateDictConfig(rank0_only=False)",
-            "`optim_state_dict_config` mean other things",
+            "`optim_state_dict_config` have other meanings",
         ),
-        ("use_orig_params=True, **options", "by name"),
+        ("use_orig_params=True, **options", "unpacks"),
         ("use_orig_params=True, mixed_precision_policy={'param_dtype': 1}", "counterpart"),
         ('fsdp_version=1, reshard_after_forward="HYBRID_SHARD"', "FULL_SHARD, not HYBRID"),
     ],

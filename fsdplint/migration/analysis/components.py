@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
 from fsdplint.migration.context import attributes, is_fsdp1, uses_of_fsdp1
-from fsdplint.migration.frameworks.owned import only_for_frameworks
+from fsdplint.migration.frameworks.owned import configures_frameworks_only
 from fsdplint.migration.symbols import CHANGED
 from fsdplint.migration.training import gradients, wrapper
 from fsdplint.source.source import Source
@@ -117,7 +117,7 @@ def files_run_together(program: Program, source: Source) -> list[Source]:
 
 
 def _relevant(program: Program, source: Source) -> bool:
-    if uses_of_fsdp1(source) and not only_for_frameworks(program, source):
+    if uses_of_fsdp1(source) and not configures_frameworks_only(program, source):
         return True
     if gradients.sums_gradients(program, source):
         return True

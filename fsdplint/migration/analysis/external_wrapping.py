@@ -23,7 +23,7 @@ from fsdplint.migration.blockers.program import (
     WRAPPING_FUNCTION_NOT_CALLED,
 )
 from fsdplint.migration.context import Migration, nodes
-from fsdplint.migration.frameworks.prepared import TOGETHER, obstacles
+from fsdplint.migration.frameworks.prepared import ONE_PREPARE, obstacles
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
 from fsdplint.migration.training.classes import tested_model
@@ -119,7 +119,7 @@ def _prepared_with_others(
 ) -> Iterator[tuple[Source, cst.CSTNode, str]]:
     """Calls that pass Accelerate a model together with objects that FSDP2 does not allow."""
     program = full_program(migration.program)
-    return (found for found in obstacles(program, source) if found[2] == TOGETHER)
+    return (found for found in obstacles(program, source) if found[2] == ONE_PREPARE)
 
 
 def _asks_plain_model(migration: Migration, source: Source, node: cst.CSTNode) -> bool:

@@ -1,1 +1,1 @@
-"""What the rules on frameworks' own FSDP settings share."""
+"""Migrates the FSDP settings of Accelerate and Transformers."""

@@ -1,4 +1,4 @@
-"""A configuration file of `accelerate launch`, and what changes in its text."""
+"""Migrates the configuration files of `accelerate launch`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 from fsdplint.diagnostics.finding import Edit
 from fsdplint.edits.config_edits import MappingEdit
+from fsdplint.migration.frameworks import texts
 from fsdplint.migration.frameworks.accelerate import Translation, translate
 from fsdplint.migration.frameworks.versions import ACCELERATE, version_obstacle
 from fsdplint.source.config_source import ConfigSource, Entry, Mapping, Scalar, Sequence
 
 PREFIX = "fsdp_"
-MESH_SINCE = "1.10"  # the Accelerate in which `parallelism_config` came
+MESH_SINCE = "1.10"  # the first Accelerate with `parallelism_config`
 
 
 @dataclass(frozen=True)
-class Translated:
-    """A translation, and what is in its way with the key at which that stands, if at one."""
+class FileTranslation:
+    """The translation of a file, and its blockers, each with its entry of the file, if any."""
 
     translation: Translation
     blockers: tuple[tuple[Entry | None, str], ...]
@@ -42,15 +43,15 @@ def _value(mapping: Mapping, key: str) -> object:
 
 
 def _settings(mapping: Mapping) -> dict[str, object]:
-    """The keys without the prefix, which Accelerate puts before those that have none."""
-    return {plain(entry): _plain_value(entry) for entry in mapping}
+    """The settings without the prefix of their keys, which Accelerate adds where it is missing."""
+    return {key_without_prefix(entry): _python_value(entry) for entry in mapping}
 
 
-def plain(entry: Entry) -> str:
+def key_without_prefix(entry: Entry) -> str:
     return entry.key.text.removeprefix(PREFIX)
 
 
-def _plain_value(entry: Entry) -> object:
+def _python_value(entry: Entry) -> object:
     if isinstance(entry.value, Scalar):
         return entry.value.value
     if isinstance(entry.value, Sequence):
@@ -58,63 +59,67 @@ def _plain_value(entry: Entry) -> object:
     return entry.value
 
 
-def translated(config: ConfigSource, entry: Entry) -> Translated:
-    """What the file's settings become."""
+def translate_file(config: ConfigSource, entry: Entry) -> FileTranslation:
+    """Translate the settings of a file."""
     top, mapping = config.top, entry.value
     assert isinstance(mapping, Mapping)
-    wanted = translate(
+    translation = translate(
         _settings(mapping),
         machines=_number(_value(top, "num_machines")),
         processes=_number(_value(top, "num_processes")),
         precision=str(_value(top, "mixed_precision")),
     )
-    places = {plain(one): one for one in mapping}
+    entries = {key_without_prefix(each): each for each in mapping}
     blockers: list[tuple[Entry | None, str]] = [
-        (places.get(key), reason) for key, reason in wanted.blockers
+        (entries.get(key), reason) for key, reason in translation.blockers
     ]
-    if len(places) < len(mapping.entries):
-        blockers.append((entry, "a setting is given twice, with and without `fsdp_`"))
+    if len(entries) < len(mapping.entries):
+        blockers.append((entry, texts.TWICE))
     if top.get("parallelism_config") is not None:
         blockers.append(
             (
                 top.get("parallelism_config"),
-                "Accelerate refuses a `parallelism_config` with FSDP1: say which of both is meant",
+                "Accelerate rejects a `parallelism_config` with FSDP1: choose one of the two",
             )
         )
-    since = MESH_SINCE if wanted.mesh else ACCELERATE
+    since = MESH_SINCE if translation.mesh else ACCELERATE
     old = version_obstacle("accelerate", since, config.path)
     if old:
         blockers.append((None, old))
-    return Translated(wanted, tuple(blockers))
+    return FileTranslation(translation, tuple(blockers))
 
 
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def edits_of(config: ConfigSource, entry: Entry, wanted: Translation) -> tuple[Edit, ...]:
-    """The edits that carry a translation out. Raises ConfigError."""
+def edits_of(config: ConfigSource, entry: Entry, translation: Translation) -> tuple[Edit, ...]:
+    """The edits of a translation.
+
+    Raises:
+        ConfigError: the text of the file cannot be edited.
+    """
     mapping = entry.value
     assert isinstance(mapping, Mapping)
-    spelled = {plain(one): one.key.text for one in mapping}
-    prefixed = any(text.startswith(PREFIX) for text in spelled.values())
+    file_keys = {key_without_prefix(each): each.key.text for each in mapping}
+    prefixed = any(text.startswith(PREFIX) for text in file_keys.values())
     change = MappingEdit(config, mapping)
-    for key in wanted.dropped:
-        change.drop(spelled[key])
-    for key, (name, value) in wanted.renamed.items():
-        own = PREFIX if spelled[key].startswith(PREFIX) else ""
-        change.rename(spelled[key], own + name, value)
-    for key, value in wanted.values.items():
-        # `version` has its prefix always: without it, it could be the file's own version.
-        own = PREFIX if prefixed or key == "version" else ""
-        change.set(spelled.get(key, own + key), value)
-    if wanted.mesh is not None:
-        change.after = _mesh(config, entry, wanted.mesh)
+    for key in translation.removed_keys:
+        change.drop(file_keys[key])
+    for key, (name, value) in translation.renamed_keys.items():
+        prefix = PREFIX if file_keys[key].startswith(PREFIX) else ""
+        change.rename(file_keys[key], prefix + name, value)
+    for key, value in translation.new_values.items():
+        # `version` always has its prefix: without it, it could be the version of the file.
+        prefix = PREFIX if prefixed or key == "version" else ""
+        change.set(file_keys.get(key, prefix + key), value)
+    if translation.mesh is not None:
+        change.after = _mesh(config, entry, translation.mesh)
     return change.edits()
 
 
 def _mesh(config: ConfigSource, entry: Entry, sizes: tuple[int, int]) -> list[str]:
-    """The `parallelism_config` behind the `fsdp_config`, indented as that is."""
+    """The lines of the `parallelism_config` after the `fsdp_config`, with its indentation."""
     mapping = entry.value
     assert isinstance(mapping, Mapping)
     names = ("parallelism_config_dp_replicate_size", "parallelism_config_dp_shard_size")
@@ -127,7 +132,7 @@ def _mesh(config: ConfigSource, entry: Entry, sizes: tuple[int, int]) -> list[st
         return ["parallelism_config:", *pairs]
     quote = entry.key.quote
     outer = config.text[config.line_start(entry.key.start) : entry.key.start]
-    if indent.strip() or outer.strip():  # all of it on one line
+    if indent.strip() or outer.strip():  # everything is on one line
         pairs = [f"{quote}{n}{quote}: {s}" for n, s in zip(names, sizes, strict=True)]
         return [f", {quote}parallelism_config{quote}: {{{', '.join(pairs)}}}"]
     inner = ",\n".join(f"{indent}{quote}{n}{quote}: {s}" for n, s in zip(names, sizes, strict=True))

@@ -1,4 +1,4 @@
-"""Changes to a dict display in a program, key by key."""
+"""Changes the keys of a dict display in a program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fsdplint.source.source import Source
 
 
 def keys_of(node: cst.Dict) -> dict[str, cst.DictElement] | None:
-    """The elements by their keys, where all of those are plain strings, each once."""
+    """The elements by their keys; None if a key is not a string literal or is repeated."""
     found: dict[str, cst.DictElement] = {}
     for element in node.elements:
         if not isinstance(element, cst.DictElement) or not isinstance(
@@ -29,10 +29,10 @@ def change(
     rewrite: Rewrite,
     source: Source,
     node: cst.Dict,
-    dropped: Collection[str],
+    removed_keys: Collection[str],
     values: Mapping[str, object],
 ) -> bool:
-    """Drop keys, and give keys values, new ones in front; False where that can't be done."""
+    """Remove keys and set values, with new keys first; returns False if this is impossible."""
     elements = keys_of(node)
     if elements is None:
         return False
@@ -43,33 +43,33 @@ def change(
         return True
     spans = [source.span(element) for element in elements.values()]
     if all(not source.text[source.line_start(start) : start].strip() for start, _ in spans):
-        return _lines(rewrite, source, elements, pairs, dropped, values)
+        return _change_lines(rewrite, source, elements, pairs, removed_keys, values)
     start, end = spans[0][0], spans[-1][1]
     if "#" in source.text[start:end]:
         return False
     kept = [
         f"{source.code(element.key)}: {values[key]!r}" if key in values else source.code(element)
         for key, element in elements.items()
-        if key not in dropped
+        if key not in removed_keys
     ]
     rewrite.replace_span(source, start, end, ", ".join([*pairs, *kept]))
     return True
 
 
-def _lines(
+def _change_lines(
     rewrite: Rewrite,
     source: Source,
     elements: Mapping[str, cst.DictElement],
     pairs: list[str],
-    dropped: Collection[str],
+    removed_keys: Collection[str],
     values: Mapping[str, object],
 ) -> bool:
-    """The same where each key has its own line. New keys take the place of the first that goes."""
+    """Change a display with one key a line; new keys replace the first removed one."""
     for key, element in elements.items():
         first, last = source.span(element)
         if key in values:
             rewrite.replace(source, element.value, repr(values[key]))
-        if key not in dropped:
+        if key not in removed_keys:
             continue
         end = source.text.find("\n", last)
         if end < 0 or source.text[last:end].partition("#")[0].strip(" \t\r,"):

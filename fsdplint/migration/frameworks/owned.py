@@ -1,4 +1,4 @@
-"""Which of FSDP1's names a file uses only to tell a framework what to do."""
+"""Files that use FSDP1's names only to configure a framework."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from fsdplint.syntax.qualified_names import references
 from fsdplint.trace import FrameworkConfigured
 
 
-def only_for_frameworks(program: Program, source: Source) -> bool:
-    """Whether all uses of FSDP1 in a file are arguments for a framework: in its call, or in the
-    definition of a variable that stands there. What becomes of them is for the framework's rule.
+def configures_frameworks_only(program: Program, source: Source) -> bool:
+    """Whether all uses of FSDP1 in a file are arguments for a framework, which has its own rule.
+
+    They stand in the call of the framework, or in the definition of a variable that the call reads.
     """
     calls = {
         event.site.node
@@ -34,7 +35,7 @@ def only_for_frameworks(program: Program, source: Source) -> bool:
 
 
 def _defines(source: Source, node: cst.CSTNode, variables: set[str]) -> bool:
-    """Whether a node stands in the definition of one of the variables."""
+    """Whether a node is part of the definition of one of the variables."""
     statement = statement_of(source, node)
     if not isinstance(statement, cst.Assign) or len(statement.targets) > 1:
         return False

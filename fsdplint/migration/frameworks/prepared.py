@@ -1,4 +1,4 @@
-"""What a program does with Accelerate that works with FSDP1 only."""
+"""Uses of Accelerate that work with FSDP1 only."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from fsdplint.syntax.qualified_names import references, walk
 _MODEL = re.compile(r"model|net\b|network|actor|critic|encoder|decoder|policy|lm\b", re.I)
 _OPTIMIZER = re.compile(r"optim|\bopt\b", re.I)
 _OTHER = re.compile(r"loader|data|sched|sampler|\bdl\b", re.I)
-TOGETHER = "FSDP2 takes one model and its optimizer, in one call of `prepare`"
+ONE_PREPARE = "FSDP2 takes one model and its optimizer, in one call of `prepare`"
 
 
 def obstacles(program: Program, configured: Source) -> Iterator[tuple[Source, cst.CSTNode, str]]:
-    """The places, and what is to be done there. `configured`: where Accelerate is set up."""
+    """The source, node and reason of each use that FSDP2 rejects.
+
+    configured: the file that sets up Accelerate.
+    """
     for source in files_run_together(program, configured):
         for _, node, full in references(source, "torch.distributed.fsdp"):
             if full.startswith("torch.distributed.fsdp.FullyShardedDataParallel"):
@@ -31,13 +34,15 @@ def obstacles(program: Program, configured: Source) -> Iterator[tuple[Source, cs
             if "accelerator" not in source.code(node.func.value).lower():
                 continue
             if node.func.attr.value == "prepare_model":
-                yield source, node, TOGETHER
-            elif node.func.attr.value == "prepare" and not _together(program, source, node):
-                yield source, node, TOGETHER
+                yield source, node, ONE_PREPARE
+            elif node.func.attr.value == "prepare" and not _is_valid_prepare(program, source, node):
+                yield source, node, ONE_PREPARE
 
 
-def _together(program: Program, source: Source, call: cst.Call) -> bool:
-    """Whether a call of `prepare` has a model and an optimizer, or neither, as far as is known."""
+def _is_valid_prepare(program: Program, source: Source, call: cst.Call) -> bool:
+    """Whether a call of `prepare` has one model and an optimizer, or neither, if its kinds are
+    known.
+    """
     kinds = [_kind(program, source, arg) for arg in call.args]
     models, optimizers = kinds.count("model"), kinds.count("optimizer")
     if models > 1:
