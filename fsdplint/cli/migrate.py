@@ -109,7 +109,7 @@ def migrate_command(
         os._exit(FAILED)  # the thread that does the work cannot be stopped in any other way
     if migrated.report.problems:
         sys.exit(FAILED)
-    sys.exit(FOUND if migrated.report.left and not exit_zero else CLEAN)
+    sys.exit(FOUND if migrated.report.uses_fsdp1 and not exit_zero else CLEAN)
 
 
 def _write(migrated: Migrated) -> None:

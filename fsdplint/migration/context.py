@@ -284,6 +284,22 @@ class Migration:
         self.forget(source, statement)
         self.rewrite.delete_statement(source, statement, comments=comments)
 
+    def add_helper(self, key: str, variant: str = "", conflict: Blocked | None = None) -> bool:
+        """Record that a file gets a helper function; returns False if it has this variant already.
+
+        key: the kind of the helper and the path of the file.
+
+        Raises:
+            Blocked: `conflict`, if the file has another variant.
+        """
+        full = f"{key} {variant}"
+        if full in self.emitted_helpers:
+            return False
+        if conflict is not None and any(x.startswith(f"{key} ") for x in self.emitted_helpers):
+            raise conflict
+        self.emitted_helpers.add(full)
+        return True
+
     def forget(self, source: Source, node: cst.CSTNode) -> None:
         """Mark imports that a node uses as perhaps unused now."""
         for part in source.descend(node):

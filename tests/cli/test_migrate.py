@@ -245,7 +245,7 @@ def test_titles_say_what_is_done(folder: Path) -> None:
         "Set the precision with MixedPrecisionPolicy",
         "Take and load the state with torch.distributed.checkpoint",
     ]
-    assert titles[17] == ["Take these lines out of the block around them"]
+    assert titles[17] == ["Move these lines out of the block around them"]
 
 
 def test_the_program_to_prove_is_the_one_that_is_run(folder: Path) -> None:

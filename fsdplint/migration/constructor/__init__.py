@@ -1,8 +1,9 @@
-"""What `FullyShardedDataParallel(...)` is given, and the `fully_shard` calls that it becomes.
+"""Rewrites the calls of `FullyShardedDataParallel(...)` and their arguments.
 
-`wrap` rewrites a call: `reader` and `mapping` read its arguments one by one (`strategy`, `meshes`,
-`policy` with `policy_sources`, `precision`, `casts`, `device`, `ignored`, `buffers`), `keywords`
-writes those of `fully_shard` and the lines around it, `local_functions` the small functions that it
-needs. `configs` is about config objects wherever they stand, `enabled` about `enable_wrap` and
-`wrap`, `dead` and `left_over` about what nobody reads once the constructor is gone.
+`wrap` rewrites a call, and `wrap_statement` writes its statement. `constructor_arguments`, `reader` and
+`mapping` read the arguments one by one, with `strategy`, `meshes`, `precision`, `casts`, `device`,
+`ignored` and `buffers`. `policy_reader` reads wrapping policies, with the other `policy_*` modules.
+`keywords` writes the keywords of `fully_shard` and the lines around the call, `local_functions` the
+functions that the new code calls. `configs` rewrites config objects everywhere, `enabled` rewrites
+`enable_wrap` and `wrap`, and `unused_policies` and `unused_variables` delete what loses its last reader.
 """

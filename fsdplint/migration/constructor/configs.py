@@ -35,7 +35,7 @@ def rewrite(migration: Migration, source: Source, node: cst.CSTNode, name: str) 
         else:
             _offload(migration, source, parent)
         return
-    if _annotation(source, node):
+    if _is_annotation(source, node):
         new = migration.need(source, "torch.distributed.fsdp", NEW[name], node)
         migration.account_for(source, node)
         migration.substitute(source, node, new)
@@ -82,44 +82,42 @@ def _goes_to_constructor(migration: Migration, source: Source, call: cst.Call) -
 
 @rewrites("BackwardPrefetch")
 def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
-    """`BackwardPrefetch` outside of a constructor call: a setting that nothing reads any longer."""
+    """Rewrite `BackwardPrefetch` outside of a constructor call, where nothing reads it any longer."""
     parent = source.parent(node)
     if isinstance(parent, cst.Arg) or _in_constructor(migration, source, node):
         return
     member = name.partition(".")[2]
-    if member in ("BACKWARD_PRE", "BACKWARD_POST"):
-        migration.account_for(source, node)
-        migration.substitute(source, node, string_literal(source, member))
-    elif not member and _annotation(source, node):
-        migration.account_for(source, node)
-        migration.substitute(source, node, "str")
-    elif not member:
-        _looked_up(migration, source, node)
+    if not member or member in ("BACKWARD_PRE", "BACKWARD_POST"):
+        _write_string(migration, source, node, member)
 
 
 @rewrites("StateDictType")
 def state_type(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
-    """`StateDictType` outside of `state_dict_type(...)`: a setting that the program itself
-    compares.
-    """
+    """Rewrite `StateDictType` outside of `state_dict_type(...)`, where the program compares it."""
     arg = source.parent(node)
     if isinstance(arg, cst.Arg):
         called = migration.called_name(source.parent(arg))
         if called.endswith("state_dict_type"):
             return
     member = name.partition(".")[2]
-    if member.endswith("_STATE_DICT"):
+    if not member or member.endswith("_STATE_DICT"):
+        _write_string(migration, source, node, member)
+
+
+def _write_string(migration: Migration, source: Source, node: cst.CSTNode, member: str) -> None:
+    """Replace a member of an enum by its name, and the enum itself by `str` or the name."""
+    if member:
         migration.account_for(source, node)
         migration.substitute(source, node, string_literal(source, member))
-    elif not member and _annotation(source, node):
+    elif _is_annotation(source, node):
         migration.account_for(source, node)
         migration.substitute(source, node, "str")
-    elif not member:
-        _looked_up(migration, source, node)
+    else:
+        _rewrite_lookup(migration, source, node)
 
 
-def _looked_up(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """`getattr(Enum, name)` and `Enum[name]` become the name."""
+def _rewrite_lookup(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """Replace `getattr(Enum, name)` and `Enum[name]` by the name."""
     parent = source.parent(node)
     if isinstance(parent, cst.Subscript) and parent.value is node:
         index = parent.slice[0].slice
@@ -137,7 +135,7 @@ def _in_constructor(migration: Migration, source: Source, node: cst.CSTNode) -> 
     return any(migration.called_name(parent) == FSDP for parent in ancestors(source, node))
 
 
-def _annotation(source: Source, node: cst.CSTNode) -> bool:
+def _is_annotation(source: Source, node: cst.CSTNode) -> bool:
     current = source.parent(node)
     while isinstance(
         current, cst.Subscript | cst.SubscriptElement | cst.Index | cst.BinaryOperation | cst.Tuple
@@ -147,10 +145,10 @@ def _annotation(source: Source, node: cst.CSTNode) -> bool:
 
 
 def check_consumer(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """Block where a config object is handed to another library, which expects FSDP1's.
+    """Check that no other library gets a config object: it would expect FSDP1's class.
 
     Raises:
-        Blocked: it is.
+        Blocked: a library gets it.
     """
     for parent in ancestors(source, node):
         if isinstance(parent, cst.BaseSmallStatement | cst.BaseCompoundStatement):

@@ -1,7 +1,7 @@
-"""`device_id`: on which device a model is sharded, and what FSDP2 has to be told of it.
+"""`device_id`: the device on which a model is sharded.
 
-FSDP2 shards on the current accelerator, or on the CPU where there is none; FSDP1 on the
-`device_id`.
+FSDP1 shards on the `device_id`. FSDP2 shards on the current accelerator, or on the CPU if there is
+none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTERS = ("set_device", "set_device_index")
 
 
 def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) -> str:
-    """The type of the device: "cuda", "cpu", "either" or "" for unknown."""
+    """The type of a device: "cuda", "cpu", "either", or "" if it is unknown."""
     if node is None:
         return ""
     found = {_kind(value) for value in migration.values(node)}
@@ -57,14 +57,14 @@ def _kind(value: Value) -> str:
 
 
 def asks_for_cuda(migration: Migration) -> bool:
-    """Whether the program asks if there is CUDA."""
+    """Whether the program tests for CUDA."""
     return any("cuda.is_available" in source.text for source in migration.program.sources.values())
 
 
 def type_text(
     migration: Migration, source: Source, at: cst.CSTNode, node: cst.BaseExpression | None
 ) -> str:
-    """The text of the type of device for a mesh."""
+    """The text of the device's type for a mesh."""
     found = kind(migration, source, node)
     if found == "cpu":
         return string_literal(source, "cpu")
@@ -77,7 +77,7 @@ def type_text(
 def set_device(
     migration: Migration, source: Source, at: cst.CSTNode, node: cst.BaseExpression | None
 ) -> list[str]:
-    """The lines that make the device the current one, if the program never does that itself."""
+    """The lines that set the current device, empty if the program sets it itself."""
     if node is None or (isinstance(node, cst.Name) and node.value == "None"):
         return []
     found = kind(migration, source, node)
@@ -94,7 +94,7 @@ def set_device(
 
 
 def _without_index(value: Value) -> bool:
-    """Whether a value is the device "cuda", which says nothing of a rank's own."""
+    """Whether a value is the device "cuda" without the index of a rank's device."""
     if isinstance(value, LibraryObject) and value.name == "torch.device":
         first = value.get("type", "0", "device")
         more = value.get("index", "1")
@@ -103,7 +103,7 @@ def _without_index(value: Value) -> bool:
 
 
 def sets_device(migration: Migration) -> bool:
-    """Whether the program makes a device the current one somewhere."""
+    """Whether the program sets the current device somewhere."""
     return any(
         isinstance(part, cst.Call)
         and isinstance(part.func, cst.Attribute)
@@ -114,10 +114,10 @@ def sets_device(migration: Migration) -> bool:
 
 
 def set_by_meshes(migration: Migration) -> bool:
-    """Whether a mesh of the program's own sets the device before each model is wrapped.
+    """Whether a mesh of the program sets the device before each model is wrapped.
 
-    DeviceMesh takes `LOCAL_RANK` where nothing has used the accelerator before, as moving a model
-    there does. FSDP1 puts a model that is still on the CPU on that device, too.
+    DeviceMesh sets the device from `LOCAL_RANK` if nothing has used the accelerator before, for
+    instance by moving a model there. FSDP1 moves a model from the CPU to that device, too.
     """
     target = migration.program.options.target
     if target is not None and target.predates(MESH_SETS_DEVICE_SINCE):
@@ -131,16 +131,16 @@ def set_by_meshes(migration: Migration) -> bool:
 
 
 def one_rank(migration: Migration) -> bool:
-    """Whether the program starts a group of one rank, whose device is the first one either way."""
+    """Whether the program starts a group of one rank, which uses the first device anyway."""
     started = [
         source.parent(node)
         for source, node, full in migration.program.references("torch.distributed.")
         if full == "torch.distributed.init_process_group"
     ]
-    return bool(started) and all(_alone(migration, call) for call in started)
+    return bool(started) and all(_starts_one_rank(migration, call) for call in started)
 
 
-def _alone(migration: Migration, call: cst.CSTNode | None) -> bool:
+def _starts_one_rank(migration: Migration, call: cst.CSTNode | None) -> bool:
     given = call.args if isinstance(call, cst.Call) else ()
     sizes = [arg.value for arg in given if arg.keyword and arg.keyword.value == "world_size"]
     values = [value for size in sizes for value in migration.values(size)]
@@ -150,15 +150,8 @@ def _alone(migration: Migration, call: cst.CSTNode | None) -> bool:
 
 
 def on_cpu(migration: Migration) -> bool:
-    """Whether nothing in the program speaks of CUDA."""
+    """Whether the program does not mention CUDA."""
     return not any(
         re.search(r"cuda|nccl|local_rank|LOCAL_RANK", source.text)
         for source in migration.program.sources.values()
     )
-
-
-def default_mesh_fits(
-    migration: Migration, source: Source, node: cst.BaseExpression | None
-) -> bool:
-    """Whether FSDP2's default device is the one that was given."""
-    return kind(migration, source, node) != "cpu"

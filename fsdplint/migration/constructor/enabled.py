@@ -1,7 +1,7 @@
 """`with enable_wrap(wrapper_cls=FSDP, ...):` and the calls of `wrap` in it.
 
-`wrap(module)` is `FSDP(module, ...)` with the arguments of the block around it, and becomes what
-that does.
+`wrap(module)` is `FSDP(module, ...)` with the arguments of the block around it, and is rewritten in
+the same way.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fsdplint.syntax.arguments import arguments
 
 
 @dataclass
-class Enabled:
-    """One block and what its `wrap` calls are given."""
+class EnableWrapBlock:
+    """One block, the arguments that it gives its `wrap` calls, and these calls."""
 
     source: Source
     block: cst.With
@@ -38,19 +38,19 @@ class Enabled:
     wraps: list[cst.Call] = field(default_factory=list)
 
 
-def collect(migration: Migration) -> list[Enabled]:
-    """The blocks that are rewritten; those that are not become blockers."""
+def collect(migration: Migration) -> list[EnableWrapBlock]:
+    """Find the blocks that have a rewrite; the others become blockers."""
     found = []
     for source in migration.sources:
         for node in nodes(source):
             if migration.fsdp1(node) == "enable_wrap":
-                one = _enabled(migration, source, node)
-                if isinstance(one, Reason):
+                entry = _read_block(migration, source, node)
+                if isinstance(entry, Reason):
                     migration.consumed.add(node)
-                    migration.blockers.append(Blocked(source, node, one))
+                    migration.blockers.append(Blocked(source, node, entry))
                 else:
-                    migration.blocks.unwrapped.add(one.block)
-                    found.append(one)
+                    migration.blocks.unwrapped.add(entry.block)
+                    found.append(entry)
     for source in migration.sources:
         for node in nodes(source):
             if migration.fsdp1(node) == "wrap":
@@ -58,7 +58,9 @@ def collect(migration: Migration) -> list[Enabled]:
     return found
 
 
-def _enabled(migration: Migration, source: Source, node: cst.CSTNode) -> Enabled | Reason:
+def _read_block(
+    migration: Migration, source: Source, node: cst.CSTNode
+) -> EnableWrapBlock | Reason:
     call = source.parent(node)
     item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
     block = source.parent(item) if isinstance(item, cst.WithItem) else None
@@ -68,13 +70,15 @@ def _enabled(migration: Migration, source: Source, node: cst.CSTNode) -> Enabled
     wrapper = named.pop("wrapper_cls", None)
     if wrapper is None or migration.fsdp1(wrapper.value) != FSDP:
         return ENABLE_WRAP_CLASS()
-    return Enabled(source, block, call, named, rest)
+    return EnableWrapBlock(source, block, call, named, rest)
 
 
-def _attach(migration: Migration, source: Source, node: cst.CSTNode, blocks: list[Enabled]) -> None:
+def _attach(
+    migration: Migration, source: Source, node: cst.CSTNode, blocks: list[EnableWrapBlock]
+) -> None:
     call = source.parent(node)
     around = list(ancestors(source, node))
-    owner = next((one for inner in around for one in blocks if one.block is inner), None)
+    owner = next((entry for inner in around for entry in blocks if entry.block is inner), None)
     reason = None
     if not isinstance(call, cst.Call) or call.func is not node:
         reason = WRAP_NOT_CALLED()
@@ -91,21 +95,21 @@ def _attach(migration: Migration, source: Source, node: cst.CSTNode, blocks: lis
     owner.wraps.append(call)
 
 
-def rewrite(migration: Migration, one: Enabled, precision: Precision) -> None:
-    """Rewrite the calls of `wrap` in a block, and take its body out of it.
+def rewrite(migration: Migration, entry: EnableWrapBlock, precision: Precision) -> None:
+    """Rewrite the calls of `wrap` in a block, and move its body out of it.
 
     Raises:
-        Blocked: an argument has no faithful rewrite.
+        Blocked: an argument has no rewrite.
     """
-    migration.account_for(one.source, one.block.items[0])
-    for call in one.wraps:
+    migration.account_for(entry.source, entry.block.items[0])
+    for call in entry.wraps:
         migration.consumed.add(call.func)
     shared: list[str] = []
-    for call in reversed(one.wraps):
+    for call in reversed(entry.wraps):
         own, rest = arguments(call, ("module",))
-        named = {**one.named, **own}
-        rewrite_call(migration, one.source, call, named, [*one.rest, *rest], precision, shared)
-    migration.unwrap(one.source, one.block, shared)
-    migration.forget(one.source, one.block.items[0])
-    if not one.wraps:
-        migration.step(one.source, one.call, "Shard with fully_shard")
+        named = {**entry.named, **own}
+        rewrite_call(migration, entry.source, call, named, [*entry.rest, *rest], precision, shared)
+    migration.unwrap(entry.source, entry.block, shared)
+    migration.forget(entry.source, entry.block.items[0])
+    if not entry.wraps:
+        migration.step(entry.source, entry.call, "Shard with fully_shard")

@@ -1,5 +1,6 @@
-"""What else reads an enum's member that becomes a string: its name is the string, the rest is
-gone.
+"""Code that reads the attributes of an enum's member, which becomes a string.
+
+The string is the member's name. A string does not have the member's other attributes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ OF_STRINGS = {"lower", "upper", "title", "format", "startswith", "endswith", "re
 
 
 def rewrite(migration: Migration) -> None:
-    """`strategy.name` becomes `strategy`, where `strategy` holds such a member; another attribute
-    blocks.
-    """
+    """Replace `strategy.name` by `strategy` if `strategy` holds a member; block other attributes."""
     done: set[cst.CSTNode] = set()
     for source in migration.sources:
         for node in nodes(source):
@@ -40,7 +39,7 @@ def _attribute(migration: Migration, source: Source, place: cst.Attribute, enum:
     name = place.attr.value
     if name == "name" and source in migration.sources:
         migration.substitute(source, place, migration.text(source, place.value))
-        migration.step(source, place, "Take the name of a strategy, which it is now")
+        migration.step(source, place, "Use the strategy itself, which is its name now")
     elif name not in OF_STRINGS:
         reason = ENUM_MEMBER_READ(code=source.code(place), enum=enum)
         migration.blockers.append(Blocked(source, place, reason))

@@ -1,4 +1,4 @@
-"""Small functions that a migrated file gets: FSDP1's own order and count of submodules."""
+"""Small functions in the migrated file that keep FSDP1's order and count of submodules."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ from fsdplint.source.source import Source
 
 
 def containers(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    one = library_name(migration.rewrite, source, "torch.nn.ModuleList", at)
-    other = library_name(migration.rewrite, source, "torch.nn.ModuleDict", at)
-    return f"({one}, {other})"
+    """The text of the classes of modules without a forward."""
+    lists = library_name(migration.rewrite, source, "torch.nn.ModuleList", at)
+    dicts = library_name(migration.rewrite, source, "torch.nn.ModuleDict", at)
+    return f"({lists}, {dicts})"
 
 
 def size_helper(
     migration: Migration, source: Source, at: cst.CSTNode, leaves: str | None, excluded: str | None
 ) -> str:
-    """The function that shards by size, with FSDP1's order and count."""
+    """Write the function that shards by size as FSDP1 does; returns its name."""
     name = "shard_large_modules"
-    key = f"size {source.path} {leaves} {excluded}"
-    if key in migration.emitted_helpers:
+    conflict = Blocked(source, at, TWO_SIZE_POLICIES())
+    if not migration.add_helper(f"size {source.path}", f"{leaves} {excluded}", conflict):
         return name
-    if any(k.startswith(f"size {source.path}") for k in migration.emitted_helpers):
-        raise Blocked(source, at, TWO_SIZE_POLICIES())
-    migration.emitted_helpers.add(key)
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     if leaves is None:
@@ -64,11 +62,10 @@ def size_helper(
 
 
 def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that applies a policy of three parameters the way FSDP1 does."""
+    """Write the function that applies a policy of three parameters; returns its name."""
     name = "shard_by_policy"
-    if f"policy {source.path}" in migration.emitted_helpers:
+    if not migration.add_helper(f"policy {source.path}"):
         return name
-    migration.emitted_helpers.add(f"policy {source.path}")
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     migration.rewrite.insert_function(
@@ -99,11 +96,10 @@ def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
 
 
 def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that shards the submodules for which a test holds."""
+    """Write the function that shards the submodules that pass a test; returns its name."""
     name = "shard_matching_modules"
-    if f"matching {source.path}" in migration.emitted_helpers:
+    if not migration.add_helper(f"matching {source.path}"):
         return name
-    migration.emitted_helpers.add(f"matching {source.path}")
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     migration.rewrite.insert_function(
@@ -121,14 +117,11 @@ def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> st
 
 
 def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that does what FSDP1 did with a module on the meta device before it sharded
-    it.
-    """
+    """Write the function that initializes a module on the meta device; returns its name."""
     top = top_level(source, at)
     name = fresh(source, top, "initialize", "initialize_module")
-    if f"initialize {source.path}" in migration.emitted_helpers:
+    if not migration.add_helper(f"initialize {source.path}"):
         return name
-    migration.emitted_helpers.add(f"initialize {source.path}")
     sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
     migration.rewrite.insert_function(
         source,
@@ -154,15 +147,12 @@ def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> 
 
 
 def reset_helper(migration: Migration, source: Source, at: cst.CSTNode, device: str) -> str:
-    """The function that FSDP1 calls for each module on the meta device if it is given none."""
+    """Write FSDP1's default for `param_init_fn`; returns the function's name."""
     top = top_level(source, at)
     name = fresh(source, top, "reset_module", "reset_own_parameters")
-    key = f"reset {source.path} {device}"
-    if key in migration.emitted_helpers:
+    conflict = Blocked(source, at, META_TO_SEVERAL_DEVICES())
+    if not migration.add_helper(f"reset {source.path}", device, conflict):
         return name
-    if any(k.startswith(f"reset {source.path}") for k in migration.emitted_helpers):
-        raise Blocked(source, at, META_TO_SEVERAL_DEVICES())
-    migration.emitted_helpers.add(key)
     no_grad = migration.torch(source, top) + ".no_grad()"
     migration.rewrite.insert_function(
         source,
@@ -180,13 +170,13 @@ def reset_helper(migration: Migration, source: Source, at: cst.CSTNode, device: 
 
 
 def initializing_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that initializes and shards the submodules for which a test holds, in FSDP1's
-    order (it decides which random numbers each of them gets).
+    """Write the function that initializes and shards the submodules that pass a test.
+
+    It keeps FSDP1's order, which decides on the random numbers of each module. Returns its name.
     """
     name = "initialize_and_shard"
-    if f"initializing {source.path}" in migration.emitted_helpers:
+    if not migration.add_helper(f"initializing {source.path}"):
         return name
-    migration.emitted_helpers.add(f"initializing {source.path}")
     top = top_level(source, at)
     initialize = initialize_helper(migration, source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)

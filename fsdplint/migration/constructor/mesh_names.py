@@ -1,6 +1,4 @@
-"""Names for the dimensions of the meshes that hybrid sharding gets: FSDP2 asks for them, FSDP1 does
-not.
-"""
+"""Names for the dimensions of the meshes of hybrid sharding, which FSDP2 requires."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ OLD_INIT = "torch.distributed.init_device_mesh"
 
 
 def rewrite(migration: Migration) -> None:
-    """Name the dimensions of each mesh of two that reaches a constructor, whether a run comes by or
-    not.
-    """
+    """Name the dimensions of each two-dimensional mesh that reaches a constructor."""
     for source in migration.sources:
         for node in nodes(source):
             if isinstance(node, cst.Call) and migration.symbol(node.func) in (INIT, OLD_INIT):

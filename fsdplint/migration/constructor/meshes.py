@@ -1,6 +1,6 @@
-"""`process_group` and `device_mesh`: the mesh that FSDP2 gets for the processes FSDP1 was given.
+"""`process_group` and `device_mesh`: the mesh of FSDP2 for the processes that FSDP1 gets.
 
-What FSDP1 worked out from the strategy when it ran is worked out by a small local function.
+FSDP1 builds groups from the strategy at run time. A small local function in the file does the same.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Meshes:
     Attributes:
         device: the text of the device's type.
         choices: the strategies that the call may get.
-        strategy: the text of the strategy, for those that are chosen at run time.
-        never_none: whether the mesh is asked for its group, and so has to be there.
+        strategy: the text of a strategy that is chosen at run time.
+        never_none: whether the new code reads the group of the mesh, which so must not be None.
     """
 
     migration: Migration
@@ -46,17 +46,17 @@ class Meshes:
         return "NO_SHARD" in self.choices or hybrid
 
     def of_group(self, text: str, *, optional: bool) -> str:
-        """The mesh of a process group, or of the pair of them that hybrid sharding takes."""
+        """The mesh of a process group, or of the pair of groups that hybrid sharding takes."""
         if not self.choices & {"NO_SHARD", *HYBRID}:
-            made = f"{self._mesh_class(self.at)}.from_group({text}, {self.device})"
+            mesh = f"{self._mesh_class(self.at)}.from_group({text}, {self.device})"
             if not optional:
-                return made
+                return mesh
             if text.isidentifier():
-                return f"{made} if {text} is not None else {self._otherwise(self.at)}"
-        name, given = self._function(optional), [text]
+                return f"{mesh} if {text} is not None else {self._otherwise(self.at)}"
+        name, arguments = self._function(optional), [text]
         if self.needs_strategy(optional):
-            given.append(self.strategy)
-        return f"{name}({', '.join(given)})"
+            arguments.append(self.strategy)
+        return f"{name}({', '.join(arguments)})"
 
     def of_mesh(self, text: str, *, optional: bool) -> str:
         """The mesh for a `device_mesh`, which may be None if it is optional."""
@@ -65,7 +65,7 @@ class Meshes:
         return f"{self._chooser(optional)}({text}, {self.strategy})"
 
     def _otherwise(self, at: cst.CSTNode) -> str:
-        """The mesh where there is no group: None is that of all processes, too."""
+        """The mesh if there is no group: None also means all processes."""
         if not self.never_none:
             return "None"
         init = self.migration.need(
@@ -81,14 +81,13 @@ class Meshes:
         return string_literal(self.source, word)
 
     def _function(self, optional: bool) -> str:
-        """The function that makes a mesh of FSDP1's process groups."""
+        """Write the function that makes a mesh of FSDP1's process groups; returns its name."""
         name = "mesh_of_groups"
-        alone = "NO_SHARD" in self.choices
+        replicates = "NO_SHARD" in self.choices
         hybrid = bool(self.choices & set(HYBRID))
-        key = f"groups {self.source.path} {sorted(self.choices)} {optional} {self.never_none}"
-        if key in self.migration.emitted_helpers:
+        variant = f"{sorted(self.choices)} {optional} {self.never_none}"
+        if not self._add_helper("groups", variant):
             return name
-        self._only(f"groups {self.source.path}", key)
         top = top_level(self.source, self.at)
         lines = [
             f"def {name}(group{', strategy' if self.needs_strategy(optional) else ''}):",
@@ -104,14 +103,14 @@ class Meshes:
         if optional:
             lines += self._own_meshes(top, "group")
             lines += ["\tif group is None:", f"\t\treturn {self._otherwise(top)}"]
-        if alone:
+        if replicates:
             lines += [
                 f"\tif strategy == {self._q('NO_SHARD')}:",
-                f"\t\talone = {self._alone(top)}",
+                f"\t\talone = {self._single_rank_group(top)}",
                 "\t\tgroup = (alone, group)",
             ]
         from_group = f"{self._mesh_class(top)}.from_group"
-        if not hybrid and not alone:
+        if not hybrid and not replicates:
             lines.append(f"\treturn {from_group}(group, {device})")
         else:
             lines += [
@@ -123,18 +122,17 @@ class Meshes:
         self.migration.rewrite.insert_function(self.source, top, lines)
         return name
 
-    def _only(self, prefix: str, key: str) -> None:
-        """One function of a kind is enough for a file."""
-        if any(other.startswith(prefix) for other in self.migration.emitted_helpers):
-            raise Blocked(self.source, self.at, GROUPS_DIFFER())
-        self.migration.emitted_helpers.add(key)
+    def _add_helper(self, kind: str, variant: str) -> bool:
+        """Record a function of a kind for this file; returns False if the file has it."""
+        conflict = Blocked(self.source, self.at, GROUPS_DIFFER())
+        return self.migration.add_helper(f"{kind} {self.source.path}", variant, conflict)
 
-    def _alone(self, at: cst.CSTNode) -> str:
-        """A group of this rank only: the shards of a model that is replicated."""
+    def _single_rank_group(self, at: cst.CSTNode) -> str:
+        """The text of a group of this rank only, over which a replicated model is sharded."""
         new_group = self.migration.dist(self.source, at, "new_group")
         rank = self.migration.dist(self.source, at, "get_rank")
-        given = [f"[{rank}()]", "use_local_synchronization=True"]
-        return call(self.source, " " * 20, new_group, given, depth=2)
+        arguments = [f"[{rank}()]", "use_local_synchronization=True"]
+        return call(self.source, " " * 20, new_group, arguments, depth=2)
 
     def _two_dimensional(
         self, at: cst.CSTNode, device: str, depth: int = 1, last: str = "shard"
@@ -143,9 +141,9 @@ class Meshes:
         gather = self.migration.dist(self.source, at, "all_gather_object")
         ranks = self.migration.dist(self.source, at, "get_process_group_ranks")
         tabs = "\t" * depth
-        given = ["rows", f"{ranks}(shard)", "group=replicate"]
+        arguments = ["rows", f"{ranks}(shard)", "group=replicate"]
         names = f"mesh_dim_names=({self._q('replicate')}, {self._q(last)})"
-        made = call(
+        statement = call(
             self.source,
             "",
             f"return {self._mesh_class(at)}.from_group",
@@ -154,17 +152,16 @@ class Meshes:
         )
         return [
             f"{tabs}rows = [None] * replicate.size()",
-            tabs + call(self.source, "", gather, given, depth=depth),
-            tabs + made,
+            tabs + call(self.source, "", gather, arguments, depth=depth),
+            tabs + statement,
         ]
 
     def _chooser(self, optional: bool) -> str:
-        """The function that gives the mesh for a strategy and the mesh that the program has."""
+        """Write the function that gives the mesh for a strategy; returns its name."""
         name = "mesh_for_strategy"
-        key = f"chooser {self.source.path} {sorted(self.choices)} {optional}"
-        if key in self.migration.emitted_helpers:
+        variant = f"{sorted(self.choices)} {optional}"
+        if not self._add_helper("chooser", variant):
             return name
-        self._only(f"chooser {self.source.path}", key)
         top = top_level(self.source, self.at)
         lines = [
             f"def {name}(mesh, strategy):",
@@ -181,7 +178,7 @@ class Meshes:
             last = single_rank_dimension(self.migration)
             lines += [
                 f"\tif {test}:",
-                f"\t\tshard = {self._alone(top)}",
+                f"\t\tshard = {self._single_rank_group(top)}",
                 "\t\treplicate = mesh.get_group(0)",
                 *self._two_dimensional(top, "mesh.device_type", depth=2, last=last),
             ]
@@ -189,39 +186,41 @@ class Meshes:
         self.migration.rewrite.insert_function(self.source, top, lines)
         return name
 
-    def _own_meshes(self, at: cst.CSTNode, given: str) -> list[str]:
-        """Lines that return the meshes that some strategies have by themselves."""
+    def _own_meshes(self, at: cst.CSTNode, argument: str) -> list[str]:
+        """Lines that return the meshes that some strategies build by themselves."""
         lines = []
         hybrid = [name for name in HYBRID if name in self.choices]
         if hybrid:
             names = ", ".join(map(self._q, hybrid))
             test = f"in ({names})" if len(hybrid) > 1 else f"== {names}"
             lines += [
-                f"\tif {given} is None and strategy {test}:",
+                f"\tif {argument} is None and strategy {test}:",
                 f"\t\tper_node = {self.migration.torch(self.source, at)}.cuda.device_count()",
-                *self._made(at, f"({self._world(at)} // per_node, per_node)"),
+                *self._return_mesh(at, f"({self._world(at)} // per_node, per_node)"),
             ]
         if "NO_SHARD" in self.choices:
             lines += [
-                f"\tif {given} is None and strategy == {self._q('NO_SHARD')}:",
-                *self._made(at, f"({self._world(at)}, 1)", single_rank_dimension(self.migration)),
+                f"\tif {argument} is None and strategy == {self._q('NO_SHARD')}:",
+                *self._return_mesh(
+                    at, f"({self._world(at)}, 1)", single_rank_dimension(self.migration)
+                ),
             ]
         return lines
 
     def _world(self, at: cst.CSTNode) -> str:
         return self.migration.dist(self.source, at, "get_world_size") + "()"
 
-    def _made(self, at: cst.CSTNode, shape: str, last: str = "shard") -> list[str]:
+    def _return_mesh(self, at: cst.CSTNode, shape: str, last: str = "shard") -> list[str]:
         need = self.migration.need
         init = need(self.source, "torch.distributed.device_mesh", "init_device_mesh", at)
         quote = quote_of(self.source)
         names = f"mesh_dim_names=({quote}replicate{quote}, {quote}{last}{quote})"
-        made = call(self.source, "", f"return {init}", [self._type, shape, names], depth=2)
-        return ["\t\t" + made]
+        statement = call(self.source, "", f"return {init}", [self._type, shape, names], depth=2)
+        return ["\t\t" + statement]
 
 
 def optional(migration: Migration, source: Source, value: cst.BaseExpression) -> bool:
-    """Whether a mesh or group may be None, as far as can be seen."""
+    """Whether a mesh or group may be None, judged by its values and its code."""
     if any(is_none(found) for found in migration.values(value)):
         return True
     if isinstance(value, cst.IfExp):
@@ -232,20 +231,20 @@ def optional(migration: Migration, source: Source, value: cst.BaseExpression) ->
     found = definitions(source, value)
     if not found:
         return _optional_parameter(migration, source, value)
-    given = [item.value for item in found]
+    values = [item.value for item in found]
     return any(
         is_constant(x, "None") or (isinstance(x, cst.IfExp) and optional(migration, source, x))
-        for x in given
+        for x in values
     )
 
 
 def _optional_parameter(migration: Migration, source: Source, name: cst.Name) -> bool:
-    """Whether a parameter may be None; variables of loops and the like may always be."""
+    """Whether a parameter may be None; other variables without definitions always may."""
     home = home_of(source, name)
     if not isinstance(home, cst.FunctionDef):
         return True
-    given = home.params
-    for parameter in (*given.posonly_params, *given.params, *given.kwonly_params):
+    parameters = home.params
+    for parameter in (*parameters.posonly_params, *parameters.params, *parameters.kwonly_params):
         if parameter.name.value == name.value:
             default = is_constant(parameter.default, "None")
             return default or not migration.values(name)

@@ -29,15 +29,15 @@ class Flow:
         self.migration = migration
         self.visited: set[cst.CSTNode] = set()
 
-    def unseen(self, source: Source, node: cst.BaseExpression) -> Place | None:
+    def find_unseen(self, source: Source, node: cst.BaseExpression) -> Place | None:
         """The first expression that may give the policy and cannot be followed."""
         if node in self.visited or is_constant(node, "None"):
             return None
         self.visited.add(node)
         if isinstance(node, cst.IfExp):
-            return self.unseen(source, node.body) or self.unseen(source, node.orelse)
+            return self.find_unseen(source, node.body) or self.find_unseen(source, node.orelse)
         if isinstance(node, cst.BooleanOperation):
-            return self.unseen(source, node.left) or self.unseen(source, node.right)
+            return self.find_unseen(source, node.left) or self.find_unseen(source, node.right)
         if isinstance(node, cst.Name) and not self.migration.symbol(node):
             return self._unseen_name(source, node)
         if isinstance(node, cst.Call):
@@ -45,11 +45,11 @@ class Flow:
                 return self._unseen_call(source, node)
         if isinstance(node, cst.Attribute) and not self.migration.symbol(node):
             for other, value in self._assigned_values(source, node):
-                place = self.unseen(other, value)
+                place = self.find_unseen(other, value)
                 if place is not None:
                     return place
             if (values := self._class_values(node)) is not None:
-                return next(filter(None, (self.unseen(*one) for one in values)), None)
+                return next(filter(None, (self.find_unseen(*one) for one in values)), None)
         if node in self.migration.policies.rewritten or self._has_values(node):
             return None
         return None if any(x in self.migration.names for x in descend(node)) else (source, node)
@@ -64,7 +64,7 @@ class Flow:
         for target in bound:
             found = definition_at(source, target)
             if found is not None:
-                place = self.unseen(source, found.value)
+                place = self.find_unseen(source, found.value)
             elif isinstance(target, cst.Param) and isinstance(scope.node, cst.FunctionDef):  # type: ignore[union-attr]
                 place = self._unseen_argument(source, scope.node, target)  # type: ignore[union-attr]
             else:  # unpacked from a tuple, or the variable of a loop
@@ -81,7 +81,7 @@ class Flow:
         for function in functions:
             if isinstance(function.node, cst.FunctionDef):
                 for value in return_values(function.node):
-                    place = self.unseen(function.site.source, value)
+                    place = self.find_unseen(function.site.source, value)
                     if place is not None:
                         return place
         seen = self._has_values(node) or node in self.migration.policies.calls
@@ -150,10 +150,10 @@ class Flow:
         for other, call, partial in self._calls(source, function, klass):
             named, _ = arguments(call, ["", *names] if partial else names)
             if name in named:
-                place = self.unseen(other, named[name].value)
+                place = self.find_unseen(other, named[name].value)
                 if place is not None:
                     return place
-        return None if parameter.default is None else self.unseen(source, parameter.default)
+        return None if parameter.default is None else self.find_unseen(source, parameter.default)
 
     def _calls(
         self, source: Source, function: cst.FunctionDef, klass: cst.ClassDef | None

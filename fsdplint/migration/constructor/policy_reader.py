@@ -120,7 +120,7 @@ class PolicyReader:
         if called is not None:
             raise called
         if sites is None:
-            unseen = self.sources.unseen(node)
+            unseen = self.sources.find_unseen(node)
             raise Blocked(self.source, unseen, POLICY_UNSEEN(policy=self.source.code(unseen)))
         self._check_names(node, sites)
         kinds = {kind(self.migration, site) for site in sites} or {"function"}
@@ -153,7 +153,7 @@ class PolicyReader:
 
     def _check_flow(self, node: cst.BaseExpression) -> None:
         """Block if code that cannot be seen may give the policy, too."""
-        unseen = Flow(self.migration).unseen(self.source, node)
+        unseen = Flow(self.migration).find_unseen(self.source, node)
         if unseen is not None:
             source, place = unseen
             raise Blocked(

@@ -86,9 +86,9 @@ class PolicyScope:
     def hoist(self, text: str, wanted: str = "layer_class") -> str:
         """Assign an expression to a variable before the loop; returns the variable's name."""
         base = fresh(self.source, self.at, wanted, f"{wanted}_2", f"{wanted}_3")
-        taken = [line.partition(" = ")[0] for line in self.policy.setup]
+        used_names = [line.partition(" = ")[0] for line in self.policy.setup]
         name, number = base, 2
-        while name in taken:
+        while name in used_names:
             name = f"{base}_{number}"
             number += 1
         self.policy.setup.append(f"{name} = {text}")

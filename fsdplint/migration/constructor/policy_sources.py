@@ -54,7 +54,7 @@ class PolicySources:
             return None if sites or not self._comes_from_library(node) else []
         return list(sites.values())
 
-    def unseen(self, node: cst.BaseExpression) -> cst.BaseExpression:
+    def find_unseen(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """The part of an argument that holds a policy which cannot be seen."""
         for arm in _arms(node):
             if not self._sites_of_values(arm) and not self._sites_in_code(arm):

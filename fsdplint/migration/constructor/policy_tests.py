@@ -141,7 +141,7 @@ class PolicyTests:
             if value is not node:
                 self.scope.drop_variable(node)
             parameter = value.params.params[0].name.value
-            text = _renamed(self.source, value.body, parameter, variable)
+            text = _rename_variable(self.source, value.body, parameter, variable)
             compound = isinstance(value.body, cst.BooleanOperation | cst.IfExp)
             return f"({text})" if compound else text
         return f"{self.scope.text(node)}({variable})"
@@ -179,7 +179,7 @@ class PolicyTests:
             parts += elements(item.value) or [item.value]
         for use in reads(self.source, self.scope.function, node.value):
             if use is not node:
-                added = _appended(self.source, use)
+                added = _added_policies(self.source, use)
                 if added is None:
                     return None
                 parts += added
@@ -230,7 +230,7 @@ class PolicyTests:
         return False
 
 
-def _appended(source: Source, use: cst.Name) -> list[cst.BaseExpression] | None:
+def _added_policies(source: Source, use: cst.Name) -> list[cst.BaseExpression] | None:
     """What `policies.append(...)` or `policies.extend(...)` adds to a list; None for other uses."""
     attribute = source.parent(use)
     if not isinstance(attribute, cst.Attribute) or attribute.value is not use:
@@ -250,7 +250,7 @@ def _makes_dict(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Dict | cst.DictComp)
 
 
-def _renamed(source: Source, node: cst.BaseExpression, old: str, new: str) -> str:
+def _rename_variable(source: Source, node: cst.BaseExpression, old: str, new: str) -> str:
     """An expression's text with a variable under another name."""
     start, end = source.span(node)
     pieces = []

@@ -1,8 +1,8 @@
-"""`MixedPrecision(...)` becomes `MixedPrecisionPolicy(...)`, wherever it is written.
+"""`MixedPrecision(...)` becomes `MixedPrecisionPolicy(...)` in its place.
 
-What FSDP2 does differently and is written out: `reduce_dtype=None` means `param_dtype` in FSDP1;
-FSDP1 casts the inputs of the root only; buffers are cast by `buffer_dtype`, for which FSDP2 has
-nothing.
+The new code writes out what FSDP2 does differently. In FSDP1 `reduce_dtype=None` means
+`param_dtype`, only the root casts its inputs, and `buffer_dtype` casts the buffers; FSDP2 has no
+counterpart of `buffer_dtype`.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     ignored = named.get("_module_classes_to_ignore")
     if ignored is not None:
         raise Blocked(source, ignored, CLASSES_TO_IGNORE())
-    _inputs(migration, source, named, known)
-    _dtypes(migration, source, call, named, known)
+    _read_input_casts(migration, source, named, known)
+    _read_dtypes(migration, source, call, named, known)
     known.calls.append(call)
     changes: list[tuple[int, int, str]] = []
-    gone = [
+    removed_args = [
         named[name]
         for name in (
             "buffer_dtype",
@@ -67,30 +67,30 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     param, reduce = named.get("param_dtype"), named.get("reduce_dtype")
     inner = named.get("cast_forward_inputs")
     if known.own_casts and inner is not None and is_constant(inner.value, "False"):
-        gone.remove(inner)
+        removed_args.remove(inner)
     own = known.own_casts and inner is None and param is not None
-    last = next((arg for arg in reversed(call.args) if arg not in gone), None)
+    last = next((arg for arg in reversed(call.args) if arg not in removed_args), None)
     comma = _comma(source, last) if last is not None else ", "
-    says = f"{comma}cast_forward_inputs=False" if own else ""
+    inner_cast = f"{comma}cast_forward_inputs=False" if own else ""
     if reduce is not None and is_constant(reduce.value, "None") and param is not None:
         start, end = source.span(reduce.value)
         changes.append((start, end, migration.text(source, param.value)))
     elif reduce is None and param is not None and not is_constant(param.value, "None"):
         end = source.span(param.value)[1]
-        reduced = f"{_comma(source, param)}reduce_dtype={migration.text(source, param.value)}"
-        changes.append((end, end, reduced + (says if last is param else "")))
-        says = "" if last is param else says
-    if says:
+        reduce_text = f"{_comma(source, param)}reduce_dtype={migration.text(source, param.value)}"
+        changes.append((end, end, reduce_text + (inner_cast if last is param else "")))
+        inner_cast = "" if last is param else inner_cast
+    if inner_cast:
         assert last is not None
         end = value_end(source, last)
-        changes.append((end, end, says))
+        changes.append((end, end, inner_cast))
     if param is not None and param.keyword is None:
         start = source.span(param)[0]
         changes.append((start, start, "param_dtype="))
     if reduce is not None and reduce.keyword is None:
         start = source.span(reduce)[0]
         changes.append((start, start, "reduce_dtype="))
-    changes.extend((start, end, "") for start, end in without(source, call, gone))
+    changes.extend((start, end, "") for start, end in without(source, call, removed_args))
     name = migration.need(source, "torch.distributed.fsdp", "MixedPrecisionPolicy", call)
     migration.account_for(source, call.func)
     migration.forget(source, call)
@@ -100,13 +100,13 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
 
 
 def _comma(source: Source, last: cst.Arg) -> str:
-    """What comes between the last argument and another one: a new line where each has its own."""
+    """The text between the last argument and a new one: a new line if each has its own line."""
     start = source.span(last)[0]
     indent = source.text[source.line_start(start) : start]
     return ", " if indent.strip() or not indent else f",\n{indent}"
 
 
-def _inputs(
+def _read_input_casts(
     migration: Migration, source: Source, named: dict[str, cst.Arg], known: Precision
 ) -> None:
     inner, root = named.get("cast_forward_inputs"), named.get("cast_root_forward_inputs")
@@ -129,7 +129,7 @@ def _all_casts(migration: Migration) -> Iterator[bool]:
                 yield inner is not None and is_constant(inner.value, "True")
 
 
-def _dtypes(
+def _read_dtypes(
     migration: Migration,
     source: Source,
     call: cst.Call,
@@ -148,7 +148,7 @@ def _dtypes(
         "reduce_dtype": text("reduce_dtype") or text("param_dtype"),
     }
     known.equal_fields[call] = tuple(
-        x for x, given in fields.items() if given == text("buffer_dtype")
+        x for x, dtype in fields.items() if dtype == text("buffer_dtype")
     )
     if text("buffer_dtype"):
         known.buffers[call] = named["buffer_dtype"].value

@@ -1,4 +1,4 @@
-"""What a program reads of a `MixedPrecision` that it made, and FSDP2's policy does not have."""
+"""Code that reads fields of a `MixedPrecision` that FSDP2's policy does not have."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fsdplint.migration.context import Migration, attributes
 from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite, Source
 
-GONE = ("buffer_dtype", "keep_low_precision_grads", "cast_root_forward_inputs")
+REMOVED_FIELDS = ("buffer_dtype", "keep_low_precision_grads", "cast_root_forward_inputs")
 
 
 def rewrite(migration: Migration, source: Source, known: Precision) -> None:
-    """Read another field of the policy that is always the same.
+    """Replace the field by one of FSDP2's policy that always has the same value.
 
     Raises:
-        Blocked: there is none.
+        Blocked: no field has.
     """
     for node in attributes(source):
-        if node.attr.value not in GONE or node in migration.symbols:
+        if node.attr.value not in REMOVED_FIELDS or node in migration.symbols:
             continue
-        calls = _made(migration, source, node.value)
+        calls = _precision_calls(migration, source, node.value)
         if not calls:
             continue
         same = set.intersection(*(set(known.equal_fields.get(call, ())) for call in calls))
@@ -38,7 +38,9 @@ def rewrite(migration: Migration, source: Source, known: Precision) -> None:
         migration.substitute(source, node.attr, field)
 
 
-def _made(migration: Migration, source: Source, node: cst.BaseExpression) -> list[cst.Call]:
+def _precision_calls(
+    migration: Migration, source: Source, node: cst.BaseExpression
+) -> list[cst.Call]:
     """The calls of `MixedPrecision` that make an object."""
     found: list[cst.CSTNode] = []
     if isinstance(node, cst.Name):

@@ -63,7 +63,7 @@ class Reader:
         if name not in ARGUMENTS:
             raise Blocked(self.source, value, UNKNOWN_ARGUMENT(name=name))
         if name in UNUSED_ARGUMENTS:
-            self._claim_unused(value)
+            self._account_for_unused(value)
         else:
             getattr(self, f"_{name}")(value)
         if name == "device_id":
@@ -103,7 +103,7 @@ class Reader:
         processes = self._process_argument()
         if processes:
             self._meshes(processes)
-        chosen = strategy.keywords(
+        found = strategy.keywords(
             self.migration,
             self.source,
             self.at,
@@ -112,10 +112,10 @@ class Reader:
             processes,
             self.keywords.strategy,
         )
-        self.keywords.items.extend(chosen.items)
-        self.keywords.spread = chosen.spread
-        self.keywords.spreads_mesh = chosen.spreads_mesh
-        self.keywords.no_reshard_if = chosen.no_reshard_if
+        self.keywords.items.extend(found.items)
+        self.keywords.spread = found.spread
+        self.keywords.spreads_mesh = found.spreads_mesh
+        self.keywords.no_reshard_if = found.no_reshard_if
 
     def _process_argument(self) -> str:
         """The name of the argument with the processes to shard over, or ""."""
@@ -130,7 +130,7 @@ class Reader:
         if isinstance(value, cst.Name):
             found = definitions(self.source, value)
             if found and len(found) == 1 and strategy.literal(self.migration, found[0].value):
-                self._claim_unused(value)
+                self._account_for_unused(value)
                 return found[0].value
         return value
 
@@ -199,7 +199,7 @@ class Reader:
 
     def _mixed_precision(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "None") or self._always_none(value):
-            self._claim_unused(value)
+            self._account_for_unused(value)
             return
         text = self.configs.text_or_default(value, "MixedPrecision", "MixedPrecisionPolicy")
         self.keywords.items.append(("mp_policy", text))
@@ -220,7 +220,7 @@ class Reader:
         if isinstance(value, cst.Name):
             found = definitions(self.source, value)
             if found and len(found) == 1 and self._is_disabled_offload(found[0].value):
-                self._claim_unused(value)
+                self._account_for_unused(value)
                 if not all(
                     part in migration.consumed
                     for part in reading.references(migration, found[0].value)
@@ -261,7 +261,7 @@ class Reader:
                 detail="FSDP2 gathers the next unit while it computes the gradients of one. That takes "
                 "less time, and the parameters of one more unit are in memory.",
             )
-        self._claim_unused(value)
+        self._account_for_unused(value)
 
     def _forward_prefetch(self, value: cst.BaseExpression) -> None:
         if not is_constant(value, "False"):
@@ -271,7 +271,7 @@ class Reader:
                 value,
                 detail="It matters only where the CPU falls behind the GPU.",
             )
-        self._claim_unused(value)
+        self._account_for_unused(value)
 
     def _sync_module_states(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "False"):
@@ -297,9 +297,9 @@ class Reader:
         self._add_ignored(value, modules=False)
 
     def _add_ignored(self, value: cst.BaseExpression, *, modules: bool) -> None:
-        text = ignored.parameters(self.migration, self.source, value, modules)
+        text = ignored.ignored_params(self.migration, self.source, value, modules)
         if not text:
-            self._claim_unused(value)
+            self._account_for_unused(value)
             return
         self.keywords.has_ignored = True
         of_modules = text.startswith("{p for ")
@@ -332,7 +332,7 @@ class Reader:
             chosen = node.body if is_constant(node.orelse, "None") else node.orelse
         target = reading.to_empty_device(chosen)
         if target is not None and node is not value:
-            self._claim_unused(value)
+            self._account_for_unused(value)
         if target is None:
             sync = self.values.get("sync_module_states")
             if sync is not None and not is_constant(sync, "False"):
@@ -344,8 +344,8 @@ class Reader:
             return
         self.keywords.materialize = expression(self.migration, self.source, target)
 
-    def _claim_unused(self, value: cst.BaseExpression) -> None:
+    def _account_for_unused(self, value: cst.BaseExpression) -> None:
         """Account for an argument that FSDP2 does not need, and delete its variable if possible."""
         self.migration.account_for(self.source, value)
         if isinstance(value, cst.Name):
-            unused_variables.drop(self.migration, self.source, value)
+            unused_variables.delete_variable(self.migration, self.source, value)

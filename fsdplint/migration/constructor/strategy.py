@@ -33,7 +33,7 @@ MESH_STRATEGY_READ = "the program reads the strategy of a mesh"  # in `Migration
 
 
 @dataclass
-class Chosen:
+class StrategyKeywords:
     """The keywords of `fully_shard` for a strategy.
 
     FULL_SHARD leaves `reshard_after_forward` out: True makes the root gather once more from torch
@@ -141,7 +141,7 @@ def keywords(
     device: str,
     processes: str,
     variable: str = "",
-) -> Chosen:
+) -> StrategyKeywords:
     """The keywords of `fully_shard` for a strategy.
 
     device: the text of the device's type.
@@ -151,25 +151,25 @@ def keywords(
     name = literal(migration, value)
     if name is not None:
         migration.account_for(source, value)
-        return Chosen(_literal(migration, source, at, name, device, bool(processes)))
+        return StrategyKeywords(_literal(migration, source, at, name, device, bool(processes)))
     found = choices(migration, value)
     text = variable or expression(migration, source, value)
     if found <= set(ONE_DIMENSIONAL) or processes:
         if not found - {"FULL_SHARD", "HYBRID_SHARD", "NO_SHARD"}:
-            return Chosen()
+            return StrategyKeywords()
         table = "" if variable else _table(migration, source, value)
         if table:
-            return Chosen(spread=table)
+            return StrategyKeywords(spread=table)
         test = _test(migration, source, value)
         if test:
-            return Chosen(no_reshard_if=test)
+            return StrategyKeywords(no_reshard_if=test)
         grad_op = string_literal(source, "SHARD_GRAD_OP")
         if "_HYBRID_SHARD_ZERO2" in found:
             other = string_literal(source, "_HYBRID_SHARD_ZERO2")
-            return Chosen(no_reshard_if=f"{atom(text)} in ({grad_op}, {other})")
-        return Chosen(no_reshard_if=f"{atom(text)} == {grad_op}")
+            return StrategyKeywords(no_reshard_if=f"{atom(text)} in ({grad_op}, {other})")
+        return StrategyKeywords(no_reshard_if=f"{atom(text)} == {grad_op}")
     helper = _helper(migration, source, at, device, possible(migration))
-    return Chosen(spread=f"{helper}({text})", spreads_mesh=True)
+    return StrategyKeywords(spread=f"{helper}({text})", spreads_mesh=True)
 
 
 def single_rank_dimension(migration: Migration) -> str:
@@ -249,9 +249,8 @@ def _helper(
 ) -> str:
     """Write a function that gives the arguments of `fully_shard` for a strategy's name."""
     name = "sharding_arguments"
-    if f"strategy {source.path}" in migration.emitted_helpers:
+    if not migration.add_helper(f"strategy {source.path}"):
         return name
-    migration.emitted_helpers.add(f"strategy {source.path}")
     quote = quote_of(source)
 
     def q(text: str) -> str:
@@ -282,26 +281,26 @@ def _helper(
             dims = "names"
         elif not hybrid:
             dims = own
-    plain = "return " + conditional(source, f"strategy == {q('SHARD_GRAD_OP')}")
+    default = "return " + conditional(source, f"strategy == {q('SHARD_GRAD_OP')}")
     if len(special) == 1:
         test, body = special[0]
         opposite = test.replace(" == ", " != ").replace(" in ", " not in ")
-        lines += [f"\tif {opposite}:", f"\t\t{plain}", *(f"\t{line}" for line in body)]
+        lines += [f"\tif {opposite}:", f"\t\t{default}", *(f"\t{line}" for line in body)]
     else:
         for word, (test, body) in zip(("if", "elif"), special, strict=False):
             lines += [f"\t{word} {test}:", *(f"\t\t{line}" for line in body)]
-        lines += ["\telse:", f"\t\t{plain}"]
+        lines += ["\telse:", f"\t\t{default}"]
     if " " in device:
         lines.append(f"\tdevice_type = {device}")
         device = "device_type"
-    made = [device, "shape", f"mesh_dim_names={dims}"]
-    lines.append("\t" + call(source, "", f"mesh = {init}", made, depth=1))
-    given = f"{{{q('mesh')}: mesh}}"
+    arguments = [device, "shape", f"mesh_dim_names={dims}"]
+    lines.append("\t" + call(source, "", f"mesh = {init}", arguments, depth=1))
+    result = f"{{{q('mesh')}: mesh}}"
     if "_HYBRID_SHARD_ZERO2" in hybrid:
-        lines.append(f"\targuments = {given}")
+        lines.append(f"\targuments = {result}")
         lines.append(f"\tif strategy == {q('_HYBRID_SHARD_ZERO2')}:")
         lines.append(f"\t\targuments[{q(KEY)}] = False")
-        given = "arguments"
-    lines.append(f"\treturn {given}")
+        result = "arguments"
+    lines.append(f"\treturn {result}")
     migration.rewrite.insert_function(source, top, lines)
     return name

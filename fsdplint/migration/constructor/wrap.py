@@ -25,7 +25,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 
 TITLE = "Shard the model with fully_shard"
-# Arguments that leave no text behind if `fully_shard` gets none of these keywords for them.
+# Arguments that leave no text if `fully_shard` gets none of these keywords for them.
 DEFAULTS = {
     "sharding_strategy": ("mesh", "reshard_after_forward"),
     "cpu_offload": ("offload_policy",),
@@ -79,7 +79,9 @@ def rewrite_call(
     inner_casts = _inner_casts(migration, source, node, module.value, keywords, precision)
     if not keywords.spread and not keywords.setup:
         names = {name for name, _ in keywords.items}
-        statement.dropped |= {x for x, texts in DEFAULTS.items() if not names.intersection(texts)}
+        statement.removed_arguments |= {
+            x for x, texts in DEFAULTS.items() if not names.intersection(texts)
+        }
     keywords.prepare(policy is not None, inner_casts)
     migration.account_for(source, node.func)
     for arg in node.args:

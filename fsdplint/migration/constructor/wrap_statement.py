@@ -25,8 +25,8 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.layout import comments_at, statement_of
 
 COMMENTED_ARGUMENT = re.compile(rf"#+\s*({'|'.join(PARAMETERS)})\s*=[^=]")
-# Arguments that leave no text behind.
-DROPPED = {
+# Arguments that leave no text.
+REMOVED_ARGUMENTS = {
     "backward_prefetch",
     "forward_prefetch",
     "limit_all_gathers",
@@ -52,7 +52,7 @@ class WrapStatement:
     Attributes:
         module: the module that the call wraps.
         shard: the name of `fully_shard` in the file.
-        dropped: the arguments that leave no text behind; comments beside them go, too.
+        removed_arguments: the arguments that leave no text; comments beside them are removed, too.
     """
 
     migration: Migration
@@ -61,7 +61,7 @@ class WrapStatement:
     module: cst.BaseExpression
     keywords: Keywords
     shard: str = "fully_shard"
-    dropped: set[str] = field(default_factory=lambda: set(DROPPED))
+    removed_arguments: set[str] = field(default_factory=lambda: set(REMOVED_ARGUMENTS))
 
     # The statement --------------------------------------------------------------------------------
 
@@ -215,11 +215,11 @@ class WrapStatement:
         )
 
     def _comments(self, statement: cst.CSTNode) -> list[str]:
-        """The comments in the statement, except those beside or above dropped arguments."""
+        """The comments in the statement, except those beside or above removed arguments."""
         lines: set[int] = set()
         for arg in self.call.args:
             name = arg.keyword.value if arg.keyword is not None else ""
-            if name in self.dropped:
+            if name in self.removed_arguments:
                 first = self.source.position(self.source.span(arg)[0])[0]
                 last = self.source.position(self.source.span(arg)[1])[0]
                 lines.update(range(first, last + 1))

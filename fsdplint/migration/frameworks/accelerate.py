@@ -172,7 +172,7 @@ def _reshard(result: Translation, settings: Mapping[str, object]) -> None:
     result.new_values[key] = flag
     if not flag:
         result.doubts.append(
-            "Accelerate's FSDP1 reads only `fsdp_sharding_strategy` and used FULL_SHARD; with "
+            "Accelerate's FSDP1 reads only `fsdp_sharding_strategy` and used FULL_SHARD, but with "
             f"`fsdp_{key}: false` of this file, gathered layers stay in memory"
         )
 

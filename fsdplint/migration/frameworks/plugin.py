@@ -116,8 +116,8 @@ class PluginChange:
         elif strategy == "SHARD_GRAD_OP":
             self._set_text(name, "False")
             self.doubts.append(
-                "Accelerate's FSDP1 reads only `sharding_strategy` and used FULL_SHARD; now gathered "
-                "layers stay in memory"
+                "Accelerate's FSDP1 reads only `sharding_strategy` and used FULL_SHARD, but now "
+                "gathered layers stay in memory"
             )
         elif strategy is not None:
             self.blockers.append(

@@ -33,7 +33,7 @@ class PassState:
     """
 
     migration: Migration
-    blocks: list[enabled.Enabled] = field(default_factory=list)
+    blocks: list[enabled.EnableWrapBlock] = field(default_factory=list)
     summons: list[summon.Summon] = field(default_factory=list)
     types: set_types.SetTypes = field(init=False)
     states: dict[Source, optim_state.States] = field(init=False)

@@ -62,7 +62,7 @@ def _section(section: Section) -> Iterator[str]:
         yield ""
         yield "### Proof"
         yield ""
-        yield from _fenced("console", section.prove)
+        yield from _code_block("console", section.prove)
     if section.prove_note:
         yield ""
         yield section.prove_note
@@ -81,7 +81,7 @@ def _change(change: Change) -> Iterator[str]:
         yield f"[{reason.code}]({rule_url(reason.name)}): {reason.text}"
     yield ""
     lines = [f"-{line}" for line in change.before] + [f"+{line}" for line in change.after]
-    yield from _fenced("diff", lines)
+    yield from _code_block("diff", lines)
 
 
 def _obstacle(obstacle: Obstacle) -> Iterator[str]:
@@ -89,12 +89,12 @@ def _obstacle(obstacle: Obstacle) -> Iterator[str]:
     yield f"#### {_code(str(obstacle.place))}: {obstacle.reason}"
     if obstacle.lines:
         yield ""
-        yield from _fenced("python", [line for _, line in obstacle.lines])
+        yield from _code_block("python", [line for _, line in obstacle.lines])
     yield ""
     yield f"**To do:** {obstacle.advice} ({obstacle.code})"
 
 
-def _fenced(language: str, lines: Sequence[str]) -> Iterator[str]:
+def _code_block(language: str, lines: Sequence[str]) -> Iterator[str]:
     """A block of code, with a fence that is longer than any in it."""
     ticks = max([2, *(len(run) for line in lines for run in re.findall("`+", line))]) + 1
     yield "`" * ticks + language

@@ -27,10 +27,10 @@ def write(report: Report, *, colour: bool = False) -> Iterator[str]:
 class _Writer:
     def __init__(self, colour: bool) -> None:
         self.colour = colour
-        self.said: set[str] = set()  # rules whose reason was given
+        self.explained_rules: set[str] = set()
 
     def section(self, section: Section) -> Iterator[str]:
-        yield self._styled(f"{section.title}: {section.verdict}", BOLD)
+        yield self._style(f"{section.title}: {section.verdict}", BOLD)
         others = [path for path in section.files if path != section.title]
         if others:
             yield from wrapped("  with ", ", ".join(others))
@@ -67,13 +67,13 @@ class _Writer:
     def _change(self, change: Change) -> Iterator[str]:
         yield from wrapped(f"  {change.place}: ", "; ".join(change.titles))
         for reason in change.reasons:
-            if reason.code not in self.said:
-                self.said.add(reason.code)
+            if reason.code not in self.explained_rules:
+                self.explained_rules.add(reason.code)
                 yield from wrapped(f"    {reason.code}: ", reason.text)
         for line in change.before:
-            yield self._styled(f"    - {shown(line)}".rstrip(), RED)
+            yield self._style(f"    - {shown(line)}".rstrip(), RED)
         for line in change.after:
-            yield self._styled(f"    + {shown(line)}".rstrip(), GREEN)
+            yield self._style(f"    + {shown(line)}".rstrip(), GREEN)
 
     def _obstacle(self, obstacle: Obstacle) -> Iterator[str]:
         yield ""
@@ -83,5 +83,5 @@ class _Writer:
             yield f"    {number:>{margin}} | {shown(line)}".rstrip()
         yield from wrapped("    = to do: ", obstacle.advice)
 
-    def _styled(self, text: str, style: str) -> str:
+    def _style(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self.colour else text

@@ -1,4 +1,4 @@
-"""What a report of a migration says, whatever it is written as."""
+"""The contents of a report of a migration, for all output formats."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Reason:
 
 @dataclass
 class Change:
-    """Lines next to each other that are rewritten.
+    """Adjacent lines that are rewritten.
 
     Attributes:
-        place: the first of them, as the file is now.
+        place: the first line, in the old file.
         new_line: its line in the new file.
-        titles: what is done, in the imperative.
-        before, after: the lines, without their ends.
+        titles: what the change does, in the imperative.
+        before, after: the lines, without line ends.
         reasons: the rules that find something there.
     """
 
@@ -45,10 +45,10 @@ class Obstacle:
     """Code that keeps its group from being migrated.
 
     Attributes:
-        code: the rule whose finding it is.
-        lines: the code there: the number of each line and its text.
+        code: the rule that reports it.
+        lines: the number and the text of each line.
         reason: why it cannot be rewritten.
-        blocker: the stable code of that reason, where it has one.
+        blocker: the stable code of the reason, if it has one.
         advice: what a person has to decide or do.
     """
 
@@ -62,20 +62,20 @@ class Obstacle:
 
 @dataclass
 class Section:
-    """What becomes of the files that belong together.
+    """The migration of files that belong together.
 
     Attributes:
         group: the name of the group of fixes.
-        title: the file that the group is known by.
+        title: the file that names the group.
         files: the files of the group that use FSDP1.
-        changes: what is rewritten; empty where something stands in the way.
-        obstacles: what stands in the way.
+        changes: the rewritten lines, empty if there are obstacles.
+        obstacles: the code that blocks the migration.
         remarks: what changes in behaviour or cost.
-        waiting: uses of FSDP1 that can be rewritten as soon as the obstacles are gone.
-        outside: files that have to change and are not among those given.
+        waiting: uses of FSDP1 that can be rewritten once the obstacles are removed.
+        outside: files that have to change and were not given.
         applied: whether the changes were written.
         prove: the commands that prove the migration.
-        prove_note: what to know about them.
+        prove_note: a remark on these commands.
     """
 
     group: str
@@ -114,11 +114,11 @@ class Report:
 
     Attributes:
         sections: one for each set of files that belong together.
-        problems: what could not be read.
+        problems: files that could not be read.
         warnings: further lines for standard error.
-        wrote: whether changes were to be written.
-        annotated: files whose comments about blockers were changed.
-        files: how many files were looked at.
+        wrote: whether the command was asked to write changes.
+        annotated: files whose comments on blockers changed.
+        files: the number of files that were read.
     """
 
     sections: list[Section] = field(default_factory=list)
@@ -129,8 +129,8 @@ class Report:
     files: int = 0
 
     @property
-    def left(self) -> bool:
-        """Whether FSDP1 is still in use."""
+    def uses_fsdp1(self) -> bool:
+        """Whether a program still uses FSDP1."""
         return any(not section.applied for section in self.sections)
 
 
@@ -154,7 +154,7 @@ def summary(report: Report) -> list[str]:
     if blocked:
         places = plural(len({o.place for one in blocked for o in one.obstacles}), "place")
         words = plural(len(blocked), "program")
-        lines.append(f"{words} blocked at {places}; nothing of {_them(blocked)} is rewritten.")
+        lines.append(f"{words} blocked at {places}; nothing of {_pronoun(blocked)} is rewritten.")
     if pending and not report.wrote:
         lines.append("Nothing was written: --fix writes.")
     if any(one.outside for one in pending):
@@ -164,5 +164,5 @@ def summary(report: Report) -> list[str]:
     return lines
 
 
-def _them(sections: Sequence[Section]) -> str:
+def _pronoun(sections: Sequence[Section]) -> str:
     return "it" if len(sections) == 1 else "them"

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
 SCRIPT = "SCRIPT"
-MOST = 3  # programs that are named
-BEFORE = "before"  # a copy of the project beside it
+MAX_COMMANDS = 3
+BEFORE = "before"  # the folder beside the project with a copy of it
 ARGUMENTS = re.compile(
     r"\bargparse\b|\bsys\.argv\b|\bHfArgumentParser\b"
     r"|^\s*(?:import|from) (?:absl|click|fire|hydra|jsonargparse|simple_parsing|tap|typer|tyro)\b",
@@ -25,7 +25,7 @@ ARGUMENTS = re.compile(
 
 
 def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
-    """The commands, what to know about them, and the file that the section is known by."""
+    """The commands, a remark on them, and the file that names the section."""
     entries = _entries(program, section)
     if section.blocked or not any(path in program.sources for path in section.files):
         return [], "", (entries or section.files)[0]
@@ -41,18 +41,18 @@ def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
     notes = []
     if any(" -- " in line for line in lines):
         notes.append("ARGS are the arguments of a short run that saves and loads what you keep.")
-    return lines[:MOST], " ".join(notes), entries[0]
+    return lines[:MAX_COMMANDS], " ".join(notes), entries[0]
 
 
 def with_options(section: Section, options: Sequence[str]) -> None:
-    """Have the commands prove what was planned with these options."""
+    """Add the options of the plan to the commands."""
     head = "fsdplint prove"
     words = " ".join([head, *map(shlex.quote, options)])
     section.prove = [words + line.removeprefix(head) for line in section.prove]
 
 
 def after_writing(section: Section) -> None:
-    """Change the commands to those that compare with the files as they were."""
+    """Replace the commands by those that compare with the files before the migration."""
     top = _top(section.title)
     copy = os.path.join(os.path.relpath(os.path.dirname(top)), BEFORE)
     lines = []
@@ -72,7 +72,7 @@ def after_writing(section: Section) -> None:
 
 
 def _top(path: str) -> str:
-    """The folder of the version control that a file is in, else its own folder."""
+    """The root of the Git repository that a file is in, else its own folder."""
     folder = own = os.path.dirname(os.path.realpath(path))
     while True:
         if os.path.exists(os.path.join(folder, ".git")):
@@ -86,7 +86,7 @@ def _top(path: str) -> str:
 def _entries(program: Program, section: Section) -> list[str]:
     """The programs that run code of the group, those with a constructor first.
 
-    A file that wraps the model while it is imported is none: the one that imports it is.
+    If a file wraps the model while it is imported, the program is the file that imports it.
     """
     from fsdplint.trace import Fsdp1Used, Wrapped
 

@@ -1,4 +1,4 @@
-"""Names of FSDP1 that stay in a file and that no finding speaks of."""
+"""Names of FSDP1 that remain in a file without a finding."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
 
-def others(sources: Iterable[Source], findings: Iterable[Finding]) -> Iterator[Place]:
-    """Where files name FSDP1 outside of what was found."""
+def remaining_places(sources: Iterable[Source], findings: Iterable[Finding]) -> Iterator[Place]:
+    """The places where files name FSDP1 outside of the findings."""
     from fsdplint.migration.names import PREFIX, fsdp1_name
     from fsdplint.syntax.qualified_names import references
 

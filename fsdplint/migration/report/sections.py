@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from fsdplint.migration.plan import Plan
     from fsdplint.source.source import Source
 
-LONGEST = 6  # lines of the code of an obstacle
-CODE = "FSDP201"  # of an obstacle where no rule finds anything: it keeps the constructor from going
+MAX_LINES = 6  # of the code of an obstacle
+CODE = "FSDP201"  # of an obstacle without a finding: it keeps the constructor from being rewritten
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Sections:
 
     Attributes:
         all: the sections, one for each group.
-        fixes: the rewrite of every group that nothing blocks.
-        marks: the comments that would mark what blocks.
+        fixes: the rewrite of each group that nothing blocks.
+        marks: the comments that mark the blocking code.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Sections:
         editable: Callable[[str], bool],
         unsafe: bool = False,
     ) -> None:
-        """counts: whether nothing turns a finding off. editable: whether a file may be changed."""
+        """counts: whether a finding is not turned off. editable: whether a file may be changed."""
         from fsdplint.migration.planner import plans_of
 
         self.program = program
@@ -106,13 +106,15 @@ class Sections:
                 self.fixes[group] = fix
                 section.changes = self._changes(fix, changed, plan, findings)
                 section.outside = self._outside(fix)
-                section.remarks = remarks(fix, self._place_of) if plan is not None else _told(fix)
+                section.remarks = (
+                    remarks(fix, self._place_of) if plan is not None else _title_notes(fix)
+                )
         if section.blocked:
             at = {obstacle.place for obstacle in section.obstacles}
             places = [_place(one) for one in findings]
             if plan is None:
                 sources = [x for x in map(self.program.sources.get, files) if x is not None]
-                places += remaining_names.others(sources, findings)
+                places += remaining_names.remaining_places(sources, findings)
             section.waiting = list(dict.fromkeys(p for p in places if p not in at))
         section.prove, section.prove_note, section.title = commands(self.program, section)
         return section
@@ -125,12 +127,12 @@ class Sections:
         return sorted(path for path in paths if not self.editable(os.path.realpath(path)))
 
     def leave_out(self, context: Set[str]) -> None:
-        """Leave out groups of files that were looked at only because they call others."""
+        """Remove groups of files that were read only because they call others."""
         self.all = [one for one in self.all if not set(one.files) <= context]
         kept = {path for section in self.all for path in section.files}
         self.marks = [mark for mark in self.marks if mark.source.path in kept]
 
-    # What stands in the way ---------------------------------------------------------------------
+    # Obstacles ----------------------------------------------------------------------------------
 
     def _obstacles(self, blockers: Sequence[Blocked], findings: list[Finding]) -> list[Obstacle]:
         result: dict[tuple[Place, str], Obstacle] = {}
@@ -152,14 +154,14 @@ class Sections:
                     result.setdefault((obstacle.place, obstacle.reason), obstacle)
         first: dict[str, Obstacle] = {}
         obstacles = sorted(result.values(), key=lambda one: (one.place.path, one.place.line))
-        for one in obstacles:  # what a whole project lacks is said once
+        for one in obstacles:  # a missing version of torch is reported once for the project
             first.setdefault(
                 one.reason if one.reason.startswith("the fix needs") else str(id(one)), one
             )
         return list(first.values())
 
     def _without_plan(self, finding: Finding) -> Obstacle | None:
-        """What keeps a finding from being fixed that no plan speaks of."""
+        """The obstacle of a finding that no plan covers, if it cannot be fixed."""
         from fsdplint.migration.blockers.program import RULE_TURNED_OFF, UNSAFE_REWRITE
 
         code = finding.rule.code
@@ -171,12 +173,12 @@ class Sections:
             why = finding.blocker or "it has no rewrite"
             what = finding.help or "Rewrite it by hand."
             if why in what:
-                by_hand = "Change what the reason names by hand; then run this again."
+                by_hand = "Change the code that the reason names by hand; then run this again."
                 what = what.partition(f"{why}. ")[2] or by_hand
             if why.startswith("the fix needs"):
                 what = (
-                    "Raise the torch that the project asks for, or say with --target-torch which "
-                    "one it runs on."
+                    "Raise the version of torch that the project requires, or give the version that it "
+                    "runs on with --target-torch."
                 )
         elif finding.fix.safety is Safety.UNSAFE and not self.unsafe:
             reason = UNSAFE_REWRITE(title=finding.fix.title)
@@ -199,21 +201,23 @@ class Sections:
         )
 
     def _code_at(self, blocked: Blocked, findings: list[Finding]) -> str:
-        """The rule that finds something at the code that blocks; the smallest finding decides."""
-        left, right = blocked.source.span(blocked.node)
+        """The rule with the smallest finding around the blocking code, or inside of it."""
+        node_start, node_end = blocked.source.span(blocked.node)
         best: tuple[int, str] | None = None
         for finding in findings:
             node = getattr(finding.site, "node", None)
             if finding.site.path != blocked.source.path or node is None:
                 continue
             start, end = blocked.source.span(node)
-            if (start <= left and right <= end) or (left <= start and end <= right):
+            if (start <= node_start and node_end <= end) or (
+                node_start <= start and end <= node_end
+            ):
                 size = end - start
                 if best is None or size < best[0]:
                     best = size, finding.rule.code
         return best[1] if best is not None else CODE
 
-    # What is rewritten --------------------------------------------------------------------------
+    # Changes ------------------------------------------------------------------------------------
 
     def _changes(
         self, fix: Fix, changed: Iterable[Edit], plan: Plan | None, findings: list[Finding]
@@ -243,7 +247,7 @@ class Sections:
 
 def name_of(finding: Finding) -> str:
     """The name of the section that a finding belongs to."""
-    at = finding.site.location()  # what frameworks are told has no group
+    at = finding.site.location()  # settings of frameworks have no group
     return group_of(finding) or f"{at.path}:{at.line}:{at.column}"
 
 
@@ -253,7 +257,7 @@ def _place(finding: Finding) -> Place:
 
 
 def _at(source: Source, line: int) -> Place:
-    """A line of a file; in a notebook, of the cell that it is in."""
+    """A line of a file; in a notebook, a line of a cell."""
     if not source.path.endswith(NOTEBOOK):
         return Place(source.path, line)
     from fsdplint.source.notebooks import NotebookSource
@@ -264,8 +268,8 @@ def _at(source: Source, line: int) -> Place:
 
 
 def _excerpt(source: Source, line: int, end_line: int) -> list[tuple[int, str]]:
-    """The lines of some code; of long code the first ones."""
-    last = min(max(line, end_line), line + LONGEST - 1)
+    """The first lines of some code, with their numbers."""
+    last = min(max(line, end_line), line + MAX_LINES - 1)
     first = _at(source, line).line
     return [(first + number - line, source.line(number)) for number in range(line, last + 1)]
 
@@ -276,10 +280,10 @@ def _reasons(region: Region | None, findings: Iterable[Finding]) -> list[Reason]
         at = finding.site.location()
         if region is None or region.touches(at.line, max(at.line, at.end_line)):
             rules[finding.rule.code] = finding.rule
-    return [Reason(code, rules[code].name, _why(rules[code])) for code in sorted(rules)]
+    return [Reason(code, rules[code].name, _rule_reason(rules[code])) for code in sorted(rules)]
 
 
-def _why(rule: type[RuleInfo]) -> str:
+def _rule_reason(rule: type[RuleInfo]) -> str:
     why = reason(rule)
     return f"{summary(rule)} {why.removesuffix(':')}" + ("." if why.endswith(":") else "")
 
@@ -289,7 +293,7 @@ def _title(fix: Fix) -> str:
     return fix.title.partition(" (")[0]
 
 
-def _told(fix: Fix) -> list[Remark]:
+def _title_notes(fix: Fix) -> list[Remark]:
     """The notes behind a fix's title."""
     notes = fix.title.partition(" (")[2].removesuffix(")")
     return [Remark(note[:1].upper() + note[1:]) for note in notes.split("; ") if note]

@@ -1,4 +1,4 @@
-"""What is done to changed lines, in words."""
+"""Titles for changed lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IMPORT = re.compile(r"\s*(?:from\s+\S+\s+)?import\b")
 
 
 def titles_of(source: Source, region: Region, steps: Sequence[Step]) -> list[str]:
-    """What is done to some lines: the steps there, else what can be told from the lines."""
+    """The titles of the steps at some lines, else titles that describe the lines."""
     found = _at(source, region, steps)
     if found:
         return found
@@ -24,10 +24,10 @@ def titles_of(source: Source, region: Region, steps: Sequence[Step]) -> list[str
     lines = [line for line in [*region.before, *region.after] if line.strip()]
     if (lines and _IMPORT.match(lines[0])) or _in_import(source, region):
         if not region.after:
-            return ["Take away imports that nothing uses any longer"]
+            return ["Remove imports that nothing uses any longer"]
         return ["Import what the new code uses"]
     if not lines:
-        return ["Keep the blank lines as they should be"]
+        return ["Adapt the blank lines"]
     if names:
         listed = ", ".join(f"`{name}`" for name in names)
         return [f"Replace {listed}" if region.after else f"Remove {listed}"]
@@ -36,12 +36,12 @@ def titles_of(source: Source, region: Region, steps: Sequence[Step]) -> list[str
     if not region.before:
         return ["Add what the new code calls"]
     if [line.strip() for line in region.before] == [line.strip() for line in region.after]:
-        return ["Take these lines out of the block around them"]
-    return _around(source, region, steps) or ["Adapt what goes with it"]
+        return ["Move these lines out of the block around them"]
+    return _steps_around(source, region, steps) or ["Adapt the code around it"]
 
 
 def _at(source: Source, region: Region, steps: Sequence[Step]) -> list[str]:
-    """The steps at some lines, but for those that are a part of another one."""
+    """The steps at some lines, without steps inside of others."""
     here = []
     for step in steps:
         at = source.location(step.node)
@@ -58,8 +58,8 @@ def _at(source: Source, region: Region, steps: Sequence[Step]) -> list[str]:
     return list(outer)
 
 
-def _around(source: Source, region: Region, steps: Sequence[Step]) -> list[str]:
-    """The steps that are about a `with` around some lines."""
+def _steps_around(source: Source, region: Region, steps: Sequence[Step]) -> list[str]:
+    """The steps on a `with` statement around some lines."""
     import libcst as cst
 
     found: dict[str, None] = {}

@@ -25,7 +25,7 @@ def gather_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The name of a helper that gathers a state on the first rank of each group, as FSDP1 does."""
     name = "gather_state_dict"
     top = top_level(source, at)
-    if not _first(migration, f"gather {source.path}"):
+    if not migration.add_helper(f"gather {source.path}"):
         return name
     sharded = migration.need(source, "torch.distributed.tensor", "DTensor", top)
     _insert_function(
@@ -55,7 +55,7 @@ def steps_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     In such a checkpoint all parameters of a unit share one `step` tensor, which each would increment.
     """
     name = "separate_steps"
-    if not _first(migration, f"steps {source.path}"):
+    if not migration.add_helper(f"steps {source.path}"):
         return name
     state, step = string_literal(source, "state"), string_literal(source, "step")
     _insert_function(
@@ -94,16 +94,9 @@ def write_once(
     migration: Migration, source: Source, top: cst.CSTNode, name: str, lines: list[str]
 ) -> str:
     """Add a function to a file if the migration has not added it yet. Returns its name."""
-    if _first(migration, f"function {name} {source.path}"):
+    if migration.add_helper(f"function {name} {source.path}"):
         _insert_function(migration, source, top, lines)
     return name
-
-
-def _first(migration: Migration, key: str) -> bool:
-    if key in migration.emitted_helpers:
-        return False
-    migration.emitted_helpers.add(key)
-    return True
 
 
 def may_have_flat_parameters(migration: Migration) -> bool:

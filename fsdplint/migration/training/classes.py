@@ -23,8 +23,10 @@ from fsdplint.migration.blockers.training import (
     FSDP_MODULES_OF_ROOTS,
     FSDP_MODULES_USE,
 )
+from fsdplint.migration.constructor.constructor_arguments import read_keywords
 from fsdplint.migration.constructor.keywords import is_simple
 from fsdplint.migration.context import Migration, expression, nodes
+from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import FSDP, fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
@@ -249,9 +251,6 @@ def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> 
     call = source.parent(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call) or migration.symbol(call.func) != "functools.partial":
         return False
-    from fsdplint.migration.constructor.constructor_arguments import read_keywords
-    from fsdplint.migration.facts import Precision
-
     if call.args[0] is not arg or any(a.keyword is None for a in call.args[1:]):
         raise Blocked(source, call, PARTIAL_POSITIONAL())
     named = {a.keyword.value: a for a in call.args[1:] if a.keyword is not None}
