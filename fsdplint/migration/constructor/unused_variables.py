@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from fsdplint.fixes.syntax import is_within
 from fsdplint.migration.analysis.variables import definitions, home_of, reads
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
@@ -42,7 +43,7 @@ def delete_variable(migration: Migration, source: Source, name: cst.Name) -> Non
     for block in blocks:
         migration.delete_statement(source, block)
     for statement in statements:
-        if not any(_is_inside(source, statement, block) for block in blocks):
+        if not any(is_within(source, statement, block) for block in blocks):
             migration.delete_statement(source, statement)
 
 
@@ -97,13 +98,6 @@ def _part_is_deleted(migration: Migration, part: cst.CSTNode, deletions: set[cst
     if isinstance(part, cst.If):
         return _is_deleted(migration, part, deletions)
     return isinstance(part, cst.SimpleStatementLine) and all(x in deletions for x in part.body)
-
-
-def _is_inside(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
-    current: cst.CSTNode | None = node
-    while current is not None and current is not outer:
-        current = source.parent(current)
-    return current is outer
 
 
 def _is_query(migration: Migration, node: cst.BaseExpression) -> bool:
