@@ -1,7 +1,7 @@
-"""Bytes of the tensors that are alive and of the collectives, exactly, by watching every operation.
+"""Counts the bytes of live tensors and of collectives, by watching every operation.
 
-Memory is counted where tensors are made and given up, not where an allocator keeps it: neither
-fragments nor caches are in it. The same counting works on real and on fake tensors.
+The count has the memory of the tensors, without the fragments and caches of an allocator. It works
+for real and for fake tensors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# One name for one kind of traffic, whichever operator it goes through.
+# The kind of a collective by a part of its operator's name.
 _KINDS = (
     ("allgather", "all_gather"),
     ("all_gather", "all_gather"),
@@ -38,9 +38,9 @@ class Accounting(_Mode):
     """Counts while it is entered.
 
     Attributes:
-        live: bytes of all storages that are alive now.
-        peak: the most that they were since `restart`.
-        calls, sent: calls and bytes of collectives by kind since `restart`; the bytes of a call
+        live: the bytes of all live storages.
+        peak: the maximum of `live` since `restart`.
+        calls, sent: the calls and bytes of collectives by kind since `restart`; the bytes of a call
             are those of its largest tensor, as in the measures of the recorder.
     """
 
@@ -54,7 +54,7 @@ class Accounting(_Mode):
         self._resize: Callable[..., Any] | None = None
 
     def restart(self) -> None:
-        """Forget the peak and the collectives, as at the beginning of a step."""
+        """Reset the peak and the collectives, as at the start of a step."""
         self.peak = self.live
         self.calls, self.sent = Counter(), Counter()
 
@@ -67,7 +67,7 @@ class Accounting(_Mode):
             self._hold(storage)
             return result
 
-        # FSDP frees and takes memory by resizing storages, which no operator shows.
+        # FSDP frees and allocates memory by resizing storages, which is no operation.
         storages.resize_ = resize_
         super().__enter__()
         return self
@@ -80,18 +80,18 @@ class Accounting(_Mode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(_wraps(one) for one in types):
-            return NotImplemented  # its own operations on plain tensors come here after it
+            return NotImplemented  # its operations on plain tensors come here afterwards
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         namespace = func.namespace
         if namespace in ("c10d", "_c10d_functional"):
-            self._communicates(func, args, kwargs)
+            self._count_collective(func, args, kwargs)
         for tensor in plain_tensors((result, args) if namespace == "c10d" else result):
             self._hold(tensor.untyped_storage())
         return result
 
     def hold(self, values: Any) -> None:
-        """Count tensors that were made before."""
+        """Count tensors that exist already."""
         for tensor in plain_tensors(values):
             self._hold(tensor.untyped_storage())
 
@@ -107,11 +107,11 @@ class Accounting(_Mode):
     def _release(self, key: int) -> None:
         self.live -= self._sizes.pop(key, 0)
 
-    def _communicates(self, func: Any, args: Any, kwargs: Any) -> None:
+    def _count_collective(self, func: Any, args: Any, kwargs: Any) -> None:
         name = func._schema.name.partition("::")[2].strip("_")
         kind = next((kind for part, kind in _KINDS if part in name), "")
         if not kind:
-            return  # a barrier, or the wait for one that was begun
+            return  # a barrier, or the wait for a collective
         self.calls[kind] += 1
         self.sent[kind] += max(
             (size(list(plain_tensors(value))) for value in (*args, *kwargs.values())), default=0
@@ -119,7 +119,7 @@ class Accounting(_Mode):
 
 
 def _wraps(kind: type) -> bool:
-    """Whether a class of tensors keeps others inside (DTensor, AsyncCollectiveTensor)."""
+    """Whether a class of tensors holds others (DTensor, AsyncCollectiveTensor)."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     return issubclass(kind, torch.Tensor) and not (
@@ -128,7 +128,7 @@ def _wraps(kind: type) -> bool:
 
 
 def plain_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a nested value, of DTensors the local ones."""
+    """The tensors in a nested value; of a DTensor, the local tensor."""
     for leaf in tree_leaves(value):
         leaf = getattr(leaf, "_local_tensor", leaf)
         leaf = getattr(leaf, "elem", leaf)
@@ -137,7 +137,7 @@ def plain_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def size(values: Any) -> int:
-    """Bytes of the tensors in a value as they are, whatever memory they share."""
+    """Bytes of the tensors in a value, even if they share memory."""
     return sum(one.numel() * one.element_size() for one in plain_tensors(values))
 
 

@@ -16,7 +16,7 @@ from fsdplint.runtime.simulation.values import Scalars
 
 
 def install() -> None:
-    """Put torch's stand-ins in place: once a process, before the program imports anything."""
+    """Replace functions of torch, once a process, before the program imports anything."""
     for area in (ranks, data, values, conversion):
         area.install()
     patching.apply_replacements()
@@ -24,7 +24,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def simulate_rank(rank: int, world: int) -> Iterator[None]:
-    """Run what is inside as one rank of so many, without values; `install` comes before."""
+    """Run the block as one rank of `world` ranks, without values; requires `install`."""
     SIMULATION.rank, SIMULATION.world = rank, world
     with FakeTensorMode(allow_non_fake_inputs=True), Scalars():
         yield
@@ -32,7 +32,10 @@ def simulate_rank(rank: int, world: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def account_steps(limit: int | None) -> Iterator[None]:
-    """Write down what this rank holds and sends in every step of what is inside."""
+    """Record what this rank holds and sends in each step of the block.
+
+    limit: the number of steps after which the program ends.
+    """
     with Accounting() as accounting:
         Measure(accounting, limit).install()
         yield

@@ -1,7 +1,8 @@
-"""`Module.to` and its kin on fake parameters.
+"""`Module.to` and similar methods for fake parameters.
 
-torch swaps a fake parameter with its converted self, which the fake mode's own references to it
-forbid. Here a parameter gets new data, as a real one does, or is replaced where its device changes.
+torch swaps a fake parameter with the converted one, which fails because the fake mode holds
+references to it. Here a parameter gets new data, as a real one does, or is replaced if its device
+changes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 
 
 def install() -> None:
-    """For every module of this process."""
+    """Replace the conversion of every module of this process."""
     module: Any = torch.nn.Module
     module._apply = _apply
 
@@ -28,13 +29,13 @@ def _apply(self: Any, fn: Any, recurse: bool = True) -> Any:
             converted = fn(parameter)
         if converted.device == parameter.device and not hasattr(parameter, "_local_tensor"):
             parameter.data = converted
-            held = parameter
+            new = parameter
         else:
-            held = torch.nn.Parameter(converted, parameter.requires_grad)
-            self._parameters[name] = held
+            new = torch.nn.Parameter(converted, parameter.requires_grad)
+            self._parameters[name] = new
         if parameter.grad is not None:
             with torch.no_grad():
-                held.grad = fn(parameter.grad)
+                new.grad = fn(parameter.grad)
     for name, buffer in self._buffers.items():
         if buffer is not None:
             self._buffers[name] = fn(buffer)

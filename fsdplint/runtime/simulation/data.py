@@ -1,6 +1,6 @@
-"""Samplers and loaders, which need real numbers: they run outside of the simulation.
+"""Runs samplers and loaders, which need real numbers, outside of the simulation.
 
-Their batches are small, real tensors; a module that is called with one takes it as any other.
+Their batches are real tensors, which simulated modules accept.
 """
 
 from __future__ import annotations
@@ -9,39 +9,25 @@ import functools
 import inspect
 from typing import Any
 
-from fsdplint.runtime.simulation.switch import SIMULATION, substitute
+from fsdplint.runtime.simulation.switch import real_method, substitute, with_real_tensors
 
 
 def install() -> None:
     import torch
     import torch.utils.data as data
 
-    substitute(torch.randperm, _with_real_tensors)
+    substitute(torch.randperm, with_real_tensors)
     loader: Any = data.DataLoader
     loader.__init__ = _without_workers(loader.__init__)
-    loader.__iter__ = _real(loader.__iter__)
+    loader.__iter__ = real_method(loader.__iter__)
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     iterator: Any = _BaseDataLoaderIter
-    iterator.__next__ = _real(iterator.__next__)
-
-
-def _with_real_tensors(original: Any, *args: Any, **kwargs: Any) -> Any:
-    with SIMULATION.real_tensors():
-        return original(*args, **kwargs)
-
-
-def _real(original: Any) -> Any:
-    @functools.wraps(original)
-    def method(*args: Any, **kwargs: Any) -> Any:
-        with SIMULATION.real_tensors():
-            return original(*args, **kwargs)
-
-    return method
+    iterator.__next__ = real_method(iterator.__next__)
 
 
 def _without_workers(original: Any) -> Any:
-    """Without processes of its own, to which fake tensors cannot be sent."""
+    """A constructor without worker processes, which cannot get fake tensors."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""What this rank holds and sends in every step, written down as the steps are made."""
+"""Records what this rank holds and sends in each step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Measure:
         self._depth = 0
 
     def install(self) -> None:
-        """Watch every module and every optimizer of this process."""
+        """Watch all modules and optimizers of this process."""
         modules = torch.nn.modules.module
         modules.register_module_forward_pre_hook(self._before_forward)
         modules.register_module_forward_hook(self._after_forward, always_call=True)
@@ -72,7 +72,7 @@ class Measure:
             raise StopTraining(0)
 
     def _parameters(self, optimizer: Any) -> Iterator[Any]:
-        """The parameters of the models and those of the optimizer, as they are sharded now."""
+        """The parameters of the models and of the optimizer, as they are sharded now."""
         for group in optimizer.param_groups:
             yield from group["params"]
         for model in list(self.models):

@@ -1,4 +1,4 @@
-"""The other ranks: a fake process group of any size, on which every collective ends at once."""
+"""Replaces the other ranks by a fake process group, whose collectives return immediately."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from pickle import PicklingError
 from typing import Any
 
 from fsdplint.runtime.emulation.switch import not_emulated
-from fsdplint.runtime.simulation.switch import SIMULATION, substitute
+from fsdplint.runtime.simulation.switch import (
+    SIMULATION,
+    real_method,
+    substitute,
+    with_real_tensors,
+)
 
 
 def install() -> None:
@@ -16,7 +21,7 @@ def install() -> None:
     import torch.distributed.tensor._utils as layouts
     from torch.nn.parallel import DistributedDataParallel
 
-    for name, instead in (
+    for name, replacement in (
         ("init_process_group", _init),
         ("new_group", _new_group),
         ("new_subgroups", _by_keyword),
@@ -30,19 +35,19 @@ def install() -> None:
     ):
         original = getattr(c10d, name, None)
         if original is not None:
-            substitute(original, instead)
-    substitute(device_mesh.init_device_mesh, _really)
+            substitute(original, replacement)
+    substitute(device_mesh.init_device_mesh, with_real_tensors)
     for name in ("compute_local_shape_and_global_offset", "_compute_local_shape_and_global_offset"):
         original = getattr(layouts, name, None)
         if original is not None:
-            substitute(original, _really)  # works out a rank's rows with tensors
+            substitute(original, with_real_tensors)  # computes a rank's rows with tensors
     parallel: Any = DistributedDataParallel
     parallel.__init__ = _refuse_ddp
     for name in _MESH:
         _method(device_mesh.DeviceMesh, name)
 
 
-# What reads the numbers of ranks out of the mesh's own tensors.
+# Methods that read the numbers of ranks from the tensors of the mesh.
 _MESH = (
     "__init__",
     "__getitem__",
@@ -60,25 +65,14 @@ _MESH = (
 
 
 def _method(owner: type, name: str) -> None:
-    import functools
-
     found = owner.__dict__.get(name)
     if found is None:
         return
     static = isinstance(found, staticmethod)
     original = found.__func__ if static else found
 
-    @functools.wraps(original)
-    def method(*args: Any, **kwargs: Any) -> Any:
-        with SIMULATION.real_tensors():
-            return original(*args, **kwargs)
-
+    method = real_method(original)
     setattr(owner, name, staticmethod(method) if static else method)
-
-
-def _really(original: Any, *args: Any, **kwargs: Any) -> Any:
-    with SIMULATION.real_tensors():
-        return original(*args, **kwargs)
 
 
 def _init(original: Any, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -108,12 +102,11 @@ def _new_group(
 def _by_keyword(original: Any, *args: Any, **kwargs: Any) -> Any:
     kwargs["backend"] = "fake"
     kwargs.pop("pg_options", None)
-    with SIMULATION.real_tensors():
-        return original(*args, **kwargs)
+    return with_real_tensors(original, *args, **kwargs)
 
 
 def _refuse_ddp(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Its reducer works on memory that fake tensors do not have."""
+    """Raise an error: the reducer needs memory, which fake tensors do not have."""
     raise not_emulated("DistributedDataParallel", "in a simulation")
 
 
@@ -121,14 +114,14 @@ def _do_nothing(original: Any, *args: Any, **kwargs: Any) -> None:
     return None
 
 
-# What other ranks would send is taken to be what this one has.
+# The other ranks are assumed to send what this one has.
 
 
 def _broadcast_object_list(
     original: Any, values: Any, src: Any = None, *args: Any, **kw: Any
 ) -> None:
     if src in (None, SIMULATION.rank) and kw.get("group_src") in (None, SIMULATION.rank):
-        # It is only sent for its bytes to be counted; tensors without values cannot be packed.
+        # It is sent only to count its bytes; tensors without values cannot be pickled.
         with (
             SIMULATION.real_tensors(),
             contextlib.suppress(TypeError, AttributeError, PicklingError),

@@ -1,4 +1,4 @@
-"""Which simulation is under way, and how to step out of it for a moment."""
+"""The running simulation, and how to leave it temporarily."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fsdplint.runtime.recorder import patching
 
 
 class Simulation:
-    """The rank that is simulated, and of how many.
+    """The simulated rank and the number of ranks.
 
-    A switch of the process and no part of a recording: torch's functions that `install` replaces
-    stay so.
+    It belongs to the process, not to a recording: the functions of torch that `install` replaces
+    stay replaced.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Simulation:
 
     @contextlib.contextmanager
     def real_tensors(self) -> Iterator[None]:
-        """Tensors that are made in here have values."""
+        """Create tensors with values in the block."""
         from torch._subclasses.fake_tensor import unset_fake_temporarily
 
         with unset_fake_temporarily():
@@ -33,11 +33,27 @@ class Simulation:
 SIMULATION = Simulation()
 
 
-def substitute(original: Callable[..., Any], instead: Callable[..., Any]) -> None:
-    """Have `instead(original, *args, **kwargs)` run wherever torch's function is called."""
+def substitute(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    """Call `replacement(original, *args, **kwargs)` instead of a function of torch."""
 
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
-        return instead(original, *args, **kwargs)
+        return replacement(original, *args, **kwargs)
 
     patching.replace(original, function)
+
+
+def with_real_tensors(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function outside of the simulation."""
+    with SIMULATION.real_tensors():
+        return original(*args, **kwargs)
+
+
+def real_method(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that runs outside of the simulation."""
+
+    @functools.wraps(original)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return with_real_tensors(original, *args, **kwargs)
+
+    return method

@@ -1,7 +1,7 @@
-"""What a program wants to know of values that fake tensors do not have.
+"""Replaces the values that a program reads and fake tensors do not have.
 
-A number is 1, a truth is what it is when all goes well: everything is finite, nothing is NaN, no
-test of a value holds, `all` is true. An address is the storage's own. Nothing is written to files.
+A number is 1. Tests have their result in a normal run: everything is finite, nothing is NaN,
+comparisons are false, and `all` is true. An address is that of the storage. Nothing is saved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Mode: Any = TorchDispatchMode
 
 
 class Scalars(_Mode):
-    """Answers for the value of a single fake number."""
+    """Gives a value for a fake tensor with one element."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         from torch._subclasses.fake_tensor import FakeTensor
@@ -42,7 +42,7 @@ class Scalars(_Mode):
 
 
 def install() -> None:
-    """Replace what would need values; before the program imports it."""
+    """Replace functions that need values, before the program imports them."""
     import torch.distributed.checkpoint as dcp
     import torch.distributed.checkpoint.state_dict_saver as saver
 
@@ -57,14 +57,14 @@ def install() -> None:
     tensor.data_ptr = _data_ptr(tensor.data_ptr)
     storage: Any = torch.UntypedStorage
     storage.data_ptr = _storage_ptr(storage.data_ptr)
-    substitute(torch.save, _not_written)
+    substitute(torch.save, _do_not_save)
     for name in ("save", "async_save", "save_state_dict"):
         original = getattr(dcp, name, None) or getattr(saver, name, None)
         if original is not None:
-            substitute(original, _not_written)
+            substitute(original, _do_not_save)
     scaler: Any = torch.amp.GradScaler
     scaler._maybe_opt_step = _step
-    # Compiled code is what it was compiled for; here the module itself is run.
+    # The module itself runs instead of compiled code.
     import torch._dynamo as dynamo
 
     dynamo.config.disable = True
@@ -116,7 +116,7 @@ def _tolist(original: Any) -> Any:
 
 
 def _storage_ptr(original: Any) -> Any:
-    """FSDP1 asks it whether a storage is allocated, and whether two tensors have the same."""
+    """FSDP1 reads whether a storage is allocated, and whether two tensors share one."""
 
     def data_ptr(self: Any) -> int:
         if self.device.type != "meta":
@@ -136,7 +136,7 @@ def _data_ptr(original: Any) -> Any:
     return data_ptr
 
 
-def _not_written(original: Any, *args: Any, **kwargs: Any) -> None:
+def _do_not_save(original: Any, *args: Any, **kwargs: Any) -> None:
     return None
 
 

@@ -1,4 +1,4 @@
-"""The watchers, by area. `install` puts them all in place, once a process."""
+"""Watches functions of torch, with one module for each area."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _installed = False
 
 
 def install() -> None:
-    """Watch torch. To be called before the user's program imports anything from torch."""
+    """Install all watchers, once a process, before the program imports anything from torch."""
     global _installed
     if _installed:
         return

@@ -46,7 +46,7 @@ def install() -> None:
             entry = None
         if entry is None:
             return original(self, *args, **kwargs)
-        unwritten = (
+        waiting_buffers = (
             recording.untouched_buffers.waiting
             and not recording.calls.stack
             and recording.untouched_buffers.before_call(self)
@@ -68,8 +68,8 @@ def install() -> None:
             raise
         finally:
             recording.calls.stack.pop()
-            if unwritten:
-                recording.untouched_buffers.after_call(unwritten)
+            if waiting_buffers:
+                recording.untouched_buffers.after_call(waiting_buffers)
             if not recording.calls.stack:
                 recording.output_views.settle()
 
@@ -102,7 +102,7 @@ def _enter(module: Any, frame: Any) -> Entry[Called] | None:
 
 
 def _fsdp1_forward(frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """`wrapper.forward(x)` written by the user; called by torch it is part of `wrapper(x)`."""
+    """Record `wrapper.forward(x)` in the user's code; torch's own call is part of `wrapper(x)`."""
     recording = current()
     if is_direct(frame):
         recording.recorder.event(

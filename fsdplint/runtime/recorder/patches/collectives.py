@@ -1,4 +1,4 @@
-"""Collectives: counted all, recorded where the user's code calls them."""
+"""Counts all collectives, and records those that the user's code calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FUNCTIONAL = (
     "reduce_scatter_single",
     "reduce_scatter_tensor",
 )
-# One name for one kind of traffic, whichever function it goes through.
+# The kind of a collective by its function.
 _KINDS = {
     "all_gather_into_tensor": "all_gather",
     "all_gather_single": "all_gather",
@@ -122,7 +122,7 @@ def _watched_collective(original: Callable[..., Any], name: str) -> Callable[...
 
 
 def _in_subgroup(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a collective is one of a part of the ranks only."""
+    """Whether a collective has only some of the ranks."""
     import torch.distributed as dist
 
     for value in (*args, *kwargs.values()):
@@ -134,7 +134,7 @@ def _in_subgroup(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Bytes of the largest tensor argument: what this rank sends or receives in all."""
+    """Bytes of the largest tensor argument, which is what this rank sends or receives."""
     largest = 0
     for value in (*args, *kwargs.values()):
         items = value if isinstance(value, (list, tuple)) else (value,)

@@ -31,11 +31,11 @@ def _record_sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
     recording = current()
     sampler = args[0]
     if type(sampler) is not data.DistributedSampler:
-        return  # what a class of the user's does in each epoch is its own affair
-    given = inspect.signature(data.DistributedSampler.__init__).bind(*args, **kwargs)
+        return  # a class of the user may do anything in an epoch
+    bound = inspect.signature(data.DistributedSampler.__init__).bind(*args, **kwargs)
     name = recording.objects.new_name("sampler")
     recording.objects.names.set(sampler, name)
-    shuffle = bool(given.arguments.get("shuffle", True))
+    shuffle = bool(bound.arguments.get("shuffle", True))
     recording.recorder.event(SamplerBuilt, frame, sampler=name, shuffle=shuffle)
 
 

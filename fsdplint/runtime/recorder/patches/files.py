@@ -46,7 +46,7 @@ def install() -> None:
         functools.partial(_record_loading, "safetensors.torch.load_file"),
         _remember_state,
     )
-    # Both: what is applied to one package alone is forgotten for the other.
+    # Both packages at once: each call forgets the replacements for other packages.
     patching.apply_replacements(("torch", "safetensors"))
 
 
@@ -64,9 +64,9 @@ def _record_saving(
     states, modules = recording.objects.states_in(value)
     layouts = [state.layout for state in states]
     if not states:
-        seen = values.layout_of(value)
-        if seen is not None:
-            layouts = [Layout.PLAIN if seen is Layout.FULL else seen]
+        layout = values.layout_of(value)
+        if layout is not None:
+            layouts = [Layout.PLAIN if layout is Layout.FULL else layout]
     path = None if collective else _path(args, kwargs, 1)
     if path is not None:
         recording.outside_files.note(path)  # torch opens it without Python
@@ -107,7 +107,7 @@ def _record_loading(
 
 
 def _remember_state(state: str, result: Any) -> None:
-    """A file's dict is known again where it is loaded into something."""
+    """Remember the dict of a file, so that loading it is recognized."""
     layout = values.layout_of(result) if isinstance(result, dict) else None
     if layout is not None:
         if layout is Layout.FULL:

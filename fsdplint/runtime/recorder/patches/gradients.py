@@ -169,11 +169,11 @@ def _record_clipping_by_function(
 
 
 def _clip(by: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Clip:
-    """What a call clips by; a bound that is no plain number is not known."""
+    """The kind and bound of a clipping; the bound is None if it is not a number."""
     bound = "max_norm" if by == "norm" else "clip_value"
-    given = dict(zip((bound, "norm_type"), args[1:], strict=False)) | kwargs
-    clip = {"by": by, "bound": _number(given.get(bound))}
-    return {**clip, "norm_type": _number(given.get("norm_type", 2.0))} if by == "norm" else clip
+    arguments = dict(zip((bound, "norm_type"), args[1:], strict=False)) | kwargs
+    clip = {"by": by, "bound": _number(arguments.get(bound))}
+    return {**clip, "norm_type": _number(arguments.get("norm_type", 2.0))} if by == "norm" else clip
 
 
 def _number(value: Any) -> float | None:
@@ -183,9 +183,9 @@ def _number(value: Any) -> float | None:
 
 
 def _peek(frame: FrameType, iterator: Any) -> list[Any]:
-    """The parameters that `module.parameters()` will give, without using the iterator up.
+    """The parameters that `module.parameters()` will give, without consuming the iterator.
 
-    The generator's frame still holds the module that it walks.
+    The frame of the generator holds the module.
     """
     inner = getattr(iterator, "gi_frame", None)
     while inner is not None:

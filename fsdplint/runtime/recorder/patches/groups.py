@@ -13,7 +13,7 @@ from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import DeviceSet, JoinUsed, MeshBuilt, ProcessGroupDestroyed, ProcessGroupInit
 
-# Seconds that collectives wait before they raise; set by the harness that runs examples.
+# Seconds after which a collective raises; set by the harness that runs examples.
 TIMEOUT_VARIABLE = "FSDPLINT_GROUP_TIMEOUT"
 
 
@@ -63,7 +63,7 @@ def _record_init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _record_destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     recording.recorder.event(ProcessGroupDestroyed, frame)
-    failing = sys.exc_info()[0] is not None  # in a `finally` while an error goes up
+    failing = sys.exc_info()[0] is not None  # in a `finally` while an error propagates
     if not args and kwargs.get("group") is None and not failing:
         # The last moment at which the full parameters can be gathered.
         recording.final_state.capture()
@@ -73,9 +73,9 @@ def _record_join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
     import torch
 
     recording = current()
-    given = argument(args, kwargs, 1, "joinables", ())
+    joinables = argument(args, kwargs, 1, "joinables", ())
     modules = [
-        recording.objects.module(item) for item in given if isinstance(item, torch.nn.Module)
+        recording.objects.module(item) for item in joinables if isinstance(item, torch.nn.Module)
     ]
     recording.recorder.event(JoinUsed, frame, modules=tuple(modules))
 

@@ -1,4 +1,4 @@
-"""Imports of what FSDP is, or was, in."""
+"""Records imports of the modules of FSDP, in old and new versions of torch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fsdplint.trace import Imported
 
 def install() -> None:
     original = builtins.__import__
-    # torch imports hundreds of times in a training step, and always the same.
+    # Names without FSDP: torch repeats hundreds of imports in a training step.
     others: set[str] = set()
 
-    def watching(
+    def watched_import(
         name: str,
         globals: Any = None,
         locals: Any = None,
@@ -38,11 +38,11 @@ def install() -> None:
                 recording.recorder.trouble()
         return original(name, globals, locals, fromlist, level)
 
-    builtins.__import__ = watching
+    builtins.__import__ = watched_import
 
 
 def _record_import(name: str, fromlist: Any, frame: FrameType) -> None:
-    """Record an import that stands in the user's own code."""
+    """Record an import in the user's code."""
     path = frame.f_code.co_filename
     if kind_of(path) != USER:
         return
@@ -51,6 +51,6 @@ def _record_import(name: str, fromlist: Any, frame: FrameType) -> None:
         Imported,
         frame,
         package=name,
-        names=tuple(str(one) for one in fromlist or ()),
+        names=tuple(str(each) for each in fromlist or ()),
         optional=frame.f_lineno in optional_lines(lines),
     )

@@ -1,4 +1,4 @@
-"""The local rank as a command-line argument, as an old launcher passed it."""
+"""Records the local rank as a command-line argument, which an old launcher passed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARGUMENT, NAME = "--local_rank", "local_rank"
 
 
 class _WatchedNamespace(argparse.Namespace):
-    """Parsed arguments whose local rank is not this process's; notes its being read and set."""
+    """Parsed arguments with a wrong local rank; records that the program reads or sets it."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == NAME:
@@ -62,11 +62,11 @@ def install() -> None:
 
 
 def _watch_default(parser: Any, result: Any, args: Any) -> None:
-    """Watch the arguments if the local rank among them is a default that is wrong here."""
+    """Watch the arguments if the default of the local rank is wrong for this process."""
     recording = current()
-    given = sys.argv[1:] if args is None else list(args)
+    texts = sys.argv[1:] if args is None else list(args)
     local = os.environ.get("LOCAL_RANK")
-    if local is None or any(str(text).startswith(ARGUMENT) for text in given):
+    if local is None or any(str(text).startswith(ARGUMENT) for text in texts):
         return
     span = next(
         (

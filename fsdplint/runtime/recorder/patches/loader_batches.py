@@ -1,4 +1,4 @@
-"""DataLoaders: how many batches a loop over one gave before it ended."""
+"""Records the number of batches of each complete loop over a DataLoader."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Watching the methods of sharded modules: `model.forward(x)`, `model.encode(x)`.
+"""Watches the methods of sharded modules: `model.forward(x)`, `model.encode(x)`.
 
-The functions of the user's own classes are wrapped in the class, so that the wrapper also sees
-calls on the module inside an FSDP1 wrapper. What is not a sharded module passes through.
+The functions are replaced in the user's classes, so calls on the module inside an FSDP1 wrapper
+are recorded, too. Calls on modules that are not sharded are not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def watch(module: Any) -> None:
     original = original_class(module)
     library = original.__module__.startswith("torch.")
     if library and cls is not original and "forward" not in vars(cls):
-        # A class of torch's that was sharded itself: torch's own class stays as it is.
+        # A sharded module of a class of torch: the class of torch stays unchanged.
         cls.forward = _watched_method(cls.forward, "forward")
 
 
@@ -87,7 +87,7 @@ def _watched_method(function: Callable[..., Any], name: str) -> Callable[..., An
 
 
 def _enter_forward(module: Any, name: str, frame: Any) -> Entry[Called] | None:
-    """`module.forward(x)` written by the user, on a sharded module or on a part of one."""
+    """Record `module.forward(x)` of a sharded module, or of a part of one, in the user's code."""
     recording = current()
     if not is_direct(frame) or recording.objects.names.get(module) is None:
         return None
@@ -97,25 +97,25 @@ def _enter_forward(module: Any, name: str, frame: Any) -> Entry[Called] | None:
     return recording.recorder.event(
         Called,
         frame,
-        module=recording.objects.module(_known_as(module)),
+        module=recording.objects.module(_wrapper_or_self(module)),
         via="forward",
         inside=recording.calls.inside(),
         grad=values.grad_mode(),
-        collective=recording.objects.sharded.get(_known_as(module)) is not None,
+        collective=recording.objects.sharded.get(_wrapper_or_self(module)) is not None,
     )
 
 
 def _enter_method(module: Any, name: str, frame: Any) -> Entry[Called] | None:
     recording = current()
-    known = _known_as(module)
-    if recording.objects.sharded.get(known) is None:
+    outer = _wrapper_or_self(module)
+    if recording.objects.sharded.get(outer) is None:
         return None
-    if any(running is module or running is known for running, _, _ in recording.calls.stack):
+    if any(running is module or running is outer for running, _, _ in recording.calls.stack):
         return None
     call = recording.recorder.prepare(
         Called,
         frame,
-        module=recording.objects.module(known),
+        module=recording.objects.module(outer),
         via=name,
         summoned=not recording.calls.stack and recording.objects.summons(),
         inside=recording.calls.inside(),
@@ -125,6 +125,6 @@ def _enter_method(module: Any, name: str, frame: Any) -> Entry[Called] | None:
     return call
 
 
-def _known_as(module: Any) -> Any:
-    """The FSDP1 wrapper of a module, through which the user reached it, or the module itself."""
+def _wrapper_or_self(module: Any) -> Any:
+    """The FSDP1 wrapper of a module, or the module itself."""
     return current().objects.fsdp1_wrapper(module) or module

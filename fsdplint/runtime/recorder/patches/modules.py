@@ -1,4 +1,4 @@
-"""Building, moving, copying, compiling and checkpointing modules."""
+"""Records how modules are built, moved, copied, compiled and checkpointed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def install() -> None:
 
 
 def _watch_building(cls: Any) -> None:
-    """Note where each module is built, and which module a parameter is first registered in."""
+    """Note the place where each module is built, and the first module of each parameter."""
     import torch
 
     original_init = cls.__init__
@@ -99,7 +99,7 @@ _MODULES = os.path.join("torch", "nn", "modules", "")
 
 
 def _record_attachment(module: Any, name: str, child: Any) -> None:
-    """A module gets a submodule; torch calls this before it has it."""
+    """Record that a module gets a submodule; torch calls this before it registers it."""
     recording = current()
     if (
         child is None
@@ -119,10 +119,12 @@ def _record_attachment(module: Any, name: str, child: Any) -> None:
 
 def _write_attachment(module: Any, child: Any, frame: FrameType | None) -> None:
     recording = current()
-    covered = {id(part) for root, _ in recording.objects.sharded.items() for part in root.modules()}
-    if id(module) not in covered:
+    sharded_parts = {
+        id(part) for root, _ in recording.objects.sharded.items() for part in root.modules()
+    }
+    if id(module) not in sharded_parts:
         return
-    new = [part for part in child.modules() if id(part) not in covered and part._parameters]
+    new = [part for part in child.modules() if id(part) not in sharded_parts and part._parameters]
     parent = recording.objects.module(module)
     recording.objects.describe(child)
     recording.objects.invalidate()
@@ -134,9 +136,9 @@ def _write_attachment(module: Any, child: Any, frame: FrameType | None) -> None:
 
 
 def _record_tie(module: Any, name: str, param: Any, frame: FrameType | None) -> None:
-    """A parameter is about to be registered: does another module have it, or did one until now?"""
+    """Record that a parameter, before it is registered, is that of another module, or was."""
     recording = current()
-    if frame is not None and frame.f_code.co_name == "__setattr__":  # nn.Module's own
+    if frame is not None and frame.f_code.co_name == "__setattr__":  # of nn.Module
         frame = frame.f_back
     if frame is None or not is_direct(frame):
         return
@@ -183,7 +185,7 @@ def _record_move(
         device = method
     elif method == "cuda":
         device = f"cuda:{device}" if device.isdigit() else device  # type: ignore[union-attr]
-    moved = recording.recorder.event(
+    entry = recording.recorder.event(
         ModuleMoved,
         frame,
         module=recording.objects.module(module),
@@ -191,7 +193,7 @@ def _record_move(
         device=device,
         dtype=dtype,
     )
-    return (moved, module, list(module.buffers())) if method == "to_empty" else None
+    return (entry, module, list(module.buffers())) if method == "to_empty" else None
 
 
 def _note_emptied_buffers(note: tuple[Entry[ModuleMoved], Any, list[Any]], result: Any) -> None:

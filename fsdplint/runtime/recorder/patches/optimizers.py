@@ -1,4 +1,4 @@
-"""Optimizers: built and stepped."""
+"""Records how optimizers and gradient scalers are built and stepped."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _watch_building(cls: Any) -> None:
             try:
                 params = list(params)
             except TypeError:
-                pass  # torch says what is wrong with it
+                pass  # torch raises an error for it
         try:
             _record_optimizer(self, params, sys._getframe(1), argument(args, kwargs, 0, "defaults"))
         except Exception:
@@ -57,7 +57,7 @@ def _watch_building(cls: Any) -> None:
 
 
 def parameters_of(params: Any) -> list[Any]:
-    """The tensors in what an optimizer was given: tensors, named tensors or groups of either."""
+    """The tensors in the argument of an optimizer: tensors, named tensors, or groups of them."""
     found: list[Any] = []
     for item in params if isinstance(params, (list, tuple)) else [params]:
         if isinstance(item, dict):
@@ -97,12 +97,14 @@ def _record_optimizer(optimizer: Any, params: Any, frame: FrameType | None, defa
         empty_groups=_empty_groups(params),
         stale=tuple(recording.objects.stale(parameters)),
     )
-    ways = [way for way in ("foreach", "fused") if isinstance(defaults, dict) and defaults.get(way)]
+    modes = [
+        mode for mode in ("foreach", "fused") if isinstance(defaults, dict) and defaults.get(mode)
+    ]
     groups = params if isinstance(params, list) and isinstance(params[0], dict) else [params]
-    if ways and any(
+    if modes and any(
         values.is_mixed(p for p in parameters_of(group) if p.requires_grad) for group in groups
     ):
-        recording.recorder.event(MixedParameters, frame, api=ways[0])
+        recording.recorder.event(MixedParameters, frame, api=modes[0])
 
 
 def _empty_groups(params: Any) -> int:
@@ -136,7 +138,7 @@ def _record_scaler_step(frame: FrameType, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _is_training(frame: FrameType | None) -> bool:
-    """Whether a step is the program's: loading an optimizer's state makes one to have a state."""
+    """Whether the program makes a step; loading an optimizer's state also makes one."""
     while frame is not None and kind_of(frame.f_code.co_filename) != USER:
         if os.path.join("torch", "distributed", "checkpoint") in frame.f_code.co_filename:
             return False

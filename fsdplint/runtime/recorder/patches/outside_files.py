@@ -1,4 +1,4 @@
-"""Files that Python opens for writing; see `fsdplint.runtime.recorder.outside_files`."""
+"""Notes files that Python opens for writing (`fsdplint.runtime.recorder.outside_files`)."""
 
 from __future__ import annotations
 

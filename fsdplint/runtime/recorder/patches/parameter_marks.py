@@ -1,8 +1,7 @@
-"""Attributes and hooks that the program puts on parameters, and what becomes of them.
+"""Records attributes and hooks on parameters, and changes to rows of sharded parameters.
 
-Sharding replaces the parameters. What attributes they have by then is written when it happens, and
-that the program asks the new ones for such an attribute, when it does. Rows of sharded parameters
-that are changed in place are here too.
+Sharding replaces the parameters, which loses their attributes. The attributes are recorded when a
+module is sharded, and each read of such an attribute of a new parameter later.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def _record_hook_removal(frame: FrameType, args: tuple[Any, ...], kwargs: dict[s
 
 
 def record_attributes(module: Any, frame: FrameType) -> None:
-    """A module is about to be sharded: write what attributes its parameters have."""
+    """Record the attributes of the parameters of a module before it is sharded."""
     recording = current()
     for part in module.modules():
         for parameter in part._parameters.values():
@@ -70,7 +69,7 @@ def record_attributes(module: Any, frame: FrameType) -> None:
 
 
 def _watch_reading() -> None:
-    """Have Python tell us of attributes that sharded parameters are asked for and don't have."""
+    """Watch reads of attributes that sharded parameters do not have."""
     from torch.distributed.tensor import DTensor
 
     cls: Any = DTensor
@@ -105,22 +104,22 @@ _EDITS = ("zero_", "fill_", "mul_", "normal_", "uniform_")
 
 
 def _watch_rows() -> None:
-    """Watch rows being taken out of DTensors, and rows being changed."""
+    """Watch how rows are selected from DTensors and changed."""
     from torch.distributed.tensor import DTensor
 
     cls: Any = DTensor
 
-    def taken(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recording = current()
         owner = recording.objects.owners.get(args[0])
         first = args[1][0] if isinstance(args[1], tuple) and args[1] else args[1]
-        whole = first is None or first is Ellipsis or first == slice(None)
-        return None if owner is None or whole else recording.objects.module(owner)
+        all_rows = first is None or first is Ellipsis or first == slice(None)
+        return None if owner is None or all_rows else recording.objects.module(owner)
 
-    def given(module: str, row: Any) -> None:
+    def after(module: str, row: Any) -> None:
         current().marks.rows.set(row, module)
 
-    cls.__getitem__ = patching.add_watcher(cls.__getitem__, taken, given)
+    cls.__getitem__ = patching.add_watcher(cls.__getitem__, before, after)
     for name in _EDITS:
         setattr(
             cls,

@@ -1,4 +1,4 @@
-"""Seeds of torch's random generator."""
+"""Records seeds of torch's random generator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
 from fsdplint.trace import Seeded
 
-# Dynamo, once it is imported, puts a function of its own around manual_seed.
+# Dynamo wraps manual_seed when it is imported.
 _DYNAMO = re.compile(r"[\\/]torch[\\/](_compile\.py$|_dynamo[\\/])")
 
 

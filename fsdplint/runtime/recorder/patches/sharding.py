@@ -1,4 +1,4 @@
-"""FSDP1's wrapper, FSDP2's fully_shard, and what goes with them."""
+"""Records FSDP1's wrapper, FSDP2's fully_shard, and their methods."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
     wrapper = args[0]
     inner = argument(args, kwargs, 1, "module")
     inner_name = recording.objects.module(inner)
-    # The wrapper has no submodules yet: it gets a name now and is described when it is made.
+    # The wrapper has no submodules yet: it gets a name now, and is described after its
+    # constructor.
     name = recording.objects.new_name("m")
     recording.objects.names.set(wrapper, name)
     recording.objects.fsdp1_of.set(inner, weakref.ref(wrapper))
@@ -122,7 +123,7 @@ def _mesh(mesh: Any) -> str | None:
 
 
 def _mixes(inner: Any, options: dict[str, Any], args: tuple[Any, ...], kwargs: Any) -> bool:
-    """Whether parameters with and without gradients come into one flat parameter."""
+    """Whether a flat parameter has parameters with and without gradients."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     if options.get("use_orig_params") or any(name.startswith("ignored_") for name in options):
@@ -232,12 +233,12 @@ def _describe_shards(group: list[Any], result: Any) -> None:
 
 
 def _record_precision(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    given = dict(zip(("param_dtype", "reduce_dtype"), args[1:], strict=False)) | kwargs
+    dtypes = dict(zip(("param_dtype", "reduce_dtype"), args[1:], strict=False)) | kwargs
     current().recorder.event(
         PrecisionChosen,
         frame,
-        param_dtype=_text(given.get("param_dtype")),
-        reduce_dtype=_text(given.get("reduce_dtype")),
+        param_dtype=_text(dtypes.get("param_dtype")),
+        reduce_dtype=_text(dtypes.get("reduce_dtype")),
     )
 
 
@@ -274,7 +275,7 @@ def _record_fsdp2_use(
 
 
 def record_recent_api(api: str, module: Any, frame: FrameType) -> None:
-    """Record a use of what not every torch with FSDP2 has."""
+    """Record a use of an API that some versions of torch with FSDP2 do not have."""
     recording = current()
     lines = "".join(linecache.getlines(frame.f_code.co_filename))
     recording.recorder.event(
@@ -287,10 +288,10 @@ def record_recent_api(api: str, module: Any, frame: FrameType) -> None:
 
 
 class _Missing:
-    """Stands on FSDPModule for an FSDP1 name: records that the program asks for it.
+    """A descriptor for a name of FSDP1 on FSDPModule, which records reads of it.
 
-    What the program then gets is what it would get without us: the user's own method of that
-    name, a submodule called so, or an AttributeError.
+    The result of a read does not change: a method of the user's class, a submodule, or an
+    AttributeError.
     """
 
     def __init__(self, name: str, owner: type) -> None:
@@ -315,7 +316,7 @@ class _Missing:
                 self._record(instance, sys._getframe(1))
             except Exception:
                 recording.recorder.trouble()
-        # Python now asks nn.Module.__getattr__, which finds a submodule or raises.
+        # Python now calls nn.Module.__getattr__, which finds a submodule or raises.
         raise AttributeError(self.name)
 
     def _record(self, module: Any, frame: FrameType) -> None:
@@ -334,7 +335,7 @@ class _Missing:
 
 
 def _is_found(module: Any, name: str) -> bool:
-    """Whether a module answers for a name in a way of its own."""
+    """Whether a module has an attribute, or computes attributes itself."""
     import torch
 
     return (
@@ -345,6 +346,6 @@ def _is_found(module: Any, name: str) -> bool:
 
 
 def _is_in_try(frame: FrameType) -> bool:
-    """Whether the program catches what goes wrong on the line that it is at."""
+    """Whether the current line of the program is in a `try`."""
     lines = "".join(linecache.getlines(frame.f_code.co_filename))
     return frame.f_lineno in tried_lines(lines)

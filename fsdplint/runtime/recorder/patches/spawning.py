@@ -1,7 +1,7 @@
-"""Programs that start their ranks themselves, with torch.multiprocessing.spawn.
+"""Runs programs that start their ranks with torch.multiprocessing.spawn.
 
-Under a launcher there is a process for every rank already: each runs the function for its own rank
-instead of starting more. The ranks meet where the launcher says, not at the program's fixed port.
+Under a launcher, each rank has a process already, which runs the function for its rank instead of
+starting more. The ranks meet at the launcher's address, not at the program's fixed port.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.recording import current
 
-_MEETING = ("MASTER_ADDR", "MASTER_PORT")
+_RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def install() -> None:
@@ -30,7 +30,7 @@ def install() -> None:
         if not recording.recorder.listening() or None in local or int(local[1] or 0) != nprocs:
             return spawn(fn, args, nprocs, *rest, **kwargs)
         recording.rendezvous.update(
-            {name: os.environ[name] for name in _MEETING if name in os.environ}
+            {name: os.environ[name] for name in _RENDEZVOUS if name in os.environ}
         )
         fn(int(local[0] or 0), *args)
         return _FinishedProcesses()
@@ -51,7 +51,7 @@ def install() -> None:
 
 
 class _FinishedProcesses:
-    """What `spawn(..., join=False)` gives: all has been done by now."""
+    """The result of `spawn(..., join=False)`: the function has returned already."""
 
     def join(self, *args: Any, **kwargs: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""State dicts: taken from and loaded into modules and optimizers."""
+"""Records state dicts that are taken from, or loaded into, modules and optimizers."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def install() -> None:
     )
 
 
-# What is sharded ----------------------------------------------------------------------------------
+# Sharding -----------------------------------------------------------------------------------------
 
 
 def sharding_of(subject: Any) -> str | None:
-    """How a module, a part of it, or what an optimizer updates is sharded: fsdp1, fsdp2, None."""
+    """How a module, or the model of an optimizer, is sharded: "fsdp1", "fsdp2" or None."""
     import torch
 
     recording = current()
@@ -66,7 +66,7 @@ def sharding_of(subject: Any) -> str | None:
 
 
 def _fsdp1_layout(module: Any) -> Layout:
-    """The layout that FSDP1's state_dict_type asks for now."""
+    """The layout of FSDP1's current state_dict_type."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
     for part in module.modules():
@@ -81,7 +81,7 @@ def _fsdp1_layout(module: Any) -> Layout:
 
 
 def _fsdp1_rank0_only(module: Any, config: str = "_state_dict_config") -> bool:
-    """Whether FSDP1 gives the whole state to rank 0 only now, or takes it from rank 0 only."""
+    """Whether FSDP1 now gives the full state to rank 0 only, or takes it from rank 0 only."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
     return any(
@@ -92,7 +92,7 @@ def _fsdp1_rank0_only(module: Any, config: str = "_state_dict_config") -> bool:
 
 
 def _is_summoned(module: Any) -> bool:
-    """Whether `summon_full_params` holds, in which a state needs no communication."""
+    """Whether `summon_full_params` is active, in which a state needs no communication."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
     return any(
@@ -115,10 +115,10 @@ def _name(subject: Any) -> str:
 
 
 class _Note:
-    """A state dict that is being made: the event, and what is expected of it."""
+    """The events of state dicts that a call returns, each with whether it is sharded."""
 
     def __init__(self, parts: list[tuple[Entry[StateTaken], bool]]) -> None:
-        self.parts = parts  # each with whether it is sharded
+        self.parts = parts
 
 
 def _record_taking(
@@ -203,7 +203,7 @@ def _note_result(note: _Note, result: Any) -> None:
     for (entry, sharded), value in zip(note.parts, results, strict=False):
         taken = entry.event
         value_layout = values.layout_of(value)
-        # Values decide, except where they look alike: FSDP1's local shards are plain tensors.
+        # The values decide, except for FSDP1's local shards, which are plain tensors.
         if value_layout is not None and taken.layout is not Layout.LOCAL:
             taken.layout = (
                 value_layout if sharded or value_layout is Layout.SHARDED else Layout.PLAIN
@@ -241,7 +241,7 @@ def _record_fsdp1_optimizer_to_load(
         frame,
         api="FSDP.optim_state_dict_to_load",
         module=recording.objects.module(model),
-        # each rank cuts its part out of whole tensors by itself
+        # each rank cuts its part out of full tensors by itself
         collective=_fsdp1_layout(model) is not Layout.FULL
         or _fsdp1_rank0_only(model, "_optim_state_dict_config"),
     )
@@ -283,7 +283,7 @@ def _record_loading_by_method(
     frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     value = argument(args, kwargs, 1, "state_dict")
-    # An optimizer's method loads without the other ranks, and so does FSDP1 what is local.
+    # An optimizer's method loads without the other ranks, and so does FSDP1 a local state.
     collective = (
         not hasattr(args[0], "param_groups")
         and sharding_of(args[0]) == "fsdp1"
@@ -313,8 +313,8 @@ def _record_loading_by_function(
 def _set_communicates(subject: Any, options: Any) -> bool:
     """Whether a function of `state_dict` communicates to set the state of a model or optimizer.
 
-    FSDP2 scatters whole tensors. FSDP1 gathers, but cuts its part out of an optimizer's whole
-    tensors by itself where every rank has them.
+    FSDP2 scatters full tensors. FSDP1 gathers, but cuts its part out of an optimizer's full
+    tensors without communication if every rank has them.
     """
     kind, full = sharding_of(subject), getattr(options, "full_state_dict", False)
     if kind != "fsdp1":

@@ -1,4 +1,4 @@
-"""Plain numbers that the program makes of DTensors."""
+"""Records numbers and memory that the program reads from DTensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsdplint.trace import Layout, PartialRead, RawRead, TensorsMixed
 
 _RAW = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage", "__array__")
 _REFUSED = re.compile(r"aten\.(\w+)\.\w+ got mixed torch\.Tensor and DTensor")
-# What updates an average of weights.
+# Operations that update an average of weights.
 _UPDATES = {f"{kind}{name}_" for kind in ("", "_foreach_") for name in ("lerp", "add", "sub")}
 _READERS = {"item": "item", "__float__": "float", "__int__": "int", "__bool__": "bool"}
 
@@ -35,7 +35,7 @@ def install() -> None:
 def _record_number(
     api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """A number made of a DTensor whose parts have not been put together over the ranks."""
+    """Record that a number is read from a DTensor that is not reduced over the ranks."""
     tensor = args[0]
     mesh = tensor.device_mesh
     for dimension, placement in enumerate(tensor.placements):
@@ -53,7 +53,7 @@ def _record_number(
 def _record_raw_read(
     api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """A DTensor's memory is asked for, of which this rank has a part."""
+    """Record a read of the memory of a DTensor, of which this rank has only a part."""
     tensor = args[0]
     if values.is_sharded(tensor) and tensor.device_mesh.size() > 1:
         name = "numpy.asarray" if api == "__array__" else api
@@ -61,7 +61,7 @@ def _record_raw_read(
 
 
 def note_error(error: BaseException) -> None:
-    """Record that the program ended at an operation which got plain tensors among DTensors."""
+    """Record that the program ended at an operation on plain tensors and DTensors."""
     found = _REFUSED.search(str(error))
     if found is None or found.group(1) not in _UPDATES:
         return
