@@ -26,7 +26,7 @@ CLAUSES = (
 def with_blocker_comments(source: Source, marks: Iterable[tuple[cst.CSTNode, str, str]]) -> str:
     """The text with a comment above the code of each mark, and without earlier such comments.
 
-    marks: a node, the code of a rule, and why the node blocks.
+    marks: a node, the code of a rule, and the reason why the node blocks.
     """
     wanted: dict[int, dict[str, None]] = {}
     for node, code, reason in marks:
@@ -57,7 +57,7 @@ def _comment(source: Source, place: int, code: str, reason: str) -> str:
 
 
 def _comment_line(source: Source, node: cst.CSTNode) -> int:
-    """Where a comment about a node goes: the line on which its statement or clause begins."""
+    """The offset for a comment about a node: the line on which its statement or clause begins."""
     current: cst.CSTNode | None = node
     while current is not None and not isinstance(current, CLAUSES):
         current = source.parent(current)
@@ -70,7 +70,7 @@ def _comment_line(source: Source, node: cst.CSTNode) -> int:
 
 
 def _own_lines(source: Source) -> list[tuple[int, int]]:
-    """The lines that hold nothing but such a comment, with their ends."""
+    """The lines that hold only such a comment, with their ends."""
     if QUICK not in source.text:
         return []
     found = []

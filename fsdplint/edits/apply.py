@@ -1,4 +1,4 @@
-"""Fixes onto files: which go together, and the texts that result."""
+"""Apply fixes to files: choose fixes that do not clash, and build the resulting texts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from fsdplint.syntax.layout import descend
 
 @dataclass
 class Applied:
-    """What came of applying fixes.
+    """The result of applying fixes.
 
     Attributes:
         texts: the new text of every file that changes.
         sources: these files with their new texts, parsed.
         applied: the fixes that are in these texts.
-        deferred: those that clash with an earlier one: to be worked out again on the new texts.
-        broken: those that could not be applied at all, with the reason: a defect of a rule.
+        deferred: fixes that clash with an earlier one; compute them again on the new texts.
+        broken: fixes that cannot be applied, with the reason; each is a defect of a rule.
     """
 
     texts: dict[str, str] = field(default_factory=dict)
@@ -43,17 +43,18 @@ _F_STRING = re.compile(r"\b[rR]?[fF][rR]?[\"']")
 
 
 class BrokenFixError(Exception):
-    """Fixes whose result is not a Python file, or that cannot be put together."""
+    """The result of fixes is not a Python file, or their edits cannot be combined."""
 
 
 def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
-    """The texts with as many fixes in them as go together, the earlier before the later.
+    """Apply as many fixes as do not clash; earlier fixes win over later ones.
 
-    Fixes of one group go together or not at all. Nothing is written.
+    Fixes of one group are applied together or not at all. No file is written.
     """
     result = Applied()
     chosen: list[list[Fix]] = []
-    # What relies on code comes after what may change it: a migration goes before repairs to FSDP1.
+    # Fixes that depend on code come after fixes that may change it: migrations before FSDP1
+    # repairs.
     for unit in sorted(_units(fixes), key=lambda unit: any(fix.depends_on for fix in unit)):
         try:
             _check(sources, unit)
@@ -77,7 +78,7 @@ def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
 
 
 def complete(sources: Mapping[str, Source], fixes: Fix | Sequence[Fix]) -> tuple[Edit, ...]:
-    """All edits of a fix (or of the fixes of a group), those of the imports included.
+    """All edits of a fix, or of the fixes of a group, including those of the imports.
 
     Raises:
         BrokenFixError: the result would not be a Python file.
@@ -89,7 +90,8 @@ def complete(sources: Mapping[str, Source], fixes: Fix | Sequence[Fix]) -> tuple
 
 
 def _units(fixes: Iterable[Fix]) -> list[list[Fix]]:
-    """The fixes that go together, each once, in the order of the first."""
+    """The fixes that must be applied together, without duplicates, in the order of the first of
+    each."""
     units: dict[object, list[Fix]] = {}
     for number, fix in enumerate(fixes):
         unit = units.setdefault(number if fix.group is None else fix.group, [])
@@ -115,9 +117,9 @@ def _check(sources: Mapping[str, Source], unit: Sequence[Fix]) -> None:
 
 
 def _edits(fixes: Iterable[Fix]) -> list[Edit]:
-    """The edits of some fixes, in their order; the same edit of two fixes is one.
+    """The edits of some fixes, in order; an edit that several fixes share is returned once.
 
-    One that a single fix makes twice (two lines alike at one place) is made twice.
+    An edit that one fix makes twice (two equal lines at one place) is returned twice.
     """
     found: list[Edit] = []
     taken: Counter[Edit] = Counter()
@@ -148,7 +150,7 @@ def _clash(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
 
 
 def _disturbs(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
-    """Whether a unit changes code that the other relies on."""
+    """Whether a unit changes code that the other depends on."""
     relied = [span for fix in other for span in fix.depends_on]
     return any(
         edit.path == path and edit.start < end and start < max(edit.end, edit.start + 1)
@@ -158,9 +160,9 @@ def _disturbs(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
 
 
 def _overlap(one: Edit, two: Edit) -> bool:
-    """Whether two edits of different fixes get into each other's way.
+    """Whether two edits of different fixes conflict.
 
-    Insertions inside a line at one place do: `f(x)` wrapped by both would come out crossed.
+    Insertions at one place inside a line conflict: two fixes that wrap `f(x)` would interleave.
     """
     if one.path != two.path:
         return False
@@ -177,7 +179,7 @@ def _overlap(one: Edit, two: Edit) -> bool:
 def _one_by_one(
     sources: Mapping[str, Source], units: Sequence[list[Fix]], result: Applied
 ) -> tuple[list[list[Fix]], dict[str, Pieces], dict[str, Source]]:
-    """The units that go together when each is tried on top of those before it."""
+    """The units that still build when each is added to the accepted units before it."""
     chosen: list[list[Fix]] = []
     pieces: dict[str, Pieces] = {}
     parsed: dict[str, Source] = {}
@@ -205,8 +207,9 @@ def _works(sources: Mapping[str, Source], unit: Sequence[Fix]) -> bool:
 def _build(
     sources: Mapping[str, Source], fixes: Sequence[Fix]
 ) -> tuple[dict[str, Pieces], dict[str, Source]]:
-    """The changed files: the fixes' own edits first, then the imports as the result needs them.
-    With them, the files as they are then, parsed.
+    """The changed files, and the same files parsed.
+
+    The edits of the fixes come first. The imports are then computed from the result.
 
     Raises:
         BrokenFixError: a result does not parse.
@@ -242,7 +245,7 @@ def _build(
 
 
 def _shifted_import(wanted: Import, changed: Pieces) -> Import:
-    """The import, with the place of its use in the changed text."""
+    """The import, with its offset moved to the changed text."""
     if wanted.at is None:
         return wanted
     return Import(wanted.module, wanted.name, wanted.alias, changed.moved(wanted.at))
@@ -250,11 +253,11 @@ def _shifted_import(wanted: Import, changed: Pieces) -> Import:
 
 def _parse(source: Source, text: str) -> Source:
     result = source.with_text(text)
-    result.earlier = source  # most of it is as it was
+    result.earlier = source  # the parser reuses unchanged parts
     try:
         result.validate()
     except (cst.ParserSyntaxError, ConfigError, ValueError, RecursionError) as error:
-        # A ValueError is one of a notebook, whose module only notebooks need.
+        # Notebooks raise ValueError. Their module is imported only for notebooks.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFixError(f"{source.path} could no longer be parsed: {reason}") from None
     if not isinstance(result, ConfigSource) and _newer_strings(result) > _newer_strings(source):
@@ -263,8 +266,8 @@ def _parse(source: Source, text: str) -> Source:
 
 
 def _newer_strings(source: Source) -> int:
-    """How many f-strings only Python 3.12 reads: with line ends, comments or the same quotes in
-    their expressions. The parser takes them all."""
+    """The number of f-strings that only Python 3.12 accepts: their expressions hold line ends,
+    comments or the enclosing quotes. The parser accepts all of them."""
     if not _F_STRING.search(source.text):
         return 0
     return sum(

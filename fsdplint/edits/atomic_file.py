@@ -1,7 +1,6 @@
-"""Files whose content changes in a single step.
+"""Replace the content of a file in a single step.
 
-The new content goes into a temporary file in the same folder, which then takes the place of the
-old file.
+The new content is written to a temporary file in the same folder, which then replaces the old file.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import stat
 import tempfile
 from pathlib import Path
 
-SUFFIX = ".fsdplint-new"  # of the new files that wait beside the old ones
-_OPEN = ("/dev/", "/proc/")  # where names stand for what is open, such as standard output
-_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY)  # what says that nothing can be replaced
+SUFFIX = ".fsdplint-new"  # suffix of temporary files
+_OPEN = ("/dev/", "/proc/")  # names of open files, such as standard output
+_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY)  # the file cannot be replaced
 
 
 def replace_content(target: str, content: bytes) -> None:
-    """Replace the content of one file, or make it, in a single step. Raises OSError."""
+    """Replace the content of one file, or create it, in a single step. Raises OSError."""
     temporary = temporary_file(target, content)
     try:
         os.replace(temporary, target)
@@ -31,13 +30,13 @@ def replace_content(target: str, content: bytes) -> None:
 
 
 def save(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a report or the like: in a single step, so that a full disk takes nothing away.
+    """Write a report or similar file in a single step, so that a full disk loses no content.
 
-    What is no regular file (a device, a pipe) is written directly, and so is a file that nothing
-    can take the place of: in a folder that may not be written, or mounted by itself.
+    A device or pipe is written directly. So is a file that cannot be replaced, because its folder
+    is read-only or the file is a mount point.
 
     Raises:
-        OSError: it cannot be written, or it is a named pipe that no program reads.
+        OSError: the file cannot be written, or it is a named pipe without a reader.
     """
     with contextlib.suppress(FileNotFoundError):
         mode = os.stat(path).st_mode
@@ -58,7 +57,7 @@ def save(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with those above it, where there is none yet. Raises OSError."""
+    """Create a folder and its parents if they do not exist. Raises OSError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -67,8 +66,8 @@ def make_folder(folder: Path) -> None:
 
 
 def _open_pipe(path: str | os.PathLike[str]) -> int:
-    """A named pipe, open for writing. One that no program reads would be waited for without an
-    end; it is refused. Raises OSError."""
+    """Open a named pipe for writing. A pipe without a reader would block forever, so it is refused.
+    Raises OSError."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -80,13 +79,15 @@ def _open_pipe(path: str | os.PathLike[str]) -> int:
 
 
 def is_open_name(path: str | os.PathLike[str]) -> bool:
-    """Whether a name stands for what is open already, as /dev/stdout does."""
+    """Whether a path names an open file, as /dev/stdout does."""
     return os.path.abspath(path).startswith(_OPEN)
 
 
 def temporary_file(target: str, content: bytes) -> str:
-    """A file beside the target with the content and the target's mode (where there is none yet,
-    that of a new file), safely on the disk."""
+    """Write the content to a new file beside the target and sync it; returns its path.
+
+    The file gets the target's mode, or that of a new file if there is no target.
+    """
     folder, name = os.path.split(target)
     try:
         before = os.stat(target)
@@ -98,7 +99,7 @@ def temporary_file(target: str, content: bytes) -> str:
             stream.write(content)
             stream.flush()
             if before is not None and hasattr(os, "chown"):
-                # Only root can give a file away; the user's own files are the user's anyway.
+                # Only root can change the owner; other users already own their files.
                 with contextlib.suppress(OSError):
                     os.chown(temporary, before.st_uid, before.st_gid)
             os.chmod(temporary, _new_mode() if before is None else stat.S_IMODE(before.st_mode))
@@ -111,14 +112,14 @@ def temporary_file(target: str, content: bytes) -> str:
 
 
 def _new_mode() -> int:
-    """The mode of a file that is made."""
+    """The mode of a new file."""
     mask = os.umask(0o077)
     os.umask(mask)
     return 0o666 & ~mask
 
 
 def remove_temporary_files(target: str) -> None:
-    """Remove the temporary files that an interrupted write has left beside a file."""
+    """Remove the temporary files that an interrupted write left beside a file."""
     folder, name = os.path.split(target)
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in list(entries):
@@ -128,12 +129,12 @@ def remove_temporary_files(target: str) -> None:
 
 
 def _prefix(name: str) -> str:
-    """How the name of a file that waits to take the place of another one begins."""
+    """The prefix of the names of a file's temporary files."""
     return f".{name[:100]}."
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a folder last over a power cut, where the system can."""
+    """Sync the directory entries of a folder to disk, on systems that support it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,7 +1,7 @@
-"""Changes to a mapping in a file of settings, as edits of its text.
+"""Changes to a mapping in a settings file, as edits of its text.
 
-Only what changes is touched: a key that goes takes its line with it, a renamed one keeps its place,
-its quotes and the comment behind it.
+The edits touch only what changes. A dropped key loses its line. A renamed key keeps its place, its
+quotes and its trailing comment.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fsdplint.source.config_source import ConfigError, ConfigSource, Entry, Mapp
 
 @dataclass
 class MappingEdit:
-    """Gathers the changes to one mapping.
+    """Collects the changes to one mapping.
 
     Attributes:
-        after: lines that follow the whole mapping (a further key of what holds it), unindented
-            and without line ends; for a mapping in braces a single text.
+        after: lines to add after the whole mapping (a further key of the enclosing mapping),
+            without indentation and line ends; for a mapping in braces, a single text.
     """
 
     source: ConfigSource
@@ -36,19 +36,19 @@ class MappingEdit:
         self._dropped.add(key)
 
     def rename(self, key: str, name: str, value: object) -> None:
-        """Give a key another name and value; it stays where it is."""
+        """Give a key another name and value in place."""
         self._keys[key] = name
         self._values[key] = value
 
     def set(self, key: str, value: object) -> None:
-        """Give a key a value, at the place that it has or at a new one."""
+        """Set the value of a key; a new key gets a new line."""
         if self.mapping.get(key) is None:
             self._added.append((key, value))
         else:
             self._values[key] = value
 
     def edits(self) -> tuple[Edit, ...]:
-        """The edits, in order. Raises ConfigError where the form of the text is an unusual one."""
+        """The edits, in order. Raises ConfigError if the layout of the text is not supported."""
         edits = [edit for entry in self.mapping for edit in self._in_place(entry)]
         edits += self._flow() if self.mapping.flow else self._block()
         return tuple(sorted(edits))
@@ -69,15 +69,15 @@ class MappingEdit:
         if key in self._values:
             text = self.written(self._values[key])
             if not isinstance(value, Scalar) or value.anchored:
-                raise ConfigError(f"`{key}` is no plain value")
-            if value.start == value.end:  # `key:` with nothing behind it
+                raise ConfigError(f"`{key}` is not a scalar")
+            if value.start == value.end:  # `key:` without a value
                 text = " " + text
             if self.source.text[value.start : value.end] != text:
                 edits.append(self._edit(value.start, value.end, text))
         return edits
 
     def written(self, value: object) -> str:
-        """A value as the file's author writes such values."""
+        """A value in the style of the mapping's other values."""
         if isinstance(value, bool):
             plain = {
                 entry.value.text
@@ -95,7 +95,8 @@ class MappingEdit:
         return f"{quote}{name}{quote}: {self.written(value)}"
 
     def _places(self) -> dict[str, list[tuple[str, object]]]:
-        """After which key each new one comes: in its place where the keys are sorted, else last."""
+        """The new keys, by the key that they follow: in sorted position if the keys are sorted,
+        else last."""
         keys = [entry.key.text for entry in self.mapping]
         in_order = keys == sorted(keys)
         places: dict[str, list[tuple[str, object]]] = {}
@@ -134,13 +135,13 @@ class MappingEdit:
         return edits
 
     def _line_end(self, offset: int) -> int:
-        """Behind the line end of the line that holds an offset."""
+        """The offset after the line end of the line that holds an offset."""
         found = self.source.text.find("\n", offset)
         return len(self.source.text) if found < 0 else found + 1
 
     def _check_droppable(self, entry: Entry) -> None:
         if not isinstance(entry.value, Scalar) or entry.value.anchored:
-            raise ConfigError(f"`{entry.key.text}` is no plain value")
+            raise ConfigError(f"`{entry.key.text}` is not a scalar")
 
     # A mapping in braces ---------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class MappingEdit:
         return edits
 
     def _separator(self) -> str:
-        """What stands between two entries: a comma and white space."""
+        """The text between two entries: a comma and white space."""
         entries = self.mapping.entries
         if len(entries) > 1:
             between = self.source.text[entries[-2].end : entries[-1].key.start]

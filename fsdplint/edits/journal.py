@@ -1,15 +1,14 @@
-"""The journal of a write: what makes several files change together, even if the process is killed.
+"""The journal of a write, with which several files change together even if the process is killed.
 
-Before the first file is touched, a journal with the old and the new content of all of them is put
-into a folder that all of them lie below. The next run that writes, and finds a journal whose writer
-is gone, brings every file to its new content and removes what was left lying about; if the journal
-itself was cut short, no file had been touched yet. The writer holds a lock on its journal, so that
-nobody takes over from it while it is at work.
+Before the first file is written, a journal with the old and new content of all files is put into a
+folder above them. If the writer is killed, the next run that writes completes the write from the
+journal and removes temporary files. An incomplete journal means that no file was written yet. The
+writer holds a lock on its journal, so that no other run completes a write in progress.
 
-A journal can come from elsewhere: with a repository that somebody cloned, or with a folder that was
-copied while a write was interrupted. So it names its files relative to its folder, and says which
-folder that is (path, device and inode). It is foreign in any other folder, or where another user
-owns it, and a foreign journal is never completed.
+A journal can arrive with a cloned repository, or with a folder that was copied during an
+interrupted write. Therefore it names its files relative to its folder, and records the folder
+(path, device and inode). A journal in any other folder, or owned by another user, is foreign. A
+foreign journal is never completed.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from fsdplint.edits.atomic_file import remove_temporary_files, replace_content, 
 
 try:
     import fcntl
-except ImportError:  # no locks: a journal is taken for one of a process that is gone
+except ImportError:  # without locks, the writer of a journal counts as ended
     fcntl = None  # type: ignore[assignment]
 
 WHOLE, PART = ".json", ".part"
-PATIENCE = 10.0  # seconds that another run may take to write
+PATIENCE = 10.0  # seconds to wait for another run that writes
 
 _VERSION = 2
-_HEADER = 65536  # bytes that the first line, which says whose journal it is, may have
-_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # as far as the system has them
+_HEADER = 65536  # largest size of the first line, which identifies the folder
+_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # those that the system supports
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of a write: where it really is, what it held, and what it is to hold."""
+    """One file of a write: its real path, its old content, and its new content."""
 
     target: str
     old: bytes
@@ -50,23 +49,23 @@ class Entry:
 
 
 class Interrupted(Exception):
-    """An interrupted write that has to be completed first; the message says what to do."""
+    """An interrupted write must be completed first; the message tells the user how."""
 
 
 class ForeignJournal(Interrupted):
-    """A journal that is not one of this user and this folder; the message says what to do."""
+    """A journal belongs to another user or folder; the message tells the user what to do."""
 
 
 @contextlib.contextmanager
 def journal(folder: str, entries: Sequence[Entry]) -> Iterator[None]:
-    """While the files are written: a journal in a folder. Gone when all is done or undone.
+    """Keep a journal in a folder while the files are written; remove it at the end.
 
-    All of the files lie below the folder.
+    All files are below the folder.
 
     Raises:
-        OSError: it cannot be written; no file may be touched then.
+        OSError: the journal cannot be written; the caller must not write any file.
     """
-    import tempfile  # a run that writes nothing does not pay for it
+    import tempfile  # imported only by a run that writes
 
     folder = os.path.realpath(folder)
     descriptor, part = tempfile.mkstemp(prefix=JOURNAL_PREFIX, suffix=PART, dir=folder)
@@ -84,7 +83,7 @@ def journal(folder: str, entries: Sequence[Entry]) -> Iterator[None]:
         for path in (whole, part):
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        os.close(descriptor)  # and with it the lock
+        os.close(descriptor)  # also releases the lock
 
 
 def journals_in(folders: Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -99,15 +98,15 @@ def journals_in(folders: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def is_waiting(path: str) -> bool:
-    """Whether a journal is of an interrupted write that `complete` would complete.
+    """Whether `complete` would complete the interrupted write of a journal.
 
-    It waits for a writer that is still there. Nothing is written.
+    Waits for a running writer. Writes nothing.
 
     Raises:
-        ForeignJournal: see there.
-        Interrupted: another run is writing for longer than it is waited for.
+        ForeignJournal: see the class.
+        Interrupted: another run is still writing after `PATIENCE` seconds.
     """
-    if path.endswith(PART):  # no file had been touched
+    if path.endswith(PART):  # no file was written yet
         return False
     with _open(path, os.O_RDONLY) as descriptor:
         if descriptor is None:
@@ -118,14 +117,14 @@ def is_waiting(path: str) -> bool:
 
 
 def complete(path: str) -> list[str]:
-    """Complete the write of a journal whose writer is gone; wait for one that is still there.
+    """Complete the write of a journal whose writer has ended; wait for a running writer.
 
     Returns:
-        The files that were brought to their new content; none where nothing was to be done.
+        The files that were written; empty if nothing was left to write.
 
     Raises:
-        ForeignJournal: it is of another user or another folder; nothing is written.
-        Interrupted: a file was changed by someone else since, or cannot be written.
+        ForeignJournal: the journal belongs to another user or folder; nothing is written.
+        Interrupted: a file was changed since, or cannot be written.
     """
     with _open(path, os.O_RDWR) as descriptor:
         if descriptor is None:
@@ -172,7 +171,7 @@ def _roll_forward(path: str, entries: Sequence[Entry]) -> list[str]:
 
 
 def _content(entry: Entry) -> bytes | None:
-    """What the file holds; None where that can be neither the old nor the new content."""
+    """The content of the file; None if it is neither the old nor the new content."""
     try:
         status = os.lstat(entry.target)
         if not stat.S_ISREG(status.st_mode):
@@ -190,12 +189,12 @@ def _content(entry: Entry) -> bytes | None:
 
 def _lock(descriptor: int) -> None:
     if fcntl is not None:
-        with contextlib.suppress(OSError):  # a file system without locks
+        with contextlib.suppress(OSError):  # the file system has no locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _wait(path: str, descriptor: int) -> None:
-    """Wait for the writer of a journal. Raises Interrupted where it takes too long."""
+    """Wait for the writer of a journal. Raises Interrupted after `PATIENCE` seconds."""
     if fcntl is None:
         return
     end = time.monotonic() + PATIENCE
@@ -213,10 +212,10 @@ def _wait(path: str, descriptor: int) -> None:
 
 @contextlib.contextmanager
 def _open(path: str, mode: int) -> Iterator[int | None]:
-    """An open journal; None where it is gone by now.
+    """Open a journal; None if it no longer exists.
 
     Raises:
-        ForeignJournal: it is a link, no file, or one of another user.
+        ForeignJournal: it is a link, not a regular file, or belongs to another user.
     """
     try:
         descriptor = os.open(path, mode | sum(getattr(os, name, 0) for name in _FLAGS))
@@ -229,7 +228,7 @@ def _open(path: str, mode: int) -> Iterator[int | None]:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise _foreign(path, "is no regular file")
+            raise _foreign(path, "is not a regular file")
         if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
             raise _foreign(path, "belongs to another user")
         yield descriptor
@@ -241,8 +240,8 @@ def _check_own(path: str, descriptor: int) -> None:
     """Refuse the journal of another folder.
 
     Raises:
-        ForeignJournal: it is one, or says nothing of where it is from.
-        Interrupted: it is of this folder, and of a version that is not known.
+        ForeignJournal: it belongs to another folder, or does not name its folder.
+        Interrupted: it belongs to this folder, but its version is unknown.
     """
     line = os.read(descriptor, _HEADER).split(b"\n", 1)[0]
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -251,29 +250,29 @@ def _check_own(path: str, descriptor: int) -> None:
         known = {name: header[name] for name in ("folder", "device", "inode")}
         version = header["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _foreign(path, "is no journal that this version can read") from error
+        raise _foreign(path, "cannot be read by this version") from error
     if known != _identity(os.path.dirname(os.path.realpath(path))):
-        raise _foreign(path, "is of another folder, of which this is a copy")
+        raise _foreign(path, "belongs to another folder, of which this is a copy")
     if version != _VERSION:
         raise _unknown(path)
 
 
 def _foreign(path: str, why: str) -> ForeignJournal:
     return ForeignJournal(
-        f"{path}: warning: this journal of an interrupted write {why}, so that it is not "
-        "completed; see that the files are as they should be, and remove it"
+        f"{path}: warning: this journal of an interrupted write {why}, so it is not "
+        "completed; check the files and remove it"
     )
 
 
 def _unknown(path: str) -> Interrupted:
     return Interrupted(
-        f"{path} is no journal that this version can read; the version that wrote it can "
-        "complete its work"
+        f"{path}: this version cannot read this journal; the version that wrote it can "
+        "complete the write"
     )
 
 
 def _identity(folder: str) -> dict[str, Any]:
-    """What tells a folder from its copies."""
+    """The properties that distinguish a folder from its copies."""
     status = os.stat(folder)
     return {"folder": folder, "device": status.st_dev, "inode": status.st_ino}
 
@@ -311,10 +310,10 @@ def _decode(path: str, data: bytes) -> list[Entry]:
 
 
 def _resolve(path: str, folder: str, name: str) -> str:
-    """The file of a name in a journal. No link leads to it, and it lies below the folder.
+    """The path of a file that a journal names. It is below the folder, and no link leads to it.
 
     Raises:
-        Interrupted: it is not so.
+        Interrupted: the path violates this.
     """
     target = os.path.join(folder, name)
     if os.path.isabs(name) or os.path.realpath(target) != target:

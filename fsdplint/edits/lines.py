@@ -1,4 +1,4 @@
-"""Which lines of a text another text has taken the place of."""
+"""Map the lines of a changed text to the lines of the original text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text with their ends, as Python counts them."""
+    """The lines of a text with their ends, as Python counts them; a form feed ends no line."""
     return _LINE.findall(text)
 
 
 class LineMap:
-    """The lines of a changed text, and those of the original that stood there. All count from 1."""
+    """The lines of a changed text, and the original lines that they replace. Lines count from 1."""
 
     def __init__(self, before: str, after: str) -> None:
         old, new = lines_of(before), lines_of(after)
@@ -26,5 +26,5 @@ class LineMap:
                 self._old[number + 1] = same if tag == "equal" else range(i1 + 1, i2 + 1)
 
     def old(self, line: int) -> range:
-        """The lines of the original in whose place a line stands; none where it was put between."""
+        """The original lines that a line replaces; empty if the line was inserted."""
         return self._old.get(line, range(0))

@@ -1,4 +1,4 @@
-"""Statements that change places: which may, what goes along, and the edits that do it."""
+"""Move statements: which may move, what moves with them, and the edits."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 def move_after(rewrite: Rewrite, program: Program, place: Meeting) -> bool:
-    """Move the assignment `place.first`, and what belongs to it, to right after `place.second`.
+    """Move the assignment `place.first`, and what belongs to it, directly after `place.second`.
 
-    Along with it go the assignments in between that use what it binds (a scheduler made of an
-    optimizer), and those before it that take something from a model for it (a list of parameters).
+    The assignments in between that use what it binds (a scheduler for an optimizer) move too. So do
+    earlier assignments that take something from a model for it (a list of parameters).
 
     Returns:
-        False, with nothing rewritten, where a statement in between uses what would move, or where
-        a name that the moved code reads means something else after the move.
+        False, without changes, if a statement in between uses what would move, or if a name in the
+            moved code would mean something else after the move.
     """
     body = [s for s in place.block.body if isinstance(s, Statement)]
     first, second = body.index(place.first), body.index(place.second)
@@ -61,14 +61,14 @@ def move_after(rewrite: Rewrite, program: Program, place: Meeting) -> bool:
 def _moving(
     program: Program, body: Sequence[Statement], first: int, second: int
 ) -> list[int] | None:
-    """The numbers of the statements that have to move together, in order."""
+    """The indices of the statements that must move together, in order."""
     names = assigned_names(body[first])
     if names is None:
         return None
     moving = {first}
     names = set(names)
     pending = [first]
-    while pending:  # backwards: what was taken from the model for these statements
+    while pending:  # backwards: values of the model that these statements use
         number = pending.pop()
         for name in dotted_names(_value(body[number])):
             source = (
@@ -82,7 +82,7 @@ def _moving(
             moving.add(source)
             names |= bound
             pending.append(source)
-    for number in range(min(moving) + 1, second + 1):  # forwards: what is made of them
+    for number in range(min(moving) + 1, second + 1):  # forwards: values that are built from them
         if number in moving or not mentions(body[number], names):
             continue
         bound = assigned_names(body[number])
@@ -94,7 +94,7 @@ def _moving(
 
 
 def _definition(body: Sequence[Statement], before: int, path: str) -> int | None:
-    """The number of the last statement before another that binds a name."""
+    """The index of the last statement before another that binds a name."""
     for number in range(before - 1, -1, -1):
         if any(part_of(path, bound) for bound in bound_by(body[number])):
             return number
@@ -102,7 +102,7 @@ def _definition(body: Sequence[Statement], before: int, path: str) -> int | None
 
 
 def _value(statement: cst.CSTNode) -> cst.CSTNode:
-    """The right side of an assignment; the statement itself where it is another."""
+    """The right side of an assignment; the statement itself if it is not an assignment."""
     if isinstance(statement, cst.SimpleStatementLine):
         small = statement.body[0]
         if isinstance(small, cst.Assign | cst.AnnAssign) and small.value is not None:
@@ -111,7 +111,7 @@ def _value(statement: cst.CSTNode) -> cst.CSTNode:
 
 
 def _models(program: Program, node: cst.CSTNode) -> set[str]:
-    """The dotted names in a node that stand for modules."""
+    """The dotted names in a node that refer to modules."""
     from fsdplint.interpreter.values import ModuleValue
 
     result: set[str] = set()
@@ -130,7 +130,7 @@ def _models(program: Program, node: cst.CSTNode) -> set[str]:
 def _cut_and_paste(
     rewrite: Rewrite, source: Source, statements: Sequence[Statement], after: Statement
 ) -> bool:
-    """Move whole lines, with the comments directly above them and at their end."""
+    """Move whole lines, with the comments directly above them and their trailing comments."""
     spans = []
     for statement in statements:
         span = whole_lines(source, statement)
@@ -153,7 +153,7 @@ def _cut_and_paste(
 
 
 def whole_lines(source: Source, statement: Statement) -> tuple[int, int] | None:
-    """A statement's lines with the comments directly above it; None where it shares a line."""
+    """A statement's lines with the comments directly above it; None if it shares a line."""
     start, end = source.span(statement)
     text = source.text
     first = source.line_start(start)
@@ -177,7 +177,7 @@ def whole_lines(source: Source, statement: Statement) -> tuple[int, int] | None:
 
 
 def _with_blank_line(source: Source, start: int, end: int) -> tuple[int, int]:
-    """Widen a cut by a blank line after it where there is one before it as well (or nothing)."""
+    """Extend a cut by the blank line after it, if a blank line or nothing precedes it."""
     number, _ = source.position(start)
     before = number == 1 or not source.line(number - 1).strip()
     after_line, column = source.position(end)
@@ -196,13 +196,13 @@ def move_shard_after(
     *,
     in_calls: bool = False,
 ) -> bool:
-    """Move the statement that shards a root to behind those that shard its parts (or add some).
+    """Move the statement that shards a root after those that shard (or add) some of its children.
 
-    in_calls: they may stand in functions that these statements call.
+    in_calls: the children may be sharded in functions that these statements call.
 
     Returns:
-        False, with nothing rewritten, where it does more than that, or where another statement in
-        between reads the root (reading an attribute of it into a name is fine).
+        False, without changes, if the statement does more than that, or if a statement in between
+            reads the root. Assigning one of its attributes to a name is allowed.
     """
     shard = shard_statement(site)
     if shard is None or shard.statement is not place.first:

@@ -1,4 +1,4 @@
-"""Comments `# noqa: CODE` for what is found in a file."""
+"""Add comments `# noqa: CODE` for the findings in a file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NOQA = re.compile(r"#\s*noqa\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)
 
 
 def with_comments(source: Source, found: Sequence[Finding]) -> tuple[str, int, list[str]]:
-    """The text of a file with comments that turn off what was found in it.
+    """The text of a file with comments that turn its findings off.
 
     Returns:
-        The text, the number of lines that got a comment, and lines on what can't have one.
+        The text, the number of lines that got a comment, and messages about lines that cannot.
     """
     if source.path.endswith(".json"):
         lines = [f"{source.path}:{one.site.location().line}" for one in found]
@@ -52,9 +52,9 @@ def _with_codes(line: str, codes: Sequence[str]) -> str:
 
 
 def _ends(text: str) -> dict[int, int]:
-    """For lines that cannot end in a comment the last line of their statement."""
+    """For each line that cannot end in a comment, the last line of its statement."""
     result: dict[int, int] = {}
-    inside: set[int] = set()  # lines that end in a string
+    inside: set[int] = set()  # lines that end inside a string
     first = 0
     lines = text.split("\n")
     try:
@@ -70,5 +70,5 @@ def _ends(text: str) -> dict[int, int]:
                 first = first or line
                 inside.update(range(line, last))
     except (tokenize.TokenError, SyntaxError):
-        pass  # syntax that this Python does not know
+        pass  # syntax that this Python does not support
     return result

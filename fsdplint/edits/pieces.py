@@ -1,7 +1,7 @@
-"""A text under change that remembers what it was made of.
+"""A text under change that keeps its relation to the original text.
 
-Edits are applied in two rounds (first those of the fixes, then those of the imports, which depend
-on the first round's result). What both do to the original text is one set of edits again.
+Edits are applied in two rounds: first those of the fixes, then those of the imports, which depend
+on the first result. `Pieces.edits` combines both rounds into one set of edits of the original.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fsdplint.diagnostics.finding import Edit
 
 @dataclass(frozen=True)
 class Piece:
-    """Characters start..end of the original, or (where `text` is given) new ones."""
+    """Characters start..end of the original, or new text if `text` is given."""
 
     start: int
     end: int
@@ -26,7 +26,7 @@ class Piece:
 
 
 class Pieces:
-    """The original text, and the changed text as pieces of it."""
+    """The original text, and the changed text as a list of pieces."""
 
     def __init__(self, original: str) -> None:
         self.original = original
@@ -39,9 +39,9 @@ class Pieces:
         )
 
     def apply(self, edits: Sequence[Edit]) -> None:
-        """Change the text; the offsets are those of the text as it is now.
+        """Change the text; the offsets refer to the current text.
 
-        edits: in order, not overlapping; insertions at one place are put in as they come.
+        edits: ordered and not overlapping; insertions at one place are applied in the given order.
         """
         pieces: list[Piece] = []
         rest = list(reversed(self._pieces))
@@ -67,20 +67,21 @@ class Pieces:
         self._pieces = pieces + list(reversed(rest))
 
     def moved(self, offset: int) -> int:
-        """Where a character of the original is now; if it has gone, where its place is."""
+        """The current offset of a character of the original; if it was deleted, the offset of its
+        place."""
         position = 0
         for piece in self._pieces:
             if piece.text is None:
                 if piece.start <= offset < piece.end:
                     return position + offset - piece.start
                 if piece.start > offset:
-                    # What was put in its stead stands before this piece.
+                    # The replacement of the deleted text precedes this piece.
                     return max(position - 1, 0)
             position += piece.length
         return max(position - 1, 0)
 
     def edits(self, path: str) -> tuple[Edit, ...]:
-        """The edits that make the changed text out of the original."""
+        """The edits that turn the original into the changed text."""
         result = []
         position = 0
         new: list[str] = []
@@ -96,7 +97,7 @@ class Pieces:
 
 
 def _cut(piece: Piece, length: int) -> tuple[Piece, Piece | None]:
-    """A piece's first characters, and what is left of it."""
+    """The first characters of a piece, and the rest."""
     if length == piece.length:
         return piece, None
     if piece.text is not None:

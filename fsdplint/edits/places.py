@@ -1,6 +1,6 @@
-"""Where events stand in the code, and where they stand to each other.
+"""Places of events in the code, and their relative order.
 
-Used by the fixes of rules; everything here says None rather than guess.
+The fixes of rules use these functions. Each returns None if the answer is uncertain.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 @dataclass(frozen=True)
 class ShardStatement:
-    """A statement that does nothing but `fully_shard(module, ...)`, perhaps assigned.
+    """A statement that only calls `fully_shard(module, ...)`, perhaps assigning the result.
 
-    module: the text by which the statements after it call the sharded module.
+    module: the text by which the following statements refer to the sharded module.
     """
 
     source: Source
@@ -37,7 +37,7 @@ class ShardStatement:
 
 
 def shard_statement(site: Site) -> ShardStatement | None:
-    """The statement at a `fully_shard` call's site, if it is of the plain form."""
+    """The statement at the site of a `fully_shard` call, if it has this simple form."""
     if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
         return None
     source, call = site.source, site.node
@@ -70,7 +70,7 @@ def module_argument(call: cst.Call) -> cst.BaseExpression | None:
 
 
 def options_text(source: Source, call: cst.Call, *, without: Sequence[str] = ()) -> str:
-    """The options of a `fully_shard` call as code, each with a comma before it."""
+    """The options of a `fully_shard` call as code, each preceded by a comma."""
     parts = []
     for argument in call.args:
         if argument.star or (
@@ -84,7 +84,7 @@ def options_text(source: Source, call: cst.Call, *, without: Sequence[str] = ())
 
 @dataclass(frozen=True)
 class Meeting:
-    """The block in which two events stand, and the statements of it that hold them."""
+    """The block that holds two events, and the statements of the block around each of them."""
 
     source: Source
     block: Block
@@ -93,7 +93,7 @@ class Meeting:
 
 
 def common_block(first: Event, second: Event) -> Meeting | None:
-    """Where two events meet: in the first frame of their call stacks in which they differ."""
+    """The common block of two events: in the first frame in which their call stacks differ."""
     for one, other in zip((*first.stack, first.site), (*second.stack, second.site), strict=False):
         if one == other:
             continue
@@ -111,7 +111,7 @@ def common_block(first: Event, second: Event) -> Meeting | None:
 
 
 def blocks_around(site: NodeSite) -> Iterator[tuple[Block, Statement]]:
-    """The blocks around a node, innermost first, up to its function, each with its statement."""
+    """The blocks around a node up to its function, innermost first, each with its statement."""
     node: cst.CSTNode | None = site.node
     while node is not None and not isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda):
         parent = site.source.parent(node)
@@ -123,7 +123,7 @@ def blocks_around(site: NodeSite) -> Iterator[tuple[Block, Statement]]:
 
 
 def last_meeting(first: Event, others: Sequence[Event]) -> Meeting | None:
-    """Where the first event meets the last of the others, all of them in one block."""
+    """The common block of the first event and the last of the others; all must share one block."""
     places = [common_block(first, other) for other in others]
     if not places or None in places:
         return None
@@ -136,7 +136,7 @@ def last_meeting(first: Event, others: Sequence[Event]) -> Meeting | None:
 
 
 def modules_loop(site: Site) -> tuple[Source, cst.Call] | None:
-    """The `x.modules()` (or `named_modules()`) that the loop around a call runs over."""
+    """The call of `x.modules()` (or `named_modules()`) that the loop around a call iterates."""
     if not isinstance(site, NodeSite):
         return None
     node: cst.CSTNode | None = site.node
@@ -163,7 +163,7 @@ def modules_loop(site: Site) -> tuple[Source, cst.Call] | None:
 
 @dataclass(frozen=True)
 class AfterShards:
-    """The statement after which every part of a model is sharded: a loop, or a plain statement."""
+    """The statement after which every part of a model is sharded: a loop or a simple statement."""
 
     source: Source
     statement: Statement
@@ -177,7 +177,7 @@ class AfterShards:
 
 
 def after_shards(event: Event) -> AfterShards | None:
-    """Where to go on after the last `fully_shard` of a model's parts, in the same function."""
+    """The place after the last `fully_shard` of a model's parts, in the same function."""
     site = event.site
     if event.in_loop or not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
         return None
@@ -196,8 +196,10 @@ def after_shards(event: Event) -> AfterShards | None:
 
 
 def expression_of(program: Program, place: AfterShards, modules: set[str]) -> str | None:
-    """How the code at a place calls a module: a dotted name in its statement, or in one before it
-    in the block, that stands for one of `modules` and for nothing else.
+    """How the code at a place refers to a module.
+
+    The result is a dotted name in its statement, or in an earlier one of the block, that refers to
+    one of `modules` and to nothing else.
     """
     block = place.source.parent(place.statement)
     if not isinstance(block, cst.Module | cst.IndentedBlock):

@@ -1,7 +1,7 @@
-"""What a run does about writes that were interrupted: only one that writes completes them.
+"""Handle interrupted writes. Only a run that writes completes them.
 
-A run that writes nothing does not judge files of which some are written and some are not: no
-program that anybody wrote is like that. It says so and ends.
+A run that writes nothing does not check files after a partial write, because nobody wrote that
+program. It reports the interrupted write and ends.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from fsdplint.source.folders import project_root
 
 @dataclass
 class Recovered:
-    """What became of the journals that were found.
+    """The result of handling the journals that were found.
 
     Attributes:
-        written: the files that were brought to their new content.
-        foreign: what is said of journals that are not completed, because they are of another user
-            or another folder.
+        written: the files that got their new content.
+        foreign: messages about journals of another user or folder, which are not completed.
     """
 
     written: list[str] = field(default_factory=list)
@@ -32,15 +31,15 @@ class Recovered:
 def recover(
     arguments: Iterable[Path], searched: Iterable[str] = (), *, writes: bool = False
 ) -> Recovered:
-    """Complete the interrupted writes that concern files and folders.
+    """Complete the interrupted writes of files and folders.
 
     Args:
         arguments: the files and folders.
-        searched: the journals that a search of the folders came to.
+        searched: the journals that a search of the folders found.
         writes: whether the run writes source files.
 
     Raises:
-        Interrupted: a write waits and the run writes nothing, or it cannot be completed.
+        Interrupted: a write is incomplete and the run writes nothing, or it cannot be completed.
     """
     recovered = Recovered()
     within, above = _folders(arguments)
@@ -57,26 +56,29 @@ def recover(
                     "or remove that file to leave the files as they are"
                 )
         except journal.ForeignJournal as error:
-            if real in near:  # what others leave in a folder above is not this project's
+            if real in near:  # foreign journals in parent folders do not concern this project
                 recovered.foreign.append(str(error))
     return recovered
 
 
 def _folders(arguments: Iterable[Path]) -> tuple[list[str], list[str]]:
-    """The folders from those of the arguments up to the roots of their projects, and what lies
-    above: the journal of a write of several projects does. It can only be where one may write."""
-    within: dict[str, None] = {}
-    above: dict[str, None] = {}
+    """The folders from the arguments up to the roots of their projects, and the folders above.
+
+    A journal above the roots belongs to a write of several projects. It can exist only in a
+    writable folder.
+    """
+    own: dict[str, None] = {}
+    parents: dict[str, None] = {}
     for argument in arguments:
         real = Path(os.path.realpath(argument))
         root = project_root(real)
         for folder in (real, *real.parents):
             if os.access(folder, os.W_OK) and os.path.isdir(folder):
-                (within if folder.is_relative_to(root) else above)[str(folder)] = None
-    return list(within), [folder for folder in above if folder not in within]
+                (own if folder.is_relative_to(root) else parents)[str(folder)] = None
+    return list(own), [folder for folder in parents if folder not in own]
 
 
 def _real(path: str) -> str:
-    """The real path of a journal, which itself may be no link."""
+    """The real path of a journal; the journal itself must not be a link."""
     folder, name = os.path.split(path)
     return os.path.join(os.path.realpath(folder), name)

@@ -1,28 +1,26 @@
-"""Which lines edits change: what stood there, and what stands there afterwards."""
+"""The lines that edits change, before and after."""
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fsdplint.diagnostics.finding import Edit
-
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+from fsdplint.edits.lines import lines_of
 
 
 @dataclass
 class Region:
-    """Lines next to each other that are changed together.
+    """Adjacent lines that change together.
 
     Attributes:
-        line: the first line (from 1) that changes; where lines are only added, the one after them.
-        count: how many lines there were; 0 where lines are only added.
+        line: the first line (from 1) that changes; for insertions, the line after them.
+        count: the number of original lines; 0 for insertions.
         new_line: the first of the lines in the changed text.
-        before, after: the lines, as they were and as they are.
-        first, last: the lines that the edits touch, also those that come out as they were.
-        edits: the edits that make the difference.
+        before, after: the original and the changed lines.
+        first, last: the lines that the edits touch, including those that stay the same.
+        edits: the edits of these lines.
     """
 
     line: int
@@ -35,19 +33,14 @@ class Region:
     edits: list[Edit] = field(default_factory=list)
 
     def touches(self, first: int, last: int) -> bool:
-        """Whether the edits are about lines first..last."""
+        """Whether the edits touch lines first..last."""
         return self.first <= last and first <= self.last
 
 
-def lines_of(text: str) -> list[str]:
-    """The lines of a text with their ends; a form feed ends none."""
-    return _LINE.findall(text)
-
-
 def regions(text: str, edits: Iterable[Edit]) -> list[Region]:
-    """The changed lines of a text, in order; lines that come out as they were are left out.
+    """The changed lines of a text, in order; touched lines that stay the same are left out.
 
-    edits: those of one file, in order and without overlaps.
+    edits: the edits of one file, ordered and not overlapping.
     """
     lines = lines_of(text)
     starts = [0]
@@ -66,7 +59,7 @@ def regions(text: str, edits: Iterable[Edit]) -> list[Region]:
 def _groups(
     text: str, starts: Sequence[int], count: int, edits: Iterable[Edit]
 ) -> Iterable[tuple[int, int, list[Edit]]]:
-    """Edits of neighbouring lines, with the numbers (from 0) of the first line and of the next."""
+    """Edits of adjacent lines, with the indices (from 0) of the first line and the line after."""
     found: list[tuple[int, int, list[Edit]]] = []
     for edit in edits:
         first = min(bisect_right(starts, edit.start) - 1, count)
@@ -83,7 +76,7 @@ def _groups(
 
 
 def _whole_lines(text: str, starts: Sequence[int], edit: Edit) -> bool:
-    """Whether an edit takes and gives nothing but whole lines."""
+    """Whether an edit removes and inserts only whole lines."""
     begins = starts[bisect_right(starts, edit.start) - 1] == edit.start
     return begins and (not edit.text or edit.text.endswith(("\n", "\r")))
 

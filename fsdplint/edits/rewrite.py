@@ -1,7 +1,7 @@
-"""Rewrite: builds a `Fix` out of changes to nodes of source files.
+"""Rewrite: builds a `Fix` from changes to nodes of source files.
 
-A fix changes the characters that it means to change and no other: comments, quotes, indentation and
-newlines stay as the author has them.
+A fix changes only the characters that it replaces. All other comments, quotes, indentation and line
+ends stay the same.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fsdplint.syntax import layout
 
 
 class Rewrite:
-    r"""Gathers changes to one or several files; `fix` turns them into a `Fix`.
+    r"""Collects changes to one or several files; `fix` turns them into a `Fix`.
 
-    Lines for the statement methods are given without the indentation of the place; one leading tab
-    stands for one level of the file's own indentation (`["for block in model.layers:",
-    "\tfully_shard(block)"]`). Texts may use "\n": the file's own newline is written.
+    The statement methods take lines without the indentation of the place. One leading tab stands
+    for one level of the file's indentation (`["for block in model.layers:",
+    "\tfully_shard(block)"]`). Texts may use "\n", which becomes the file's own newline.
 
     A statement may be given as any node in it. That is safer than `source.statement(node)`, which
-    for `if x: y` gives the `if` where `y` is meant.
+    returns the `if` of `if x: y` for a node in `y`.
     """
 
     def __init__(self) -> None:
@@ -37,31 +37,31 @@ class Rewrite:
         self._relied: dict[tuple[str, int, int], None] = {}
 
     def replace(self, source: Source, node: cst.CSTNode, text: str) -> None:
-        """Put a text in place of a node's characters (parentheses around it stay)."""
+        """Replace a node by a text; parentheses around it stay."""
         start, end = source.span(node)
         self.replace_span(source, start, end, text)
 
     def replace_span(self, source: Source, start: int, end: int, text: str) -> None:
-        """Put a text in place of the characters start..end."""
+        """Replace the characters start..end by a text."""
         edit = Edit(source.path, start, end, layout.in_file(source, text))
         if start == end or edit not in self._edits:
             self._edits.append(edit)
 
     def delete(self, source: Source, start: int, end: int) -> None:
-        """Take the characters start..end away."""
+        """Delete the characters start..end."""
         self.replace_span(source, start, end, "")
 
     def insert(self, source: Source, offset: int, text: str) -> None:
-        """Put a text before the character at `offset`."""
+        """Insert a text before the character at `offset`."""
         self.replace_span(source, offset, offset, text)
 
     def delete_statement(
         self, source: Source, statement: cst.CSTNode, *, comments: bool | None = None
     ) -> None:
-        """Delete a statement with its line; a block that it leaves empty gets a `pass`.
+        """Delete a statement with its line; a block that becomes empty gets a `pass`.
 
-        comments: whether the comments in it and behind it stay, on lines of their own; by default
-            they do unless it is a compound statement. Comments above it always stay.
+        comments: whether comments inside and behind the statement stay, on their own lines. By
+        default they stay unless it is a compound statement. Comments above it always stay.
         """
         changes = self._of(source)
         for part in changes.smalls(statement):
@@ -71,17 +71,17 @@ class Rewrite:
             change.keep_comments = not compound if comments is None else comments
 
     def insert_before(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
-        """Put lines directly before a statement, below the comments above it.
+        """Insert lines directly before a statement, below the comments above it.
 
-        Lines before an `elif` go before its `if`; those before a statement of a one-line suite or
-        of a line `a; b` break this line up.
+        Lines before an `elif` go before its `if`. Lines before a statement of a one-line suite or
+        of a line `a; b` split this line.
         """
         changes = self._of(source)
         change = changes.change(changes.smalls(statement)[0])
         change.before.extend(layout.physical_lines(source, lines))
 
     def insert_function(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
-        """Put a function before a statement of the top level, above the comments on it."""
+        """Insert a function before a top-level statement, above its comments."""
         changes = self._of(source)
         change = changes.change(changes.smalls(statement)[0])
         above = isinstance(statement, cst.BaseCompoundStatement)
@@ -92,7 +92,7 @@ class Rewrite:
         kept.extend(layout.physical_lines(source, [*missing, *lines, "", ""]))
 
     def insert_after(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
-        """Put lines directly after a statement; see `insert_before`."""
+        """Insert lines directly after a statement; see `insert_before`."""
         changes = self._of(source)
         change = changes.change(changes.smalls(statement)[-1])
         change.after.extend(layout.physical_lines(source, lines))
@@ -105,9 +105,9 @@ class Rewrite:
         *,
         comments: bool = True,
     ) -> None:
-        """Put lines in place of a statement.
+        """Replace a statement by lines.
 
-        comments: whether comments inside the statement which the lines don't hold stay above them.
+        comments: whether comments inside the statement that `lines` lacks stay above them.
         """
         if not lines:
             self.delete_statement(source, statement, comments=comments)
@@ -121,10 +121,10 @@ class Rewrite:
             changes.change(other).deleted = True
 
     def unwrap(self, source: Source, block: cst.CSTNode, lines: Sequence[str] = ()) -> None:
-        """Put lines in place of the header of a `with` (or the like) and take its body out of it.
+        """Replace the header of a `with` (or similar statement) by lines, and dedent its body.
 
-        The body keeps every character but the indentation; other changes of this rewrite may fall
-        inside it. Strings over several lines are not touched.
+        The body keeps every character except its indentation. Other changes of this rewrite may
+        fall inside it. Multi-line strings do not change.
 
         Raises:
             ValueError: the statement has no single body.
@@ -144,11 +144,11 @@ class Rewrite:
         at: cst.CSTNode | None = None,
         usual: str | None = None,
     ) -> str:
-        """How to write `module.name` (or the module itself) at a node, imported if it has to be.
+        """How to write `module.name` (or the module) at a node; adds an import if needed.
 
-        Gives the name by which the file already imports it (`FSDP`, `dist.barrier`), where the
-        import is certain to have run before `at` and nothing hides it there. Otherwise the plain
-        name (`usual` where that is given), or a new one where it means something else in this file.
+        Returns the name of an existing import (`FSDP`, `dist.barrier`) if it certainly runs before
+        `at` and nothing hides it there. Otherwise returns the unaliased name (or `usual`), or a new
+        name if that one means something else in this file.
         """
         planned = [wanted for path, wanted in self._imports if path == source.path]
         text, wanted = spelling.name_for(source, module, name, at, planned, usual)
@@ -157,19 +157,20 @@ class Rewrite:
         return text
 
     def remove_import_if_unused(self, source: Source, name: str, *, anyway: bool = False) -> None:
-        """Say that a name may have lost its last use; if so its import is removed.
+        """Remove the import of a name if the fix removes its last use.
 
-        name: the local name; for `import a.b` "a.b". anyway: also if it had no use before.
+        name: the local name; for `import a.b` "a.b".
+        anyway: remove the import also if it had no use before.
         """
         self._maybe_unused[source.path, name + "!" if anyway else name] = None
 
     def depends_on(self, source: Source, node: cst.CSTNode) -> None:
-        """Say that the fix is right only as long as a node stays as it is."""
+        """Declare that the fix is valid only while a node does not change."""
         start, end = source.span(node)
         self._relied[source.path, start, end] = None
 
     def fix(self, title: str, safety: Safety, group: str | None = None) -> Fix:
-        """The fix made of all changes so far.
+        """Build the fix from all changes so far.
 
         Raises:
             ValueError: two of the changes overlap.
@@ -204,7 +205,7 @@ class Rewrite:
 
 
 def in_order(edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Edits by file and place; several insertions at one place in the order given.
+    """Sort edits by file and place; insertions at one place keep the given order.
 
     Raises:
         ValueError: two edits overlap.
@@ -217,10 +218,10 @@ def in_order(edits: Sequence[Edit]) -> tuple[Edit, ...]:
 
 
 def _place(edit: Edit) -> tuple[str, int, int, int]:
-    """What edits are sorted by.
+    """The sort key of an edit.
 
-    At one offset insertions come before a replacement, and of whole lines the deeper ones before
-    the others: the end of a block's last statement is the end of the block.
+    At one offset, insertions precede a replacement. Among whole lines, deeper ones come first,
+    because the end of a block's last statement is the end of the block.
     """
     if edit.start != edit.end:
         return edit.path, edit.start, 1, 0
@@ -230,5 +231,5 @@ def _place(edit: Edit) -> tuple[str, int, int, int]:
 
 
 def is_lines(text: str) -> bool:
-    """Whether a text to be inserted consists of whole lines."""
+    """Whether an insertion consists of whole lines."""
     return text.startswith(("\n", "\r")) or text.endswith(("\n", "\r"))

@@ -1,7 +1,7 @@
-"""Changes to whole statements, gathered and then turned into edits of the text.
+"""Changes to whole statements, collected and then turned into edits of the text.
 
-They are gathered first because they act on each other: a line `a; b` is split once however many of
-its statements change, and only a block that loses all of its statements needs a `pass`.
+They are collected first because they interact: a line `a; b` is split once however many of its
+statements change, and only a block that loses all of its statements needs a `pass`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsdplint.syntax import layout
 
 @dataclass
 class Change:
-    """What happens to one statement; lines are without the indentation of the block."""
+    """The changes to one statement; lines are without the indentation of the block."""
 
     above: list[str] = field(default_factory=list)  # of the comments that belong to it
     before: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Statements:
         self._deleted: dict[int, int] | None = None  # by their last line, see `_deleted_lines`
 
     def smalls(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """The changeable statements that a node stands for: one, or those of a line `a; b`."""
+        """The statements that a change to a node can address: one, or those of a line `a; b`."""
         statement = layout.statement_of(self.source, node)
         if isinstance(statement, cst.SimpleStatementLine):
             return list(statement.body)
@@ -52,9 +52,9 @@ class Statements:
         return self.changes.setdefault(statement, Change())
 
     def edits(self) -> tuple[list[Edit], list[Edit]]:
-        """The edits, and apart from them those that only take indentation away.
+        """The edits, and separately those that only remove indentation.
 
-        The second kind may fall inside an edit of the first, which then stands for it.
+        An edit of the second kind may fall inside one of the first, which then supersedes it.
         """
         self._fill_empty_blocks()
         self._deleted = None
@@ -73,14 +73,14 @@ class Statements:
             edit, less = self._unwrap(block, header)
             result.append(edit)
             dedents.extend(less)
-        # Lines after a statement come before those that are put before the next one.
+        # Lines after a statement precede lines before the next one.
         return self._after + result, dedents
 
     def _edit(self, start: int, end: int, text: str) -> Edit:
         return Edit(self.source.path, start, end, text)
 
     def _join_lines(self, lines: list[str], indent: str) -> str:
-        """Lines one below the other, the first without its indentation."""
+        """Join lines; the first gets no indentation."""
         text = "".join(
             (self.source.newline + indent if line else self.source.newline) + line for line in lines
         )
@@ -90,7 +90,7 @@ class Statements:
         return "".join((indent + line if line else "") + self.source.newline for line in lines)
 
     def _indent(self, statement: cst.CSTNode) -> str:
-        """The indentation that a statement will have, given the blocks that are unwrapped."""
+        """The new indentation of a statement, which unwrapped blocks reduce."""
         if isinstance(statement, cst.SimpleStatementLine | cst.SimpleStatementSuite):
             indent = layout.inner_indent(self.source, statement)
         else:
@@ -105,7 +105,7 @@ class Statements:
         return indent
 
     def _fill_empty_blocks(self) -> None:
-        """A block that loses its last statement gets a `pass`."""
+        """Add a `pass` to each block that loses its last statement."""
         blocks: dict[cst.CSTNode, None] = {}
         for statement, change in self.changes.items():
             if change.gone:
@@ -133,9 +133,9 @@ class Statements:
         self._after.append(self._edit(end, end, text))
 
     def _delete_lines(self, start: int, end: int, *, begins: bool = False) -> Edit:
-        """Whole lines, with the blank lines below that would otherwise double those above.
+        """Delete whole lines, and following blank lines that would double those above.
 
-        At the start of a file, or of a block (`begins`), no blank line stays below.
+        At the start of a file, or of a block (`begins`), all following blank lines are deleted.
         """
         source = self.source
         first = source.line_start(start)
@@ -145,7 +145,7 @@ class Statements:
         return self._edit(first, below[spare - 1] if spare else end, "")
 
     def _blank_above(self, offset: int) -> int | None:
-        """How many blank lines will stand above a line; None at the start of a file or a block."""
+        """The number of blank lines left above a line; None at the start of a file or block."""
         source = self.source
         if self._deleted is None:
             self._deleted = self._deleted_lines()
@@ -162,7 +162,7 @@ class Statements:
         return None
 
     def _deleted_lines(self) -> dict[int, int]:
-        """The last line of each statement that goes, and its first."""
+        """The first line of each deleted statement, by its last line."""
         found = {}
         for statement, change in self.changes.items():
             line = statement
@@ -206,77 +206,90 @@ class Statements:
 
     @staticmethod
     def _remaining_lines(comments: list[str], lines: list[str]) -> list[str]:
-        """The lines, below those of the comments that they do not hold themselves."""
+        """The lines, below those of the comments that they lack."""
         text = "\n".join(lines)
         return [comment for comment in comments if comment not in text] + lines
 
     def _line(self, line: layout.Line) -> list[Edit]:
-        source = self.source
+        """The edits of a line `a; b` or of a one-line suite."""
+        changes = [self.changes.get(small) or Change() for small in line.body]
+        if all(change.deleted for change in changes):
+            keep_comments = changes[0].keep_comments
+            replacement = [text for change in changes for text in change.before + change.after]
+            if isinstance(line, cst.SimpleStatementLine):
+                if all(change.gone for change in changes):
+                    return self._delete_simple(line, keep_comments)
+                if not keep_comments:
+                    return self._replace_line(line, replacement)
+            if all(change.gone for change in changes):
+                replacement = ["pass"]
+            changes = [Change(replaced=replacement, keep_comments=keep_comments)] + [
+                Change(deleted=True) for _ in changes[1:]
+            ]
+            self.changes.update(zip(line.body, changes, strict=True))
+        return self._rewrite_line(line, changes)
+
+    def _replace_line(self, line: layout.Line, lines: list[str]) -> list[Edit]:
+        """Replace a line with its comment."""
+        start, end = self.source.span(line)
+        start = self.source.line_start(start)
+        end = layout.line_end(self.source, self.source.span(line.body[-1])[1])[1]
+        return [self._edit(start, end, self._whole_lines(lines, self._indent(line)))]
+
+    def _rewrite_line(self, line: layout.Line, changes: list[Change]) -> list[Edit]:
+        """Rewrite a line or suite, at least one of whose statements stays or is replaced."""
         indent = self._indent(line)
-        suite = isinstance(line, cst.SimpleStatementSuite)
-        smalls = list(line.body)
-        spans = [source.span(small) for small in smalls]
-        changes = [self.changes.get(small) or Change() for small in smalls]
-        if all(change.gone for change in changes):
-            if not suite:
-                return self._delete_simple(line, changes[0].keep_comments)
-            changes[0].deleted, changes[0].replaced = False, ["pass"]
-        elif all(change.deleted for change in changes):
-            every = [text for change in changes for text in change.before + change.after]
-            if not suite and not changes[0].keep_comments:
-                at, after = source.line_start(spans[0][0]), layout.line_end(source, spans[-1][1])[1]
-                return [self._edit(at, after, self._whole_lines(every, indent))]
-            changes[0].before, changes[0].replaced, changes[0].deleted = [], every, False
-            for change in changes:
-                change.before, change.after = [], []
-
-        alive = [number for number, change in enumerate(changes) if not change.deleted]
-        gaps: list[list[str]] = [[] for _ in range(len(alive) + 1)]
-        gap = 0
-        result = []
-        split = False
-        for number, change in enumerate(changes):
-            if change.replaced is not None and change.keep_comments:
-                lost = layout.comments(source, smalls[number])
-                change.before += self._remaining_lines(lost, change.replaced)[
-                    : -len(change.replaced)
-                ]
-            gaps[gap].extend(change.before)
-            if not change.deleted:
-                gap += 1
-            gaps[gap].extend(change.after)
+        spans = [self.source.span(small) for small in line.body]
+        edits = []
+        for small, span, change in zip(line.body, spans, changes, strict=True):
             if change.replaced is not None:
-                text = self._join_lines(change.replaced, indent)
-                result.append(self._edit(*spans[number], text))
-                if (suite or len(alive) > 1) and layout.needs_own_line(change.replaced):
-                    split = True
-        split = split or any(gaps[1:-1]) or (suite and any(gaps))
-
-        def broken(lines: list[str]) -> str:
-            text = "".join(source.newline + (indent + x if x else "") for x in lines)
-            return text + source.newline + indent
-
-        first, last = alive[0], alive[-1]
-        if suite and split:
-            colon = source.span(line.leading_whitespace)[0]  # type: ignore[union-attr]
-            result.append(self._edit(colon, spans[first][0], broken(gaps[0])))
-        else:
-            if gaps[0]:
-                at = source.line_start(spans[0][0])
-                result.append(self._edit(at, at, self._whole_lines(gaps[0], indent)))
-            if first:
-                result.append(self._edit(spans[0][0], spans[first][0], ""))
-        for place, (left, right) in enumerate(pairwise(alive), start=1):
+                if change.keep_comments:
+                    comments = layout.comments(self.source, small)
+                    text = "\n".join(change.replaced)
+                    change.before += [comment for comment in comments if comment not in text]
+                edits.append(self._edit(*span, self._join_lines(change.replaced, indent)))
+        gaps = _gaps(changes)
+        remaining = [number for number, change in enumerate(changes) if not change.deleted]
+        split = _is_split(line, changes, gaps)
+        edits += self._line_start(line, spans, remaining[0], gaps[0], split)
+        for gap, (number, following) in zip(gaps[1:], pairwise(remaining), strict=False):
+            end, start = spans[number][1], spans[following][0]
             if split:
-                text = broken(gaps[place])
-                result.append(self._edit(spans[left][1], spans[right][0], text))
-            elif right > left + 1:
-                result.append(self._edit(spans[left + 1][0], spans[right][0], ""))
-        if last < len(smalls) - 1:
-            result.append(self._edit(spans[last][1], spans[-1][1], ""))
+                edits.append(self._edit(end, start, self._line_break(gap, indent)))
+            elif following > number + 1:
+                edits.append(self._edit(spans[number + 1][0], start, ""))
+        if remaining[-1] < len(spans) - 1:
+            edits.append(self._edit(spans[remaining[-1]][1], spans[-1][1], ""))
         if gaps[-1]:
             self._insert_after(line, gaps[-1], indent)
-        return result
+        return edits
+
+    def _line_start(
+        self,
+        line: layout.Line,
+        spans: list[tuple[int, int]],
+        first: int,
+        lines: list[str],
+        split: bool,
+    ) -> list[Edit]:
+        """Put lines before the first remaining statement of a line, and delete those before it."""
+        start, indent = spans[first][0], self._indent(line)
+        if split and isinstance(line, cst.SimpleStatementSuite):
+            colon = self.source.span(line.leading_whitespace)[0]
+            return [self._edit(colon, start, self._line_break(lines, indent))]
+        edits = []
+        if lines:
+            at = self.source.line_start(spans[0][0])
+            edits.append(self._edit(at, at, self._whole_lines(lines, indent)))
+        if first:
+            edits.append(self._edit(spans[0][0], start, ""))
+        return edits
+
+    def _line_break(self, lines: list[str], indent: str) -> str:
+        """The text that ends a line, adds further lines, and begins a new one."""
+        newline = self.source.newline
+        text = "".join(newline + (indent + line if line else "") for line in lines)
+        return text + newline + indent
 
     def _delete_simple(self, line: cst.CSTNode, keep_comments: bool) -> list[Edit]:
         source = self.source
@@ -292,7 +305,7 @@ class Statements:
         return [self._delete_lines(start, after, begins=self._begins(line))]
 
     def _begins(self, line: cst.CSTNode) -> bool:
-        """Whether nothing of a block stays in front of a line."""
+        """Whether no statement of the block remains before a line."""
         block = self.source.parent(line)
         if not isinstance(block, cst.IndentedBlock):
             return False
@@ -341,3 +354,25 @@ class Statements:
         source = self.source
         start = source.span(block)[0]
         return [text for at, text in layout.comments_at(source, block) if start <= at < end]
+
+
+def _gaps(changes: list[Change]) -> list[list[str]]:
+    """The lines before, between and after the remaining statements of a line."""
+    gaps: list[list[str]] = [[]]
+    for change in changes:
+        gaps[-1].extend(change.before)
+        if not change.deleted:
+            gaps.append([])
+        gaps[-1].extend(change.after)
+    return gaps
+
+
+def _is_split(line: layout.Line, changes: list[Change], gaps: list[list[str]]) -> bool:
+    """Whether every remaining statement of a line gets a line of its own."""
+    suite = isinstance(line, cst.SimpleStatementSuite)
+    if any(gaps[1:-1]) or (suite and any(gaps)):
+        return True
+    several = suite or sum(not change.deleted for change in changes) > 1
+    return several and any(
+        change.replaced is not None and layout.needs_own_line(change.replaced) for change in changes
+    )

@@ -1,4 +1,4 @@
-"""Names that a rewrite leaves without anything that binds them."""
+"""Names that a rewrite leaves unbound."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import Bindings, bindings_of
 from fsdplint.trace import Location
 
-# What a module has without binding it, and a method that mentions `super` or itself.
-GIVEN = frozenset(dir(builtins)) | {"__file__", "__path__", "__builtins__", "__class__"}
+# Names that a module has without binding them; methods that use `super` have `__class__`.
+PREDEFINED = frozenset(dir(builtins)) | {"__file__", "__path__", "__builtins__", "__class__"}
 
 
 def unbound(bindings: Bindings) -> set[str]:
-    """The names that a file reads and nothing in it binds; none where `import *` may bind them."""
+    """The names that a file reads but never binds; empty if an `import *` may bind them."""
     if any(scope.star for scope in bindings.scopes.values()):
         return set()
     names = set()
     for scope in bindings.scopes.values():
         for text in scope.references:
             name = text.partition(".")[0]
-            if name not in names and name not in GIVEN and bindings.owner(scope, name) is None:
+            if name not in names and name not in PREDEFINED and bindings.owner(scope, name) is None:
                 names.add(name)
     return names
 
@@ -31,12 +31,14 @@ def unbound(bindings: Bindings) -> set[str]:
 def lost_names(
     sources: Mapping[str, Source], changed: Mapping[str, Source]
 ) -> Iterator[tuple[str, Location | None]]:
-    """What reads a name that it would not find any more, in words, and where that is, if it is not
-    only in the changed files.
+    """The names that a change leaves unbound, and where they are read.
 
     Args:
         sources: the files of a program, by their paths.
-        changed: those of them that change, as they would be.
+        changed: the files that change, with their new texts.
+
+    Yields:
+        A description of the name, and its location if it is in a file that does not change.
     """
     for path, source in changed.items():
         before, after = bindings_of(sources[path]), bindings_of(source)
@@ -55,7 +57,7 @@ def _top_level(bindings: Bindings) -> set[str]:
 def _named_by_strings(
     path: str, names: set[str], sources: Mapping[str, Source]
 ) -> Iterator[tuple[Location, str]]:
-    """Strings that name something of a module by its dotted name, as `mock.patch` takes it."""
+    """Strings that name an object of a module by its dotted name, as for `mock.patch`."""
     if not names:
         return
     pure = PurePath(path)

@@ -1,4 +1,4 @@
-"""Imports whose last use a fix has taken away."""
+"""Imports that a fix leaves without a use."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ def unused_imports(
 ) -> list[Imported]:
     """The imports of the changed file that bind one of the names and have lost their last use.
 
-    names: local names; "a.b" for `import a.b`. One with a "!" behind it goes even if it had no use
-        before; of "name=module.name" the import of this very thing goes, though the name is still
-        used: it is another library's elsewhere.
-    project: all files of the program as they will be. An import that another file takes its name
-        from is kept, and so is one that only re-exports: `__init__.py`, `__all__`, `X as X`.
+    An import is kept if another file of the program takes its name from this file, or if it only
+    re-exports: `__init__.py`, `__all__`, `X as X`.
+
+    names: local names; "a.b" for `import a.b`. A name followed by "!" is removed even if it had no
+    use before. For "name=module.name", only the import of this object is removed, although the name
+    has other uses, which belong to another library.
+    project: all files of the program with their new texts.
     """
     exact = {name for name in names if "=" in name}
     wanted = {name.removesuffix("!") for name in names if name not in exact}
@@ -38,7 +40,7 @@ def unused_imports(
         if item.spelling not in wanted or item.local in after.exported or _re_export(item):
             continue
         if item.local in item.scope.others:
-            continue  # `FSDP = None` where the import fails: the program asks for it
+            continue  # `FSDP = None` if the import fails: the program tests it
         if item.name is None and not item.renamed and "." in item.module:
             gone = _dotted_gone(item, after, had.get(key, []), has.get(key, []))
         else:
@@ -56,7 +58,7 @@ def _re_export(item: Imported) -> bool:
 
 
 def _dotted_gone(item: Imported, after: Bindings, had: list[str], has: list[str]) -> bool:
-    """Whether `import a.b.c` is not needed: neither for `a.b.c` nor for `a.b` nor to bind `a`."""
+    """Whether `import a.b.c` has no use: neither for `a.b.c` nor for `a.b` nor to bind `a`."""
     prefixes = {item.module}
     while "." in (shorter := min(prefixes, key=len).rpartition(".")[0]):
         prefixes.add(shorter)
@@ -77,10 +79,10 @@ def _dotted_gone(item: Imported, after: Bindings, had: list[str], has: list[str]
 def taken_by_others(
     changed: Source, item: Imported, project: Mapping[str, Source], stars: bool
 ) -> bool:
-    """Whether another file of the program has the name from this file.
+    """Whether another file of the program imports the name from this file.
 
-    stars: whether a file that has all names of this one and speaks of the name counts. Not for
-        names of which every use in the program is known.
+    stars: whether `import *` of this file counts in a file that mentions the name. Pass False if
+    all uses of the name in the program are known.
     """
     stem = PurePath(changed.path).stem
     word = re.compile(rf"\b{re.escape(item.local)}\b")
@@ -101,9 +103,9 @@ def taken_by_others(
 
 
 def _may_be(module: str, path: str) -> bool:
-    """Whether a module of this (dotted, perhaps relative) name may be the file at a path.
+    """Whether a (dotted, perhaps relative) module name may refer to the file at a path.
 
-    Either may say less than the other: the path may be shown from within the package.
+    Either may be shorter than the other: the path may be relative to a folder in the package.
     """
     parts = module.lstrip(".").split(".")
     known = PurePath(path).with_suffix("").parts

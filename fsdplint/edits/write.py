@@ -1,9 +1,9 @@
-"""Writing changed files so that each is the old or the new one, whole, whatever happens.
+"""Write changed files atomically: each file has either its old or its new content.
 
-A new text goes into a temporary file in the same folder, which then takes the place of the old one
-in a single step. Of several files all temporary ones are written before the first takes its place;
-if a later step fails, those already replaced get their old content back. If the process is killed
-half-way, the next run that writes completes that from the journal (`fsdplint.edits.journal`).
+A new text is written to a temporary file in the same folder, which then replaces the old file in a
+single step. All temporary files are written before the first replacement. If a later step fails,
+the replaced files get their old content back. If the process is killed, the next run that writes
+completes the write from the journal (`fsdplint.edits.journal`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fsdplint.source.reading import is_whole
 
 @dataclass(frozen=True)
 class NewContent:
-    """What a file is to hold.
+    """The new content of a file.
 
     Attributes:
-        path: the file; a symbolic link stays one, and what it points to is replaced.
-        old: what it held when it was read.
-        new: what it shall hold.
+        path: the file; for a symbolic link, the file that it points to is replaced.
+        old: the content when the file was read.
+        new: the content to write.
     """
 
     path: str
@@ -37,14 +37,14 @@ class NewContent:
 
 
 class WriteError(OSError):
-    """A file could not be written; it and all others hold what they did before."""
+    """A file could not be written; all files have their old content."""
 
 
 def write(files: Sequence[NewContent]) -> None:
-    """Replace the content of all of the files, or of none.
+    """Replace the content of all files, or of none.
 
     Raises:
-        WriteError: a file changed since it was read, or cannot be written; says which and why.
+        WriteError: a file changed since it was read, or cannot be written; the message says which.
     """
     if not files:
         return
@@ -60,13 +60,13 @@ def write(files: Sequence[NewContent]) -> None:
 
 
 def _journal_folder(targets: Sequence[str]) -> str:
-    """A folder that all of the files lie below: the root of their project, if one may write there.
+    """A writable folder above all of the files, at or above the root of their project.
 
     Raises:
-        WriteError: there is none. What a journal can't promise to complete is better not begun.
+        WriteError: there is none, so an interrupted write could not be completed.
     """
     folders = {os.path.dirname(target) for target in targets}
-    with contextlib.suppress(ValueError):  # those of several drives have none in common
+    with contextlib.suppress(ValueError):  # files on several drives have no common folder
         common = os.path.commonpath(folders)
         root = str(project_root(Path(common)))
         for folder in (root, common):
@@ -80,7 +80,7 @@ def _journal_folder(targets: Sequence[str]) -> str:
 
 
 def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:
-    ready: list[tuple[NewContent, str, str]] = []  # with its target and temporary file
+    ready: list[tuple[NewContent, str, str]] = []  # with target and temporary file
     done: list[tuple[NewContent, str]] = []
     try:
         for file, target in zip(files, targets, strict=True):
@@ -105,7 +105,7 @@ def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _error_names_file(path: str) -> Iterator[None]:
-    """Makes an operating system's error say which file it is about and that it is whole."""
+    """Add the file, and that it is unchanged, to an operating system error."""
     try:
         yield
     except WriteError:
@@ -129,7 +129,7 @@ def _check_unchanged(file: NewContent, target: str) -> None:
 
 
 def _put_back(done: Sequence[tuple[NewContent, str]]) -> None:
-    """Give replaced files their old content again, as far as that is possible."""
+    """Restore the old content of replaced files as far as possible."""
     for file, target in done:
         with contextlib.suppress(OSError):
             replace_content(target, file.old)

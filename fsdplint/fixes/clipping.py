@@ -1,6 +1,5 @@
-"""`model.clip_grad_norm_(...)` to `torch.nn.utils.clip_grad_norm_(model.parameters(), ...)`, and
-back.
-"""
+"""Convert `model.clip_grad_norm_(...)` to `torch.nn.utils.clip_grad_norm_(model.parameters(),
+...)`, and back."""
 
 from __future__ import annotations
 
@@ -22,9 +21,10 @@ TAKES_DTENSOR = {"item", "full_tensor", "to_local"}
 
 
 def clip_with_utils(rewrite: Rewrite, program: Program, source: Source, call: cst.Call) -> bool:
-    """Rewrite the method call; `.full_tensor()` is added where a plain tensor is wanted.
+    """Rewrite the method call; adds `.full_tensor()` if the result must be a plain tensor.
 
-    Returns whether it could be done.
+    Returns:
+        Whether the call could be rewritten.
     """
     model = receiver(source, call)
     if model is None or not call.args:
@@ -38,9 +38,10 @@ def clip_with_utils(rewrite: Rewrite, program: Program, source: Source, call: cs
 
 
 def clip_with_method(rewrite: Rewrite, program: Program, source: Source, call: cst.Call) -> bool:
-    """Rewrite the function's call over `model.parameters()` to one of FSDP1's method.
+    """Rewrite the function's call over `model.parameters()` to a call of FSDP1's method.
 
-    Returns whether it could be done.
+    Returns:
+        Whether the call could be rewritten.
     """
     from fsdplint.interpreter.values import ModuleValue
 
@@ -66,10 +67,10 @@ def clip_with_method(rewrite: Rewrite, program: Program, source: Source, call: c
 
 
 def plain_result_wanted(program: Program, source: Source, call: cst.CSTNode) -> bool:
-    """Whether the result of a call is used for more than what a DTensor does as well.
+    """Whether the result of a call has uses that a DTensor does not support.
 
-    `.item()` of the norm is right on a DTensor of torch 2.10, and only this rank's part before;
-    formatting it raises, and what other code makes of it is not known.
+    With torch 2.10, `.item()` of the norm is right on a DTensor; before, it returns only this
+    rank's part. Formatting it raises. Uses in other code are unknown.
     """
     torch = program.options.target
     fine = TAKES_DTENSOR
@@ -91,6 +92,6 @@ def plain_result_wanted(program: Program, source: Source, call: cst.CSTNode) -> 
 
 def _is_fine(source: Source, use: cst.Name, fine: set[str]) -> bool:
     parent = source.parent(use)
-    if isinstance(parent, cst.AssignTarget):  # bound again, e.g. in the other branch
+    if isinstance(parent, cst.AssignTarget):  # assigned again, e.g. in the other branch
         return True
     return isinstance(parent, cst.Attribute) and parent.attr.value in fine

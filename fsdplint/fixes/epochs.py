@@ -1,4 +1,4 @@
-"""Setting a sampler's epoch in the loop over the epochs."""
+"""Set a sampler's epoch in the loop over the epochs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class EpochLoop:
     """`for epoch in range(...)` around the passes over a loader.
 
-    variable: the epoch's name. inwards: the calls from the loop's body down to the pass.
+    variable: the name of the epoch.
+    inwards: the calls from the loop's body down to the pass.
     """
 
     source: Source
@@ -33,7 +34,8 @@ class EpochLoop:
 
 
 def set_epoch_in_loop(rewrite: Rewrite, program: Program, begun: LoaderIterated) -> bool:
-    """Call `set_epoch` first thing in the loop over the epochs; False where that can't be told."""
+    """Call `set_epoch` first in the loop over the epochs; False if that is not certain to be
+    right."""
     place = epoch_loop((*begun.stack, begun.site))
     if place is None or begun.sampler is None:
         return False
@@ -47,7 +49,7 @@ def set_epoch_in_loop(rewrite: Rewrite, program: Program, begun: LoaderIterated)
 
 
 def epoch_loop(sites: tuple[Site, ...]) -> EpochLoop | None:
-    """The innermost loop around a pass over a loader, which itself is a loop too."""
+    """The innermost loop around a pass over a loader, which is itself a loop."""
     for number, site in reversed(list(enumerate(sites))):
         if not isinstance(site, NodeSite):
             return None
@@ -62,7 +64,7 @@ def epoch_loop(sites: tuple[Site, ...]) -> EpochLoop | None:
 
 
 def _outwards(site: NodeSite) -> Iterator[cst.CSTNode]:
-    """What a node stands in, up to its function."""
+    """The ancestors of a node, up to its function."""
     node = site.source.parent(site.node)
     while node is not None and not isinstance(node, cst.FunctionDef | cst.Lambda):
         yield node
@@ -70,7 +72,7 @@ def _outwards(site: NodeSite) -> Iterator[cst.CSTNode]:
 
 
 def _counting(source: Source, loop: cst.For, sites: tuple[Site, ...]) -> EpochLoop | None:
-    """The loop, if it counts with a variable that is meant to be used."""
+    """The loop, if it counts with a variable that is not a throwaway name."""
     target, over = loop.target, loop.iter
     while isinstance(over, cst.Call) and dotted_name(over.func).rpartition(".")[2] in {"tqdm"}:
         if not over.args or over.args[0].star or over.args[0].keyword is not None:
@@ -86,7 +88,7 @@ def _counting(source: Source, loop: cst.For, sites: tuple[Site, ...]) -> EpochLo
 
 
 def _expression(program: Program, place: EpochLoop, sampler: str) -> str | None:
-    """How the code at the beginning of the loop calls the sampler: by its name, or its loader's."""
+    """How the code at the start of the loop refers to the sampler: by its name or its loader's."""
     names = [*_names(place), *_of_self(place)]
     for name in names:
         if _stands_for_sampler(program, name, sampler):
@@ -98,8 +100,11 @@ def _expression(program: Program, place: EpochLoop, sampler: str) -> str | None:
 
 
 def _names(place: EpochLoop) -> Iterator[cst.BaseExpression]:
-    """The dotted names that mean the same at the beginning of the loop as where they stand: in the
-    loop's body, and in the statements before it, the nearest first."""
+    """The dotted names that have the same meaning at the start of the loop.
+
+    They are those in the loop's body, then those in the statements before the loop, the nearest
+    first.
+    """
     bound = bound_by(place.loop)
     yield from _parts(place.loop.body, bound)
     changed = set(bound)
@@ -112,7 +117,7 @@ def _names(place: EpochLoop) -> Iterator[cst.BaseExpression]:
 
 
 def _of_self(place: EpochLoop) -> Iterator[cst.BaseExpression]:
-    """What the pass itself reads off `self`, where the loop calls it as `self.method()`."""
+    """The attributes of `self` that the pass reads, if the loop calls it as `self.method()`."""
     *calls, last = place.inwards
     bound = bound_by(place.loop)
     for site in (*calls, last):
@@ -143,7 +148,7 @@ def _function(site: NodeSite) -> cst.FunctionDef | None:
 
 
 def _class(source: Source, function: cst.FunctionDef | None) -> cst.CSTNode | None:
-    """The class that a function is a method of; the function itself where it is none."""
+    """The class of a method; the function itself if it is not a method."""
     if function is None:
         return None
     block = source.parent(function)

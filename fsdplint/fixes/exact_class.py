@@ -1,4 +1,4 @@
-"""`isinstance(module, nn.Linear)` in a loop becomes `type(module) is nn.Linear`."""
+"""Replace `isinstance(module, nn.Linear)` in a loop by `type(module) is nn.Linear`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fsdplint.trace import Site
 
 
 def test_exact_class(rewrite: Rewrite, program: Program, site: Site, name: str) -> bool:
-    """Rewrite the one test of a class that decides what the loop around a call takes.
+    """Rewrite the single class test that decides which modules the loop around a call selects.
 
-    False, with nothing rewritten, where there is no such test, or where it asks for several
-    classes.
+    Returns:
+        False, without changes, if there is no such test, or if it accepts several classes.
     """
     if not isinstance(site, NodeSite) or uses(site.source.tree, "type"):
         return False
@@ -50,7 +50,7 @@ def _class_tests(source: Source, node: cst.CSTNode) -> Iterator[cst.Call]:
 
 
 def _plain_tests(test: cst.BaseExpression) -> Iterator[cst.Call]:
-    """The `isinstance` calls that a condition is, or that it joins by `and`."""
+    """The `isinstance` calls that are a condition or its operands of `and`."""
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
         yield from _plain_tests(test.left)
         yield from _plain_tests(test.right)

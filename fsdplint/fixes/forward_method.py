@@ -1,7 +1,7 @@
-"""Where to register a method as a forward method: only the models that have it may come by there.
+"""Choose where to register a forward method: only models that have the method may reach the place.
 
-`register_fsdp_forward_method` raises for a module without the method, so code that shards several
-models, or may be called with others by somebody who was not seen, is no place for it.
+`register_fsdp_forward_method` raises for a module without the method. Therefore, code is unsuitable
+if it shards several models, or if unknown callers may pass other models.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fsdplint.trace import Called, ModuleBuilt, Sharded, Site, Trace
 
 @dataclass(frozen=True)
 class Spot:
-    """A statement after which `module` is the model, sharded.
+    """A statement after which `module` refers to the sharded model.
 
-    depth: how many calls of the project's functions lead there.
+    depth: the number of calls of the project's functions that lead there.
     """
 
     source: Source
@@ -36,7 +36,7 @@ class Spot:
 
 
 def spot_for(program: Program, called: Called, shard: Sharded) -> Spot | None:
-    """Where to register the method that was called on what the other event sharded."""
+    """Where to register the method that was called on the module that `shard` shards."""
     trace = next((t for t in program.traces if _holds(t, called)), None)
     if trace is None or shard.group or shard.module != called.module:
         return None
@@ -46,7 +46,7 @@ def spot_for(program: Program, called: Called, shard: Sharded) -> Spot | None:
     for spot in _spots(program, shard):
         call = shard.stack[spot.depth : spot.depth + 1]
         if call and call[0] in called.stack:
-            continue  # the method is called before that call has ended
+            continue  # the method is called before that call returns
         if _only_for(program, trace, built, shard, spot):
             return spot
     return None
@@ -59,8 +59,9 @@ def _holds(trace: Trace, event: Called) -> bool:
 def _surely_of_its_class(
     program: Program, trace: Trace, built: ModuleBuilt, shard: Sharded
 ) -> bool:
-    """Whether the code names the model's class, which is the only one of that name, and builds it
-    under no condition that the sharding does not stand under as well.
+    """Whether the code names the model's class and builds it whenever it shards it.
+
+    No other class may have this name.
     """
     name = trace.module(shard.module).class_name
     site = built.site
@@ -89,7 +90,7 @@ def _spots(program: Program, shard: Sharded) -> Iterator[Spot]:
 
 
 def _after_call(program: Program, source: Source, call: cst.Call, depth: int) -> Spot | None:
-    """The statement that is this call, if a name stands for the sharded model after it."""
+    """The statement that consists of this call, if a name refers to the sharded model after it."""
     statement = source.statement(call)
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return None
@@ -115,7 +116,7 @@ def _is_sharded(program: Program, node: cst.BaseExpression) -> bool:
 def _only_for(
     program: Program, trace: Trace, built: ModuleBuilt, shard: Sharded, spot: Spot
 ) -> bool:
-    """Whether models of this one class only come by, and no other caller is conceivable."""
+    """Whether only models of this class reach the spot, and no other caller is possible."""
     name = trace.module(shard.module).class_name
     through = shard.stack[spot.depth : spot.depth + 1]
     passing: list[Sharded] = []
@@ -139,9 +140,7 @@ def _only_for(
 
 
 def _all_calls_known(program: Program, inside: Site, passing: list[Sharded]) -> bool:
-    """Whether every call of the function that this place stands in is among those that led to the
-    shardings that were seen.
-    """
+    """Whether the shardings that were seen cover every call of the function around this place."""
     if not isinstance(inside, NodeSite):
         return False
     function = function_around(inside.source, inside.node)
@@ -162,7 +161,7 @@ def _all_calls_known(program: Program, inside: Site, passing: list[Sharded]) -> 
 
 
 def _called_as(source: Source, function: cst.CSTNode) -> str | None:
-    """The name by which a function is called: of an `__init__` that of its class."""
+    """The name by which a function is called; for an `__init__` the name of its class."""
     if not isinstance(function, cst.FunctionDef):
         return None
     if function.name.value != "__init__":
@@ -179,7 +178,7 @@ def _calls(node: cst.CSTNode, name: str) -> bool:
 
 
 def _mentions(program: Program, pattern: str) -> list[str]:
-    """The paths of the files with what a pattern matches, once for each match."""
+    """The paths of the files that match a pattern, once for each match."""
     compiled = re.compile(pattern, re.MULTILINE)
     return [
         source.path for source in program.sources.values() for _ in compiled.findall(source.text)

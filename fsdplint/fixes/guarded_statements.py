@@ -184,7 +184,7 @@ def _overtakable(small: cst.CSTNode, needed: set[str]) -> bool:
 
 
 def ancestors_below(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> list[cst.CSTNode]:
-    """The ancestors of a node that stand in `outer`, innermost first."""
+    """The ancestors of a node inside `outer`, innermost first."""
     result = []
     for parent in ancestors(source, node):
         if parent is outer:

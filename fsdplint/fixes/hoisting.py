@@ -1,4 +1,4 @@
-"""Moving a collective call out of a test of the rank."""
+"""Move a collective call out of a rank test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fsdplint.trace import Guard, Site
 def hoist_collective(
     rewrite: Rewrite, site: Site, guard: Guard, program: Program | None = None
 ) -> bool:
-    """Move a collective call out of the test of the rank that it stands under.
+    """Move a collective call out of the rank test around it.
 
     A statement that only assigns the call's result moves before the test. In other statements, the
     call moves and its result gets a name. A call that is a statement and ends the body (a barrier)
@@ -69,7 +69,7 @@ def _move_statement(
 
 
 def _move_with(rewrite: Rewrite, source: Source, place: GuardedStatement) -> bool:
-    """Move a `with` block that does nothing but assign (FSDP1's `state_dict_type`)."""
+    """Move a `with` block that only assigns (FSDP1's `state_dict_type`)."""
     block = place.statement
     assert isinstance(block, cst.With)
     inside = block.body.body
@@ -99,10 +99,10 @@ def hoist(
     place: GuardedStatement,
     name: str,
 ) -> bool:
-    """Evaluate an expression before the test, and use its value where it stands.
+    """Evaluate an expression before the test, and use its value in the expression's place.
 
     Args:
-        rewrite: takes the changes.
+        rewrite: receives the changes.
         source: the file.
         node: the expression.
         text: the text to write for the expression.

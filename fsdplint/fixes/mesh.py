@@ -1,4 +1,4 @@
-"""Changes to the call of `init_device_mesh` that builds a mesh of two dimensions."""
+"""Changes to an `init_device_mesh` call that builds a two-dimensional mesh."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = 'mesh_dim_names=("replicate", "shard")'
 
 
 def name_dimensions(rewrite: Rewrite, site: Site) -> bool:
-    """Give the mesh names for its dimensions; False where the call has arguments out of sight."""
+    """Name the dimensions of the mesh; False if the call has unknown arguments."""
     found = call_at(site)
     if found is None:
         return False
@@ -34,7 +34,7 @@ def name_dimensions(rewrite: Rewrite, site: Site) -> bool:
 
 
 def swap_dimensions(rewrite: Rewrite, site: Site) -> bool:
-    """Swap the two elements of the shape and of the names, if both are written in the call."""
+    """Swap the elements of the shape and of the names, if the call spells out both."""
     found = call_at(site)
     if found is None:
         return False

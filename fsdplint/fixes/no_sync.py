@@ -1,4 +1,4 @@
-"""`with model.no_sync():` to `model.set_requires_gradient_sync(...)`."""
+"""Convert `with model.no_sync():` to `model.set_requires_gradient_sync(...)`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ NOTHING = {"nullcontext", "suppress", "ExitStack"}  # contexts that do nothing w
 
 @dataclass
 class Switch:
-    """What a context expression switches: `sync` is the text of whether gradients are reduced.
+    """The effect of a context expression on gradient reduction.
 
-    `nothing` is the expression of the context that stands in for `no_sync`, if there is one.
+    sync: the text of the condition under which gradients are reduced.
+    nothing: the null context that replaces `no_sync`, if there is one.
     """
 
     model: str
@@ -39,10 +40,13 @@ class Switch:
 
 
 def rewrite_no_sync(rewrite: Rewrite, source: Source, call: cst.Call) -> bool:
-    """Rewrite the `with` statement that a call `model.no_sync()` (or `context()`) belongs to.
+    """Rewrite the `with` statement of a call `model.no_sync()` (or `context()`).
 
-    The `with` becomes its body between two calls of `set_requires_gradient_sync`. Returns whether
-    it could be done: not for a context that is handed around, or entered with `enter_context`.
+    The `with` becomes its body between two calls of `set_requires_gradient_sync`.
+
+    Returns:
+        Whether the statement could be rewritten. It cannot if the context is passed on or entered
+            with `enter_context`.
     """
     whole: cst.CSTNode = call
     parent = source.parent(call)
@@ -73,9 +77,9 @@ def _set(model: str, sync: str) -> str:
 
 
 def _switch(source: Source, context: cst.BaseExpression, called: bool = True) -> Switch | None:
-    """What `model.no_sync()`, or a choice between that and a null context, switches.
+    """The effect of `model.no_sync()`, or of a choice between it and a null context.
 
-    called: whether the contexts are called in it; otherwise it chooses between functions.
+    called: whether the expression calls the contexts; otherwise it chooses between functions.
     """
     if isinstance(context, cst.IfExp):
         for chosen, other, negate in (
@@ -143,7 +147,7 @@ def _same_block(source: Source, statement: cst.CSTNode, block: cst.CSTNode) -> b
 
 
 def _only_with(source: Source, assign: cst.Assign) -> cst.WithItem | None:
-    """The `with` item that is all that a name assigned here is used for, in the same block."""
+    """The only use of a name that is assigned here: a `with` item in the same block."""
     if len(assign.targets) != 1 or not isinstance(assign.targets[0].target, cst.Name):
         return None
     target = assign.targets[0].target
@@ -197,7 +201,7 @@ def _rewrite_with(
 
 
 def restore_at_last(rewrite: Rewrite, source: Source, block: cst.With, lines: list[str]) -> None:
-    """Put a `try` in place of the head of a `with`, and lines into its `finally`."""
+    """Replace the head of a `with` by `try`, and put lines into its `finally`."""
     start = source.span(block)[0]
     colon = source.text.index(":", source.span(block.items[-1])[1])
     rewrite.replace_span(source, start, colon, "try")
@@ -205,12 +209,12 @@ def restore_at_last(rewrite: Rewrite, source: Source, block: cst.With, lines: li
 
 
 def must_restore(source: Source, block: cst.With) -> bool:
-    """Whether the program may go on training after a block without having come to its end."""
+    """Whether the program may continue to train after it leaves a block early."""
     return left_early(block.body) or _survives(source, block)
 
 
 def _survives(source: Source, block: cst.With) -> bool:
-    """Whether an exception in a block is caught within a loop, which then goes on."""
+    """Whether a loop catches an exception of a block and continues."""
     caught = False
     inner: cst.CSTNode = block
     for node in ancestors(source, block):
@@ -244,7 +248,7 @@ def remove_item(rewrite: Rewrite, source: Source, block: cst.With, item: cst.Wit
 
 
 def left_early(body: cst.CSTNode) -> bool:
-    """Whether `return`, or `break` or `continue` of a loop outside, may leave the body."""
+    """Whether `return`, or `break` or `continue` of an outer loop, may leave the body."""
     stack: list[tuple[cst.CSTNode, bool]] = [(body, False)]
     while stack:
         node, in_loop = stack.pop()
@@ -260,7 +264,7 @@ def left_early(body: cst.CSTNode) -> bool:
 
 
 def negation(source: Source, test: cst.BaseExpression) -> str:
-    """The text of the opposite of a condition."""
+    """The text of the negated condition."""
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         return source.code(test.expression)
     if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:

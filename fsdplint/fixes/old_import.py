@@ -1,4 +1,4 @@
-"""FSDP2's old imports, made the public ones."""
+"""Replace FSDP2's old import paths by the public ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TITLE = f"Import it from `{FSDP}`"
 
 
 def rewrite_import(site: Site, event: Imported, *, fsdp1: bool) -> Fix | None:
-    """The import under its public name, or None where that is not all."""
+    """Import under the public name; None if the fix needs more than that."""
     if not isinstance(site, NodeSite):
         return None
     source, node, rewrite = site.source, site.node, Rewrite()
@@ -49,7 +49,7 @@ def _from_old_home(rewrite: Rewrite, source: Source, node: cst.ImportFrom, event
 
 
 def _from_fsdp1(rewrite: Rewrite, source: Source, node: cst.ImportFrom, event: Imported) -> bool:
-    """`from torch.distributed._composable import fully_shard`, where only modules are passed."""
+    """`from torch.distributed._composable import fully_shard`, if it only gets modules."""
     assert node.module is not None
     local = _only_name(node)
     if local is None:
@@ -67,7 +67,7 @@ def _from_fsdp1(rewrite: Rewrite, source: Source, node: cst.ImportFrom, event: I
 
 
 def _module(rewrite: Rewrite, source: Source, node: cst.Import, event: Imported) -> bool:
-    """`import torch.distributed._composable.fsdp`, with or without a name of its own."""
+    """`import torch.distributed._composable.fsdp`, with or without an alias."""
     alias = node.names[0]
     if len(node.names) != 1 or event.package not in HOMES:
         return False
@@ -87,7 +87,7 @@ def _module(rewrite: Rewrite, source: Source, node: cst.Import, event: Imported)
 
 
 def _only_name(node: cst.ImportFrom) -> str | None:
-    """The local name of an import of one name."""
+    """The local name of an import of a single name."""
     if isinstance(node.names, cst.ImportStar) or len(node.names) != 1:
         return None
     alias = node.names[0]
@@ -95,7 +95,7 @@ def _only_name(node: cst.ImportFrom) -> str | None:
 
 
 def _used_for_names(source: Source, local: str) -> bool:
-    """Whether a module is used for public names of FSDP2 only: `fsdp.fully_shard`."""
+    """Whether a module is used only for public names of FSDP2: `fsdp.fully_shard`."""
     for use in uses(source.tree, local):
         parent = source.parent(use)
         if isinstance(parent, cst.ImportAlias | cst.AsName):

@@ -1,4 +1,4 @@
-"""Two modules that are sharded apart become one group: `fully_shard([one, other])`."""
+"""Shard two modules as one group: `fully_shard([one, other])`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def shard_together(
 ) -> bool:
     """Rewrite the first of two `fully_shard` statements to shard both modules of a tie.
 
-    The second one goes if it shards nothing but the other module, and stays if that is only a part
-    of what it shards. False, with nothing rewritten, for statements of another form.
+    The second statement is deleted if it shards only the other module; otherwise it stays.
+
+    Returns:
+        False, without changes, for statements of another form.
     """
     trace = trace_of(program, tie)
     first, second = shard_statement(one.site), shard_statement(other.site)
@@ -58,21 +60,21 @@ def shard_together(
 
 
 def _bound_between(place: Meeting, path: str) -> bool:
-    """Whether a dotted name gets its meaning only after the first of two statements."""
+    """Whether a dotted name is bound between the first and the second statement."""
     body = list(place.block.body)
     between = body[body.index(place.first) : body.index(place.second)]
     return any(part_of(path, name) for statement in between for name in bound_by(statement))
 
 
 def _argument(shard: ShardStatement) -> str | None:
-    """The text of the module, where the statement's result is not kept under another name."""
+    """The text of the module, unless the statement assigns its result to another name."""
     value = module_argument(shard.call)
     text = shard.source.code(value) if value is not None else None
     return text if text == shard.module and shard.call.args[0].keyword is None else None
 
 
 def _shards_one_module(program: Program, event: Sharded) -> bool:
-    """Whether the call shards this one module, in every configuration."""
+    """Whether the call shards exactly this module in every configuration."""
     modules = {
         other.module
         for trace in program.traces
@@ -83,7 +85,7 @@ def _shards_one_module(program: Program, event: Sharded) -> bool:
 
 
 def _path(trace: Trace, root: str, module: str) -> list[str] | None:
-    """The attributes that lead from a module to one in it."""
+    """The attributes that lead from a module to a module inside it."""
     return next(_paths(trace, root, module, []), None)
 
 

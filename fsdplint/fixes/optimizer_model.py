@@ -1,4 +1,4 @@
-"""The model that an optimizer was built of, and how to write it somewhere."""
+"""Find the model of an optimizer, and how the code refers to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsdplint.trace import Event, OptimizerBuilt, Trace
 
 
 def trace_of(program: Program, event: Event) -> Trace | None:
-    """The trace that an event is of."""
+    """The trace of an event."""
     for trace in program.traces:
         if event.index < len(trace.events) and trace.events[event.index] is event:
             return trace
@@ -24,11 +24,11 @@ def trace_of(program: Program, event: Event) -> Trace | None:
 def model_of(
     program: Program, source: Source, at: cst.CSTNode, built: OptimizerBuilt
 ) -> str | None:
-    """How to write the model of an optimizer at a node: by a name that stands for it there.
+    """How the code at a node refers to the model of an optimizer.
 
-    The name is one that the same function uses before, or has as a parameter, or has on `self`, for
-    the one module that the optimizer is built of; or the name that the optimizer was built with if
-    that was in the same function or is one of `self`.
+    The name is one that the same function uses before, or its parameter, or an attribute of `self`,
+    that refers to the only module of the optimizer. Otherwise it is the name in the construction of
+    the optimizer, if that is in the same function or is an attribute of `self`.
     """
     if len(built.modules) != 1:
         return None

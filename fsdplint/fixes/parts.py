@@ -1,4 +1,4 @@
-"""Checkpoints of parts: `torch.save` of sharded states to `torch.distributed.checkpoint.save`."""
+"""Convert `torch.save` of sharded states to `torch.distributed.checkpoint.save`."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from fsdplint.trace.queries.common import RANK_WORDS, perhaps_one_rank
 
 DCP = "torch.distributed.checkpoint"
 READERS = ("torch.load", "safetensors.torch.load_file", "safetensors.safe_open")
-# Calls to which it does not matter that the path is a folder's.
+# Calls that accept a folder's path as well as a file's.
 INDIFFERENT = {
     *("join", "dirname", "basename", "abspath", "exists", "lexists", "expanduser", "Path", "str"),
     *("makedirs", "mkdir", "print", "info", "debug", "warning", "log", "format", "fspath"),
 }
-# Calls that every rank may make as well as one.
+# Calls that may run on every rank instead of one.
 PURE = {"join", "dirname", "basename", "abspath", "expanduser", "Path", "str", "int", "float"} | {
     *("format", "dict", "item", "state_dict", "get_last_lr", "vars", "asdict")
 }
@@ -50,10 +50,12 @@ Sourced = tuple[Source, cst.Call]
 
 
 def save_parts(rewrite: Rewrite, finding: Finding, program: Program) -> str | None:
-    """Let all ranks write their parts of the states of a finding, into a folder.
+    """Let all ranks write their parts of the states of a finding into a folder.
 
-    finding: its first event is the `Saved`, those behind it are the `StateTaken`s.
-    Returns why this can't be done, if so.
+    finding: its first event is the `Saved`, the others are the `StateTaken`s.
+
+    Returns:
+        The reason why the rewrite is not possible; None if it was done.
     """
     saved, found = finding.events[0], call_at(finding.site)
     if found is None or not isinstance(saved, Saved) or saved.api != "torch.save":
@@ -90,7 +92,7 @@ def save_parts(rewrite: Rewrite, finding: Finding, program: Program) -> str | No
     guard = rank_guard(saved)
     place = guarded_statement(source, save, guard) if guard is not None else None
     if place is None or not _take_out(rewrite, source, save, place, texts):
-        return "the call that saves can't be moved out of the test of the rank that it stands under"
+        return "the call that saves can't be moved out of the rank test around it"
     return None
 
 
@@ -100,7 +102,7 @@ def _replace(rewrite: Rewrite, source: Source, texts: dict[cst.CSTNode, str]) ->
 
 
 def _saved_as_it_is(source: Source, node: cst.CSTNode, save: cst.Call) -> bool:
-    """Whether a value goes into the file, alone or in dicts, and nowhere else."""
+    """Whether a value is only written to the file, directly or inside dicts."""
     parent = source.parent(node)
     if isinstance(parent, cst.Arg):
         return parent is argument(save, 0, "obj")
@@ -133,8 +135,8 @@ def _reader(program: Program) -> str | None:
             if name in READERS:
                 line = source.location(node).line
                 return (
-                    f"`{source.code(node)}` ({source.path}:{line}) may read the file, which a "
-                    "distributed checkpoint is not: that takes `torch.distributed.checkpoint.load`"
+                    f"`{source.code(node)}` ({source.path}:{line}) may read the file, but a "
+                    "distributed checkpoint needs `torch.distributed.checkpoint.load`"
                 )
     return None
 
@@ -142,7 +144,7 @@ def _reader(program: Program) -> str | None:
 def _path_use(
     program: Program, source: Source, path: cst.CSTNode, calls: list[Sourced]
 ) -> str | None:
-    """Why the path can't be a folder's; None where nothing speaks against it."""
+    """The reason why the path cannot be a folder's; None if nothing prevents it."""
     origins = list(_origins(source, path, calls))
     if any(isinstance(node, cst.With) or _opens(node) for _, node in origins):
         return "the file is opened by the program"
@@ -164,7 +166,7 @@ def _path_use(
             if any(_has(other, arg.value, texts) for arg in node.args):
                 line = other.location(node).line
                 return (
-                    f"`{other.code(node.func)}` ({other.path}:{line}) uses the path, and a "
+                    f"`{other.code(node.func)}` ({other.path}:{line}) uses the path, but a "
                     "distributed checkpoint is a folder"
                 )
     return None
@@ -173,7 +175,8 @@ def _path_use(
 def _origins(
     source: Source, node: cst.CSTNode, calls: list[Sourced]
 ) -> Iterator[tuple[Source, cst.CSTNode]]:
-    """A path's expression, and what the names that it is stand for, by assignment or argument."""
+    """The expression of a path, and the expressions that its names refer to by assignment or
+    argument."""
     pending, seen = [(source, node)], set()
     while pending:
         where, current = pending.pop()
@@ -248,7 +251,7 @@ def _take_out(
     place: GuardedStatement,
     texts: dict[cst.CSTNode, str],
 ) -> bool:
-    """Put the call that saves, and what it needs, in front of the test that it stands under."""
+    """Move the call that saves, and the code that it needs, before the rank test around it."""
     statement = layout.statement_of(source, save)
     if not isinstance(statement, cst.Expr) or statement.value is not save:
         return False
@@ -289,9 +292,9 @@ def _take_out(
 def _bound_everywhere(
     source: Source, name: str, moved: Sequence[cst.CSTNode], test: cst.If
 ) -> bool:
-    """Whether all ranks have what a name stands for: no test of the rank is above what binds it.
+    """Whether a name is bound on all ranks: no rank test surrounds its binding.
 
-    A test that does not speak of the rank will do where something else binds the name as well.
+    A test that does not mention the rank is accepted if another statement binds the name too.
     """
     around = set(ancestors(source, test))
     certain = conditional = False
@@ -316,7 +319,7 @@ def _is_bound(source: Source, use: cst.Name) -> bool:
 
 
 def _binds(statement: cst.CSTNode, needed: set[str]) -> bool:
-    """Whether it is an assignment to one of the names, or to an entry of one."""
+    """Whether a statement assigns to one of the names, or to an item of one."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
     return any(

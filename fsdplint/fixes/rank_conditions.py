@@ -1,4 +1,4 @@
-"""What a test of the rank asks besides the rank."""
+"""Conditions of a rank test besides the rank."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fsdplint.interpreter import Program
 from fsdplint.interpreter.torch_values import RankTest, RankValue
 from fsdplint.source.source import Source
 
-# The operators of opposite comparisons.
+# Comparison operators and their opposites.
 OPPOSITE = {cst.Equal: "!=", cst.NotEqual: "==", cst.Is: "is not", cst.IsNot: "is"}
 
 
 def _admits_a_rank(test: cst.BaseExpression, holds: bool) -> bool:
-    """Whether a test of the rank admits at least one rank whatever else it asks.
+    """Whether a rank test admits at least one rank regardless of its other conditions.
 
     `step % 100 == 0 and rank == 0` does not; `world_size == 1 or rank == 0` does.
     """
@@ -29,12 +29,12 @@ def _admits_a_rank(test: cst.BaseExpression, holds: bool) -> bool:
 def other_condition(
     source: Source, test: cst.BaseExpression, holds: bool, program: Program | None
 ) -> str | None:
-    """The condition that a test of the rank asks besides the rank, if it is rank-invariant.
+    """The condition of a rank test besides the rank, if it is rank-invariant.
 
     holds: whether the test holds or fails where the node is reached.
 
     Returns:
-        The text of the condition; "" if the test asks nothing else; None if it is not certain.
+        The text of the condition; "" if the test has no other condition; None if uncertain.
     """
     if _admits_a_rank(test, holds):
         return ""
@@ -53,7 +53,7 @@ def other_condition(
 def _conjunction(
     test: cst.BaseExpression, holds: bool
 ) -> list[tuple[cst.BaseExpression, bool]] | None:
-    """The conditions that must all hold, or fail, for a test to hold, or fail."""
+    """The conditions that must all hold (or all fail) for a test to hold (or fail)."""
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         return _conjunction(test.expression, not holds)
     if not isinstance(test, cst.BooleanOperation):
@@ -70,8 +70,8 @@ def _asks_rank(program: Program, node: cst.BaseExpression) -> bool:
 
 
 def _condition_text(source: Source, node: cst.BaseExpression, holds: bool) -> str:
-    """The text of a condition, or of its opposite."""
-    text = source.code(node)  # without parentheses around it
+    """The text of a condition, or of its negation."""
+    text = source.code(node)  # without enclosing parentheses
     if holds:
         return f"({text})" if isinstance(node, cst.IfExp) else text
     if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:

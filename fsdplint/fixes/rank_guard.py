@@ -1,4 +1,4 @@
-"""Putting a statement under a test for rank 0."""
+"""Put a statement under a test for rank 0."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ def on_rank0(
 ) -> bool:
     """Put the statement that holds a node under a test for rank 0.
 
-    A file that is opened for it (`with open(path, "wb") as f: torch.save(state, f)`) is opened
+    A `with` that opens the file for it (`with open(path, "wb") as f: torch.save(state, f)`) moves
     under the test too.
 
-    texts: other texts for some nodes in the statement.
-    Returns whether it could be done: not for a statement whose value is used further.
+    texts: replacements for some nodes in the statement.
+
+    Returns:
+        Whether it was done: not for a statement whose value is used later.
     """
     statement = guardable(source, node)
     if statement is None:
@@ -46,7 +48,7 @@ def on_rank0(
 
 
 def guardable(source: Source, node: cst.CSTNode) -> cst.CSTNode | None:
-    """The statement that `on_rank0` would put under the test, if there is one."""
+    """The statement that `on_rank0` would put under the test, if possible."""
     statement = layout.statement_of(source, node)
     for parent in ancestors(source, node):
         if isinstance(parent, cst.With) and _opens(parent):
@@ -67,7 +69,7 @@ def _opens(block: cst.With) -> bool:
 
 
 def statement_lines(source: Source, statement: cst.CSTNode, text: str) -> list[str]:
-    """The lines of a statement's text without the indentation that they have in common."""
+    """The lines of a statement's text without their common indentation."""
     indent = layout.line_indent(source, source.span(statement)[0])
     first, *others = layout.NEWLINE.split(text)
     return [first, *(line.removeprefix(indent) for line in others)]

@@ -1,4 +1,4 @@
-"""Conditions that certainly hold on all ranks or on none."""
+"""Conditions that certainly have the same value on all ranks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace.queries.common import RANK_WORDS
 
-# What counts the steps of a training, and how many of them there are between two events.
+# Names of step counters and step intervals.
 COUNTERS = re.compile(
     r"(^|_)(step|epoch|iteration|iter)s?(_num|_idx|_no|_id)?$"
     r"|(^|_)(every|interval|freq|frequency|period)$"
 )
-# Objects that hold what the user has set.
+# Names of objects that hold the user's settings.
 SETTINGS = {"args", "cfg", "conf", "config", "hparams", "FLAGS", "settings"}
 QUESTIONS = {"dist.is_initialized", "torch.distributed.is_initialized", "dist.is_available"}
-# What else binds a name: nothing is known of the value.
+# Other nodes that bind a name; the value is unknown.
 OTHER_BINDERS = (
     *(cst.AsName, cst.Global, cst.Nonlocal, cst.NameItem, cst.ImportAlias, cst.Del),
     *(cst.MatchAs, cst.MatchStar, cst.MatchMapping, cst.FunctionDef, cst.ClassDef),
 )
-# What differs from rank to rank besides the rank.
+# Other names whose values differ between ranks.
 OWN = re.compile(r"gpu|device|host|node|worker|proc|seed|local|shard|loss|metric|best", re.I)
 _WORDS = {"True", "False", "None"}
 
@@ -32,9 +32,9 @@ _WORDS = {"True", "False", "None"}
 def is_rank_invariant(
     source: Source, node: cst.CSTNode, inside: frozenset[str] = frozenset()
 ) -> bool:
-    """Whether an expression has no effects, and all ranks that come to it find the same truth.
+    """Whether an expression has no effects and the same truth value on all ranks that evaluate it.
 
-    inside: the names whose assignments are being looked at.
+    inside: the names whose assignments are being checked.
     """
     if isinstance(node, cst.BaseNumber | cst.SimpleString):
         return True
@@ -57,12 +57,12 @@ def is_rank_invariant(
 
 
 def _own(name: str) -> bool:
-    """Whether a name speaks of something that each rank has of its own."""
+    """Whether a name suggests a value that each rank has of its own."""
     return bool(RANK_WORDS.search(name) or OWN.search(name))
 
 
 def _same_attribute(path: str) -> bool:
-    """`args.save`, `self.config.train.debug`, `state.epoch`; nothing that speaks of the rank."""
+    """Whether a path is like `args.save` or `state.epoch` and does not mention the rank."""
     *owners, last = path.split(".")
     if _own(path) or not path:
         return False
@@ -93,7 +93,7 @@ def _same_name(source: Source, node: cst.Name, inside: frozenset[str]) -> bool:
 
 
 def _bindings(source: Source, scope: cst.CSTNode, name: str) -> list[cst.CSTNode]:
-    """What binds a name in a scope, as far as it is of a kind that is understood; else the name."""
+    """The bindings of a name in a scope; for an unsupported kind, the name node itself."""
     found: list[cst.CSTNode] = []
     for use in uses(scope, name):
         outer = source.parent(use)
@@ -137,7 +137,7 @@ def _same_binding(source: Source, binding: cst.CSTNode, name: str, inside: froze
 
 
 def _counts(source: Source, loop: cst.For, name: str, inside: frozenset[str]) -> bool:
-    """Whether a loop counts its turns in a variable: by `range` or `enumerate`."""
+    """Whether a loop counts its iterations in a variable: by `range` or `enumerate`."""
     call = loop.iter
     if not isinstance(call, cst.Call) or any(a.star or a.keyword is not None for a in call.args):
         return False

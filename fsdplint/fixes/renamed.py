@@ -1,4 +1,4 @@
-"""Functions and methods that have another name by now."""
+"""Functions and methods that have a new name."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def rename_method(rewrite: Rewrite, source: Source, call: cst.Call, name: str) -
 def rename_checkpoint(
     rewrite: Rewrite, source: Source, call: cst.Call, name: str, *, no_dist: bool
 ) -> bool:
-    """`dcp.save_state_dict(state, writer)` to `dcp.save(state, storage_writer=writer)`.
+    """Replace `dcp.save_state_dict(state, writer)` by `dcp.save(state, storage_writer=writer)`.
 
-    no_dist: whether every torch in question has this argument there.
+    no_dist: whether every supported torch has this argument.
     """
     kept = KEPT | ({"no_dist"} if no_dist else set())
     positional = [arg for arg in call.args if arg.keyword is None]
@@ -35,7 +35,7 @@ def rename_checkpoint(
         keyword = "storage_writer" if name == "save" else "storage_reader"
         start = source.span(positional[1].value)[0] - len(positional[1].value.lpar)
         if source.text[start : start + len(positional[1].value.lpar)].strip("("):
-            return False  # brackets with something between them
+            return False  # brackets with other text between them
         rewrite.insert(source, start, f"{keyword}=")
     if isinstance(call.func, cst.Attribute):
         rewrite.replace(source, call.func.attr, name)

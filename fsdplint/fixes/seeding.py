@@ -1,4 +1,4 @@
-"""Seeding all ranks alike until a model is sharded."""
+"""Seed all ranks with the same value until a model is sharded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsdplint.syntax.dotted import dotted_name
 
 
 def seed_after_sharding(finding: Finding) -> Fix | None:
-    """Seed all ranks alike where the model is built, and each on its own once it is sharded."""
+    """Seed all ranks equally before the model is built, and differently once it is sharded."""
     seed, sharded = finding.events[0], finding.events[-1]
     found, place = call_at(finding.site), common_block(seed, sharded)
     if found is None or place is None or seed.guards != sharded.guards[: len(seed.guards)]:

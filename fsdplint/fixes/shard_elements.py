@@ -1,4 +1,4 @@
-"""`fully_shard(container)` becomes a loop that shards the container's elements."""
+"""Replace `fully_shard(container)` by a loop that shards the container's elements."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fsdplint.trace import Sharded, Site, Trace
 
 
 def shard_elements(rewrite: Rewrite, program: Program, site: Site) -> str | None:
-    """Rewrite the statement at a `fully_shard` call of a container; gives the fix's title.
+    """Rewrite the statement at a `fully_shard` call of a container; returns the fix's title.
 
     Returns:
-        None, with nothing rewritten, where the call does more, or is of several containers, or
-        where the elements cannot be sharded one by one.
+        None, without changes, if the statement does more, if there are several containers, or if
+            the elements cannot be sharded separately.
     """
     shard = shard_statement(site)
     if shard is None:
@@ -51,7 +51,7 @@ def shard_elements(rewrite: Rewrite, program: Program, site: Site) -> str | None
 
 
 def _elements(trace: Trace, container: str, event: Sharded) -> str:
-    """Whether the elements are all "sharded" by then, all "plain", or something else ("")."""
+    """Whether the elements are all "sharded" at this event, all "plain", or mixed ("")."""
     info = trace.modules[container]
     elements = list(info.children.values())
     if not elements or not info.children_known or len(set(elements)) != len(elements):
@@ -85,7 +85,7 @@ _PLURALS = (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("xes", "x"), ("s", ""
 
 
 def _singular(path: str) -> str:
-    """What one of `model.layers` is called: "layer"."""
+    """The name of one element of `model.layers`: "layer"."""
     last = path.rpartition(".")[2]
     if not last.isidentifier():
         return "module"

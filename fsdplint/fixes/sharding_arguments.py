@@ -1,4 +1,4 @@
-"""What to do about an argument that `fully_shard` cannot use, and the edits that do it."""
+"""Rewrite or remove the arguments that `fully_shard` does not accept."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant, without
 
 FSDP = "torch.distributed.fsdp"
-# FSDP1's keywords that say what FSDP2 does in any case.
+# FSDP1 keywords for what FSDP2 always does.
 _ALWAYS = {"use_orig_params", "limit_all_gathers"}
-# FSDP1's keywords whose None or False asks for nothing.
+# FSDP1 keywords that have no effect with None or False.
 _OFF = {
     "cpu_offload", "auto_wrap_policy", "mixed_precision", "ignored_modules", "ignored_states",
     "param_init_fn", "device_id", "sync_module_states", "forward_prefetch", "process_group",
@@ -29,7 +29,7 @@ _STRATEGIES = {"FULL_SHARD": "", "SHARD_GRAD_OP": "reshard_after_forward=False"}
 
 @dataclass
 class _Change:
-    """The edits of one call, gathered before any is made."""
+    """The edits of one call, collected before any is applied."""
 
     program: Program
     source: Source
@@ -86,7 +86,8 @@ class _Change:
         return ".".join(self.source.code(node).split(".")[-2:])
 
     def _policy(self, rewrite: Rewrite, arg: cst.Arg) -> bool:
-        """FSDP1's MixedPrecision or CPUOffload becomes FSDP2's policy where it is made."""
+        """Replace FSDP1's MixedPrecision or CPUOffload by FSDP2's policy where it is
+        constructed."""
         made = self._maker(arg.value)
         if made is None:
             return False
@@ -114,7 +115,7 @@ class _Change:
         return True
 
     def _maker(self, node: cst.BaseExpression) -> tuple[Source, cst.Call] | None:
-        """The call that makes an argument's value, if nothing but such arguments reads it."""
+        """The call that constructs an argument's value, if only such arguments read the value."""
         if isinstance(node, cst.Call):
             return self.source, node
         values = self.program.values(node)
@@ -143,7 +144,7 @@ class _Change:
         return self.source, call
 
     def _release_name(self, rewrite: Rewrite, node: cst.CSTNode) -> None:
-        """Say of the name that an expression begins with that it may have no use any more."""
+        """Declare that the name at the start of an expression may have lost its last use."""
         while isinstance(node, cst.Attribute | cst.Call):
             node = node.value if isinstance(node, cst.Attribute) else node.func
         if isinstance(node, cst.Name):
@@ -153,6 +154,7 @@ class _Change:
 def mend_arguments(
     rewrite: Rewrite, program: Program, source: Source, call: cst.Call, wrong: set[str]
 ) -> Safety | None:
-    """Rewrite the arguments of these names; gives how safe that is, None where one cannot be."""
+    """Rewrite the arguments with these names; returns the safety, None if one cannot be
+    rewritten."""
     change = _Change(program, source, call)
     return change.safety if change.apply(rewrite, wrong) else None

@@ -1,6 +1,5 @@
-"""State dicts by torch.distributed.checkpoint.state_dict: gathered to be saved, sharded when
-loaded.
-"""
+"""Use the state dicts of torch.distributed.checkpoint.state_dict: gathered to save, sharded to
+load."""
 
 from __future__ import annotations
 
@@ -52,11 +51,11 @@ FULL = "full_state_dict=True, cpu_offload=True"
 
 @dataclass
 class Taking:
-    """One call of `state_dict()` in a file that is saved.
+    """A call of `state_dict()` whose result is written to a file.
 
-    saved_by: the call in the same function that the state goes to the file through.
-    arguments: what its getter is called with: the model, and the optimizer if it is one's.
-    place: where it stands under a test of the rank, if it does.
+    saved_by: the call in the same function through which the state is written.
+    arguments: the arguments of its getter: the model, and the optimizer for an optimizer state.
+    place: its place under a rank test, if any.
     """
 
     source: Source
@@ -82,8 +81,10 @@ def options_text(rewrite: Rewrite, source: Source, at: cst.CSTNode, arguments: s
 def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> bool:
     """Gather the sharded states of a finding on all ranks and write them on rank 0.
 
-    finding: its first event is the `Saved`, those behind it are the `StateTaken`s.
-    Returns whether it could be done.
+    finding: its first event is the `Saved`, the others are the `StateTaken`s.
+
+    Returns:
+        Whether the rewrite was possible.
     """
     saved = finding.events[0]
     found = call_at(finding.site)
@@ -98,7 +99,7 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
     if any(taking.place is not None for taking in takings):
         return saved.ranks.partial and _take_out(rewrite, source, takings)
     if any(taking.saved_by is not save for taking in takings):
-        # A function of the program's own writes the file; it has to be one for one rank.
+        # A function of the program writes the file; it must be written for a single rank.
         if not saved.ranks.partial:
             return False
         _in_place(rewrite, source, takings)
@@ -122,9 +123,9 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
 def takings_of(
     finding: Finding, program: Program, calls: list[tuple[Source, cst.Call]]
 ) -> list[Taking] | None:
-    """What each state dict of the finding is replaced by; None if one of them can't be.
+    """The replacements of the finding's state dicts; None if one of them has none.
 
-    calls: the call that saves, and those of the program's functions that led to it.
+    calls: the call that saves, and the calls of the program's functions that lead to it.
     """
     result: dict[cst.Call, Taking] = {}
     events = [event for event in finding.events if isinstance(event, StateTaken)]
@@ -150,7 +151,7 @@ def takings_of(
 
 
 def _differs(program: Program, event: StateTaken) -> bool:
-    """Whether all ranks take a state in one configuration, and some in another."""
+    """Whether all ranks take a state in one configuration, and only some in another."""
     return any(
         other.site == event.site and other.ranks.partial is not event.ranks.partial
         for trace in program.traces
@@ -161,7 +162,7 @@ def _differs(program: Program, event: StateTaken) -> bool:
 def _getter(
     program: Program, source: Source, call: cst.Call, event: StateTaken
 ) -> tuple[str, list[str]] | None:
-    """The getter that takes the same state, and what it is called with but for the options."""
+    """The getter that returns the same state, and its arguments without the options."""
     api = event.api.rpartition(".")[2]
     if api in GETTERS:
         if any(arg.star or arg.keyword is not None for arg in call.args):
@@ -180,11 +181,12 @@ def _getter(
 def _saved_by(
     source: Source, call: cst.Call, calls: list[tuple[Source, cst.Call]]
 ) -> cst.Call | None:
-    """Which of the calls in the same function saves what `call` returns, as it is.
+    """The call in the same function that saves the unchanged result of `call`.
 
-    None if there is none, or other code has the value too: it may want the layout that it has. The
-    call stands in the saving one, or in a statement that assigns it (alone or in a dict) to a name
-    which is used for nothing but the file, its length and what else goes into it.
+    None if there is none, or if other code uses the value, because it may need the current layout.
+    `call` must be inside the call that saves, or in a statement that assigns it (directly or in a
+    dict) to a name. The name may be used only for the file, its length and further items of the
+    file.
     """
     scope = function_around(source, call)
     near = [c for s, c in calls if s is source and function_around(source, c) is scope]
@@ -213,7 +215,7 @@ def _harmless(source: Source, use: cst.Name) -> bool:
     if isinstance(parent, cst.Arg):
         function = source.parent(parent)
         return isinstance(function, cst.Call) and dotted_name(function.func) == "len"
-    if isinstance(parent, cst.DictElement):  # one dict goes into another
+    if isinstance(parent, cst.DictElement):  # a dict inside another dict
         call = source.parent(parent)
         return isinstance(call, cst.Dict) and isinstance(source.parent(call), cst.Assign)
     return isinstance(parent, cst.Del)
@@ -232,7 +234,7 @@ def _optimizer_built(program: Program, event: StateTaken) -> OptimizerBuilt | No
 def _shared_options(
     rewrite: Rewrite, source: Source, at: cst.CSTNode, count: int
 ) -> tuple[list[str], str]:
-    """Lines to put first, and the text of the options: several getters share a variable."""
+    """Lines to insert first, and the text of the options: several getters share a variable."""
     options = options_text(rewrite, source, at)
     if count < 2:
         return [], options
@@ -243,7 +245,7 @@ def _shared_options(
 def _getter_lines(
     rewrite: Rewrite, source: Source, takings: list[Taking], at: cst.CSTNode
 ) -> tuple[list[str], dict[cst.CSTNode, str]]:
-    """Lines that gather states into variables, and which call each variable stands for."""
+    """Lines that gather states into variables, and the variable for each call."""
     lines, options = _shared_options(rewrite, source, at, len(takings))
     names: dict[cst.CSTNode, str] = {}
     for taking in takings:
@@ -260,7 +262,7 @@ def _getter_lines(
 def _name_before(
     rewrite: Rewrite, source: Source, save: cst.Call, takings: list[Taking]
 ) -> dict[cst.CSTNode, str]:
-    """Gather states in front of the statement that saves them."""
+    """Gather states before the statement that saves them."""
     ordered = sorted(takings, key=lambda taking: source.span(taking.call)[0])
     statement = guardable(source, save) or layout.statement_of(source, save)
     lines, names = _getter_lines(rewrite, source, ordered, statement)
@@ -269,7 +271,7 @@ def _name_before(
 
 
 def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
-    """Gather states in front of the test of the rank that they stand under."""
+    """Gather states before the rank test around them."""
     places = {taking.place.test: taking.place for taking in takings if taking.place is not None}
     if len(places) != 1:
         return False
@@ -277,7 +279,7 @@ def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
     ordered = sorted(takings, key=lambda taking: source.span(taking.call)[0])
     lines, names = _getter_lines(rewrite, source, ordered, test)
     alone = _only_name(source, ordered)
-    if alone is not None:  # `state = model.state_dict()`: the statement moves with its name
+    if alone is not None:  # `state = model.state_dict()`: move the statement with its name
         (name,) = names.values()
         lines = [
             alone + line.removeprefix(name) if line.startswith(name) else line for line in lines
@@ -291,7 +293,7 @@ def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
 
 
 def _only_name(source: Source, takings: list[Taking]) -> str | None:
-    """The name that the only state is assigned to, in a statement that does no more."""
+    """The name that the only state is assigned to, if the statement does nothing else."""
     if len(takings) != 1:
         return None
     statement = layout.statement_of(source, takings[0].call)
@@ -303,7 +305,7 @@ def _only_name(source: Source, takings: list[Taking]) -> str | None:
 
 
 def _in_place(rewrite: Rewrite, source: Source, takings: list[Taking]) -> None:
-    """Gather states where they are taken."""
+    """Gather states at the calls that take them."""
     by_statement: dict[cst.CSTNode, list[Taking]] = {}
     for taking in takings:
         by_statement.setdefault(layout.statement_of(source, taking.call), []).append(taking)
@@ -318,7 +320,7 @@ def _in_place(rewrite: Rewrite, source: Source, takings: list[Taking]) -> None:
         alone = isinstance(statement, cst.Assign) and statement.value in texts
         lift = not alone and all(liftable(source, call, statement) for call in texts)
         if lift and any("\n" in text for text in texts.values()):
-            # In the middle of a line that would become too long: a name for each.
+            # In the middle of a line that would become too long, each state gets a name.
             lines, names = _getter_lines(rewrite, source, together, statement)
             rewrite.insert_before(source, statement, lines)
             for call, name in names.items():
@@ -338,9 +340,10 @@ def _in_place(rewrite: Rewrite, source: Source, takings: list[Taking]) -> None:
 
 
 def load_with_setter(rewrite: Rewrite, finding: Finding, program: Program) -> Safety | None:
-    """`load_state_dict` of a finding to `set_model_state_dict` or `set_optimizer_state_dict`.
+    """Replace `load_state_dict` by `set_model_state_dict` or `set_optimizer_state_dict`.
 
-    Returns how safe that is; None where it could not be done.
+    Returns:
+        The safety of the rewrite; None if it was not possible.
     """
     event = finding.events[0]
     found = call_at(finding.site)

@@ -1,4 +1,4 @@
-"""`with FSDP.summon_full_params(model):` to `unshard()` and `reshard()`."""
+"""Replace `with FSDP.summon_full_params(model):` by `unshard()` and `reshard()`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace.torch_versions import FSDP
 
-# What certainly changes parameters, or may not run while they are gathered.
+# Calls that change parameters, or that must not run while parameters are gathered.
 WRITING = {
     "load_state_dict", "set_model_state_dict", "set_state_dict", "step", "backward", "apply", "to",
     "init_weights", "reset_parameters", "tie_weights", "setattr", "half", "float", "bfloat16",
@@ -22,10 +22,12 @@ PARTS = {"data", "weight", "bias", "grad"}
 
 
 def rewrite_summon(rewrite: Rewrite, source: Source, call: cst.Call, *, several: bool) -> bool:
-    """Rewrite the `with` statement of a call of `summon_full_params` whose body only reads.
+    """Rewrite the `with` statement of a `summon_full_params` call whose body only reads.
 
-    several: whether more modules than the given one are sharded by themselves.
-    Returns whether it could be done.
+    several: whether modules other than the given one are sharded separately.
+
+    Returns:
+        Whether the statement could be rewritten.
     """
     item = source.parent(call)
     block = source.parent(item) if isinstance(item, cst.WithItem) else None
@@ -69,7 +71,7 @@ def surround(
 ) -> None:
     """Put lines before and after the body of a `with`, in place of one of its items.
 
-    A body that may be left early needs that item to be the only one.
+    If the body may be left early, the `with` must have no other item.
     """
     if len(block.items) > 1:
         remove_item(rewrite, source, block, item)
@@ -86,7 +88,7 @@ def surround(
 
 
 def _arguments(source: Source, call: cst.Call) -> tuple[str | None, dict[str, str]]:
-    """The text of the model, and the other arguments by their names."""
+    """The text of the model, and the other arguments by name."""
     first = argument(call, 0, "module")
     if first is None or not isinstance(first.value, cst.Name | cst.Attribute):
         return None, {}
@@ -98,13 +100,14 @@ def _arguments(source: Source, call: cst.Call) -> tuple[str | None, dict[str, st
 
 
 def writes(body: cst.CSTNode) -> bool:
-    """Whether a block may change parameters, as far as its own lines tell."""
+    """Whether the code of a block may change parameters; called functions do not count."""
     return any(True for _ in writing(body))
 
 
 def writing(body: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The calls and targets that may change parameters, as far as a block's own lines tell."""
-    parameters: set[str] = set()  # the names that loops give to what may be one
+    """The calls and targets of a block that may change parameters; called functions do not
+    count."""
+    parameters: set[str] = set()  # loop variables that may be parameters
     stack: list[cst.CSTNode] = [body]
     nodes: list[cst.CSTNode] = []
     while stack:

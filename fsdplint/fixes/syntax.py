@@ -1,4 +1,4 @@
-"""Small questions about syntax trees that the rewrites share."""
+"""Queries about syntax trees that the fixes share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Function = cst.FunctionDef | cst.Lambda
 
 
 def call_at(site: Site) -> tuple[Source, cst.Call] | None:
-    """The source and the call that a site stands for, if it is one."""
+    """The source and the call of a site, if it is a call."""
     if isinstance(site, NodeSite) and isinstance(site.node, cst.Call):
         return site.source, site.node
     return None
@@ -30,7 +30,7 @@ def receiver(source: Source, call: cst.Call) -> str | None:
 
 
 def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What the node stands in, innermost first."""
+    """The ancestors of a node, innermost first."""
     parent = source.parent(node)
     while parent is not None:
         yield parent
@@ -38,7 +38,7 @@ def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def function_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    """The innermost function that the node stands in, or the module."""
+    """The innermost function around a node, or the module."""
     for parent in ancestors(source, node):
         if isinstance(parent, Function):
             return parent
@@ -46,12 +46,12 @@ def function_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
 
 
 def is_within(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
-    """Whether a node is `outer` or stands in it."""
+    """Whether a node is `outer` or inside it."""
     return node is outer or any(parent is outer for parent in ancestors(source, node))
 
 
 def argument(call: cst.Call, position: int, keyword: str) -> cst.Arg | None:
-    """An argument by its name or, if it is given so, by its position."""
+    """An argument by its name or, if it is positional, by its position."""
     for number, arg in enumerate(call.args):
         if arg.star:
             return None
@@ -63,7 +63,7 @@ def argument(call: cst.Call, position: int, keyword: str) -> cst.Arg | None:
 
 
 def names(node: cst.CSTNode) -> set[str]:
-    """All names that stand in a node, those of attributes and keywords not counted."""
+    """All names in a node, without those of attributes and keywords."""
     found: set[str] = set()
     stack = [node]
     while stack:
@@ -78,7 +78,7 @@ def names(node: cst.CSTNode) -> set[str]:
 
 
 def uses(scope: cst.CSTNode, name: str) -> list[cst.Name]:
-    """Where a name stands in a scope (not as an attribute or a keyword)."""
+    """The occurrences of a name in a scope (not as an attribute or keyword)."""
     found: list[cst.Name] = []
     stack = [scope]
     while stack:
@@ -94,7 +94,7 @@ def uses(scope: cst.CSTNode, name: str) -> list[cst.Name]:
 
 
 def free_name(source: Source, node: cst.CSTNode, wanted: str) -> str:
-    """`wanted`, or a name like it that nothing around the node uses."""
+    """`wanted`, or a similar name that no code around the node uses."""
     taken = names_in_scope(source, node)
     name, number = wanted, 2
     while name in taken:
@@ -103,7 +103,7 @@ def free_name(source: Source, node: cst.CSTNode, wanted: str) -> str:
 
 
 def substitute(source: Source, node: cst.CSTNode, texts: Mapping[cst.CSTNode, str]) -> str:
-    """The text of a node with other texts in place of some of the nodes in it."""
+    """The text of a node, with replacements for some of the nodes inside it."""
     start, end = source.span(node)
     text = source.text[start:end]
     inside = [(source.span(part), new) for part, new in texts.items()]
@@ -114,10 +114,10 @@ def substitute(source: Source, node: cst.CSTNode, texts: Mapping[cst.CSTNode, st
 
 
 def library_name(rewrite: Rewrite, source: Source, name: str, at: cst.CSTNode) -> str:
-    """How to write a library's function, e.g. "torch.nn.utils.clip_grad_norm_".
+    """How to refer to a library function such as "torch.nn.utils.clip_grad_norm_".
 
-    An import of the function itself or of one of the packages that it stands in (`nn`, `torch`) is
-    used where there is one; torch's packages named here are loaded by `import torch`.
+    An existing import of the function or of a package around it (`nn`, `torch`) is used if there is
+    one. `import torch` loads the torch packages named here.
     """
     module, _, function = name.rpartition(".")
     trial = Rewrite()
@@ -135,10 +135,10 @@ def library_name(rewrite: Rewrite, source: Source, name: str, at: cst.CSTNode) -
 
 
 def call_lines(source: Source, at: cst.CSTNode, head: str, arguments: list[str]) -> list[str]:
-    """The lines of a call for `Rewrite.insert_before` and the like: one, or broken where too long.
+    """The lines of a call for `Rewrite.insert_before`: one line, or several if one is too long.
 
     at: the statement that the call goes before.
-    head: what stands before the parenthesis, e.g. "state = get_model_state_dict".
+    head: the text before the parenthesis, e.g. "state = get_model_state_dict".
     """
     text = f"{head}({', '.join(arguments)})"
     indent, width = indent_of(source, at), line_limit(source)
@@ -151,7 +151,7 @@ def call_lines(source: Source, at: cst.CSTNode, head: str, arguments: list[str])
 
 
 def call_in_place(source: Source, node: cst.CSTNode, head: str, arguments: list[str]) -> str:
-    """The text of a call that is put in place of a node."""
+    """The text of a call that replaces a node."""
     start, end = source.span(node)
     text = f"{head}({', '.join(arguments)})"
     width = line_limit(source)

@@ -1,4 +1,4 @@
-"""Options of FSDP1's constructor, set in its call."""
+"""Set options in calls of FSDP1's constructor."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from fsdplint.trace import Event, Wrapped
 
 
 def set_option(rewrite: Rewrite, source: Source, call: cst.Call, name: str, text: str) -> bool:
-    """Give a call the keyword argument, in place of the one that it has or after the last one.
+    """Replace a keyword argument of a call, or add it after the last argument.
 
-    Returns whether it could be done.
+    Returns:
+        Whether it was possible.
     """
     if not call.args or any(arg.star for arg in call.args):
         return False
@@ -31,7 +32,7 @@ def set_option(rewrite: Rewrite, source: Source, call: cst.Call, name: str, text
 
 
 def _separator(source: Source, call: cst.Call) -> str:
-    """A comma, and the line break that stands between the arguments where each has its own line."""
+    """A comma, with the line break between the arguments if each has its own line."""
     start, _ = source.span(call.args[-1])
     line = source.text[source.line_start(start) : start]
     own_line = len(call.args) > 1 and not line.strip()
@@ -39,14 +40,14 @@ def _separator(source: Source, call: cst.Call) -> str:
 
 
 def rely_on_wrapping(rewrite: Rewrite, events: Iterable[Event]) -> None:
-    """Say that a fix is right only as long as these wrappings stay: not after a migration."""
+    """Declare that a fix is valid only while these wrappings stay, so not after a migration."""
     for event in events:
         if isinstance(event, Wrapped) and isinstance(event.site, NodeSite):
             rewrite.depends_on(event.site.source, event.site.node)
 
 
 def forget_name(rewrite: Rewrite, source: Source, node: object) -> None:
-    """The name at the beginning of a dotted expression may have lost its last use."""
+    """Declare that the name at the start of a dotted expression may have lost its last use."""
     current = node
     while isinstance(current, cst.Attribute):
         current = current.value

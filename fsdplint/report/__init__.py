@@ -15,7 +15,7 @@ __all__ = ["FORMATS", "Result", "Writer", "rule_table", "write", "writer"]
 
 
 class Writer(Protocol):
-    """A module of `fsdplint.report.formats`, which says what its constants mean."""
+    """The interface of the modules in `fsdplint.report.formats`, which document its constants."""
 
     FOR_PEOPLE: bool
     HAS_STATISTICS: bool

@@ -1,7 +1,7 @@
-"""Places in notebooks: cell and line for people, the file's own lines for tools.
+"""Locations in notebooks: cell and line for people, lines of the file for programs.
 
-Findings are about the code of a notebook's cells as one text (see `fsdplint.source.notebooks`). A
-report for people is about `train.ipynb:cell 3`, whose lines are those of the cell.
+Findings refer to the code of all cells as one text (see `fsdplint.source.notebooks`). A report for
+people refers to `train.ipynb:cell 3` and the lines of that cell.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from fsdplint.source.notebooks import NotebookSource
     from fsdplint.source.source import Source
 
-# Formats that name cells; the others are read by what knows only files.
+# Formats that name cells; programs that know only files read the other formats.
 BY_CELL = ("full", "concise", "grouped", "pylint", "json", "json-lines")
 _CELL = re.compile(r"(.*\.ipynb):cell (\d+)", re.DOTALL)
 
 
 def split(path: str) -> tuple[str, int | None]:
-    """The file, and the cell where the path names one."""
+    """The file, and the cell if the path names one."""
     match = _CELL.fullmatch(path)
     return (match.group(1), int(match.group(2))) if match is not None else (path, None)
 
 
 def translated(result: Result, output_format: str) -> Result:
-    """The result with the places in notebooks as the format is to tell them."""
+    """The result with the locations in notebooks converted for the format."""
     if not any(path.endswith(".ipynb") for path in result.sources):
         return result
     from fsdplint.source.notebooks import NotebookSource
@@ -59,7 +59,7 @@ class _Translation:
         found = [self._finding(one) for one in self.old.findings]
         elsewhere = [self._finding(one) for one in self.old.elsewhere]
         if not self.by_cell:
-            for path in self.notebooks:  # what stands in the file is no Python
+            for path in self.notebooks:  # the file's text is not Python
                 self.sources.pop(path)
         changes: dict[str, Any] = {
             "fixable": {self.ids.get(one, one) for one in self.old.fixable},
@@ -93,7 +93,7 @@ class _Translation:
         return Location(path, line, at.column, notebook.cell_of(end_line)[1], end_column)
 
     def _cell(self, path: str, number: int) -> str:
-        """The name of a cell, whose text is among the sources from now on."""
+        """The name of a cell; adds the cell's text to the sources."""
         from fsdplint.source.notebooks import CellSource
 
         name = f"{path}:cell {number}"
@@ -102,7 +102,7 @@ class _Translation:
         return name
 
     def _fix(self, fix: Fix | None) -> Fix | None:
-        """The fix with its edits in cells; without any where the format does not name them."""
+        """The fix with its edits in cells; without edits if the format does not name cells."""
         if fix is None or not any(edit.path in self.notebooks for edit in fix.edits):
             return fix
         notes = tuple(replace(x, places=tuple(map(self._place, x.places))) for x in fix.notes)

@@ -1,4 +1,4 @@
-"""The difference between two texts of a file, as `patch` and `git apply` read it."""
+"""Differences between two texts of a file, in the format of `patch` and `git apply`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 def unified_diff(path: str, old: str, new: str) -> str:
-    """A unified diff, "" where the texts are the same.
+    """A unified diff, "" if the texts are the same.
 
-    Lines end where the file's do: the carriage return of a CRLF file is part of the diff's lines,
-    so that the patch fits the file. A file whose only newline is the carriage return is shown with
-    line feeds.
+    Lines keep the file's line ends: the carriage return of a CRLF file is part of the diff's lines,
+    so that the patch applies. A file whose only newline is the carriage return is shown with line
+    feeds.
     """
     if old == new:
         return ""
     if "\n" not in old and "\r" in old:
         old, new = old.replace("\r", "\n"), re.sub(r"\r\n?", "\n", new)
-    # A name with a space in it has to end in a tab.
+    # A name with a space must end in a tab.
     name = f"{path}\t" if " " in path else path
     parts = [f"--- {name}\n", f"+++ {name}\n"]
     difference = difflib.unified_diff(_lines(old), _lines(new), lineterm="\n")
     for number, line in enumerate(difference):
         if number < 2:
-            continue  # its own header
+            continue  # the header of the diff itself
         parts.append(line)
         if not line.endswith("\n"):
             parts.append("\n" + NO_NEWLINE)

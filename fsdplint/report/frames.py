@@ -1,4 +1,4 @@
-"""Excerpts of source with a span underlined."""
+"""Excerpts of source code with a span underlined."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 TAB = 4
 CONTEXT = 1  # lines before and after
-LONGEST = 4  # lines of a span that are shown in full
+LONGEST = 4  # lines of a span that are shown without a gap
 WIDEST = 160  # columns of a line that are shown
 
 
 def frame(source: Source, at: Location) -> list[str]:
-    """The lines around a span, numbered, the span underlined; long spans are shortened."""
+    """The numbered lines around a span, which is underlined; long spans are shortened."""
     count = source.text.count("\n") + 1
     end_line = max(at.end_line, at.line)
     span = list(range(at.line, end_line + 1))
@@ -44,14 +44,14 @@ def frame(source: Source, at: Location) -> list[str]:
 
 
 def _underline(text: str, start: int, end: int) -> str:
-    """Carets under the characters start..end of a line, as it is shown."""
+    """Carets under the characters start..end of a line as it is printed."""
     left = _width(text[:start])
     width = max(1, _width(text[: max(start, end)]) - left)
     return " " * left + "^" * width if left < WIDEST else ""
 
 
 def shown(text: str) -> str:
-    """A line with tabs as spaces and without what a terminal would obey."""
+    """A line with tabs as spaces and without control characters."""
     result: list[str] = []
     column = 0
     for character in text:
@@ -68,7 +68,7 @@ def shown(text: str) -> str:
 
 
 def _width(text: str) -> int:
-    """The columns of a terminal that the beginning of a line takes."""
+    """The number of terminal columns of a text."""
     return sum(_cells(character) for character in shown(text))
 
 

@@ -1,4 +1,4 @@
-"""What fixes change in behaviour or cost, as reports say it."""
+"""Changes in behaviour or cost that fixes make, for reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def _place(at: Location) -> Place:
 
 
 def remarks(fix: Fix, place: Callable[[Location], Place] = _place) -> list[Remark]:
-    """The notes of a fix. place: how a report names a place."""
+    """The notes of a fix.
+
+    place: how a report names a location.
+    """
     result = []
     for note in fix.notes:
         word = note.text.split(" ")[0]
@@ -30,7 +33,7 @@ def remarks(fix: Fix, place: Callable[[Location], Place] = _place) -> list[Remar
 
 
 def remarks_on(applied: Iterable[Finding]) -> list[Remark]:
-    """The notes of the fixes of findings that were mended, each once."""
+    """The notes of the fixes of mended findings, without duplicates."""
     from fsdplint.source.source import NodeSite
 
     applied = [one for one in applied if one.fix is not None and one.fix.notes]
@@ -44,7 +47,7 @@ def remarks_on(applied: Iterable[Finding]) -> list[Remark]:
 
 
 def note_lines(found: Iterable[Remark]) -> Iterator[str]:
-    """The lines of a report on them; none where there are none."""
+    """The lines of a report about remarks; empty without remarks."""
     for number, remark in enumerate(found):
         if number == 0:
             yield HEAD
@@ -52,7 +55,7 @@ def note_lines(found: Iterable[Remark]) -> Iterator[str]:
 
 
 def note_data(found: Iterable[Remark]) -> list[dict[str, Any]]:
-    """They as JSON."""
+    """Remarks as JSON."""
     return [
         {
             "text": one.text,

@@ -1,4 +1,4 @@
-"""The rules' documentation: pages, the table of all rules, and both as data."""
+"""The documentation of the rules: pages, the table of all rules, and both as data."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fsdplint.report.urls import page_of
 
 
 def summary(rule: type[RuleInfo]) -> str:
-    """The first paragraph of the rule's page, in one line."""
+    """The first paragraph of the rule's page, on one line."""
     return " ".join(page(rule).split("\n\n")[0].split())
 
 
 def section(rule: type[RuleInfo], title: str) -> str:
-    """The text of a section of the rule's page; empty where it has none."""
+    """The text of a section of the rule's page; empty if it has no such section."""
     inside = False
     lines = []
     for line in page(rule).splitlines():
@@ -47,7 +47,7 @@ RUNTIME_ONLY = "Only a real run shows it: `fsdplint run`."
 
 
 def text(rule: type[Rule]) -> Iterator[str]:
-    """The lines of a rule's page, its examples included."""
+    """The lines of a rule's page, including its examples."""
     title = f"{rule.name} ({rule.code})"
     yield f"# {title}"
     yield ""

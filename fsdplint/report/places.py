@@ -1,4 +1,4 @@
-"""How files are named where others look for them: from the top of the repository."""
+"""Paths relative to the top of the repository, for CI services."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-# The folder of the checkout, as CI services tell it.
+# Variables in which CI services give the folder of the checkout.
 _VARIABLES = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR", "BUILD_SOURCESDIRECTORY")
 
 
 def top() -> Path:
-    """The folder that paths are told from: the checkout's, else the current one."""
+    """The folder of the checkout, or the current folder."""
     here = Path.cwd()
     for variable in _VARIABLES:
         checkout = os.environ.get(variable)
@@ -24,7 +24,7 @@ def top() -> Path:
 
 
 def from_top(path: str, folder: Path) -> str | None:
-    """The path from a folder, with slashes; None where it lies elsewhere."""
+    """The path relative to a folder, with slashes; None if it is outside of the folder."""
     relative = os.path.relpath(os.path.abspath(path), folder)
     if relative.startswith(os.pardir):
         return None
@@ -32,5 +32,5 @@ def from_top(path: str, folder: Path) -> str | None:
 
 
 def uri(path: str) -> str:
-    """A path as a reference in the sense of RFC 3986."""
+    """A path as a URI reference (RFC 3986)."""
     return quote(os.fsencode(path), safe="/")

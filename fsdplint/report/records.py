@@ -1,4 +1,4 @@
-"""What formats for machines write: findings and what could not be checked, in one shape."""
+"""The findings and problems of a result in one form, for formats that programs read."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Record:
     """A finding, or a file that could not be checked.
 
     Attributes:
-        message: what is wrong, with the conditions under which it is.
-        at: where; a problem that has no line is at the beginning of its file.
-        finding: None where it is a problem.
+        message: the problem, with the conditions under which it occurs.
+        at: its location; for a problem without a line, the start of the file.
+        finding: None for a file that could not be checked.
     """
 
     code: str
@@ -35,12 +35,12 @@ class Record:
 
     @property
     def line(self) -> str:
-        """The message in one line."""
+        """The message on one line."""
         return " ".join(self.message.split())
 
 
 def records(result: Result) -> Iterator[Record]:
-    """The problems of a run, and then its findings."""
+    """The problems of a run, then its findings."""
     for problem in result.problems:
         line = problem.line or 1
         yield Record(
@@ -61,20 +61,22 @@ def records(result: Result) -> Iterator[Record]:
 
 
 def condition(finding: Finding) -> str:
-    """What follows the message of a finding that does not always hold."""
+    """The text after the message of a finding that holds only under conditions."""
     return f" [only when {conditions(finding)}]" if finding.configuration else ""
 
 
 class Edits:
-    """The edits that mend findings, worked out once for each group of fixes."""
+    """The edits that mend findings, computed once for each group of fixes."""
 
     def __init__(self, result: Result) -> None:
         self.result = result
         self._known: dict[object, tuple[Edit, ...]] = {}
 
     def of(self, finding: Finding) -> tuple[Edit, ...]:
-        """The edits of all fixes of the finding's group, with those of the imports that they need
-        or leave unused; empty where there is no fix."""
+        """The edits of all fixes of the finding's group, including imports to add or remove.
+
+        Empty if there is no fix.
+        """
         from fsdplint.diagnostics.finding import group_of
 
         if finding.fix is None:
@@ -85,7 +87,7 @@ class Edits:
         return self._known[key]
 
     def applicable(self, finding: Finding) -> tuple[Edit, ...]:
-        """The same, and empty where `--fix` with the same options would not apply them."""
+        """The same edits, but empty if `--fix` with the same options would not apply them."""
         return self.of(finding) if self.result.applicable(finding) else ()
 
     def _complete(self, finding: Finding, fix: Fix) -> tuple[Edit, ...]:
@@ -98,4 +100,4 @@ class Edits:
         try:
             return apply.complete(self.result.sources, fixes or fix)
         except (apply.BrokenFixError, KeyError):
-            return ()  # others would apply it as it stands here
+            return ()  # other tools would apply it without checks

@@ -1,4 +1,4 @@
-"""Remarks: what a fix changes in behaviour or cost, with the lines that it is about."""
+"""Remarks: changes in behaviour or cost that a fix makes, with the lines concerned."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Place:
 
 @dataclass
 class Remark:
-    """What changes in behaviour or cost: what, how much, and where."""
+    """A change in behaviour or cost: its description, size and places."""
 
     text: str
     detail: str = ""
@@ -30,14 +30,14 @@ class Remark:
 
 
 def remark_lines(remark: Remark) -> Iterator[str]:
-    """A note on what changes."""
+    """The lines of a remark."""
     places = f" ({', '.join(map(str, remark.places))})" if remark.places else ""
     text = f"{remark.text}{places}." + (f" {remark.detail}" if remark.detail else "")
     yield from wrapped("  - ", text)
 
 
 def wrapped(head: str, text: str) -> Iterator[str]:
-    """A text in lines of at most `WIDTH` characters, the first one behind `head`."""
+    """A text in lines of at most `WIDTH` characters; `head` begins the first one."""
     yield from textwrap.wrap(
         text,
         width=WIDTH,

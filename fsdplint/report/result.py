@@ -1,4 +1,4 @@
-"""What a writer gets: the outcome of one run."""
+"""The result of one run, which is the input of the writers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from fsdplint.source.files import Problem
 if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
-MAX_CONDITIONS = 4  # of a finding that are shown to people
+MAX_CONDITIONS = 4  # of a finding, in reports for people
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # as `str.splitlines` sees them
 
 
 @dataclass
 class Result:
-    """The outcome of one run.
+    """The result of one run.
 
     Attributes:
-        findings: what is there (after fixing, what remains), sorted.
-        elsewhere: what is in files that were looked at only because they call those given.
-        problems: what could not be checked.
-        sources: the files that the findings are in, by their paths.
-        fixed: how many findings were fixed.
+        findings: the findings (after fixing, the remaining ones), sorted.
+        elsewhere: findings in files that were read only because they call the given ones.
+        problems: files that could not be checked.
+        sources: the files with findings, by their paths.
+        fixed: the number of fixed findings.
         fixable: ids of the findings that `--fix` with the same options would fix.
         fixable_unsafe: ids of those that it would fix with `--unsafe-fixes`.
         outside: by the id of a finding, the files that its group changes and that were not given.
         changed_outside: files that fixing changed and that were not given.
-        warnings: lines about comments that turn nothing off; they are no findings.
-        files: how many files were looked at, where that is known.
-        colour: whether a terminal will show it.
-        links: whether the terminal follows links.
-        unfinished: whether the run of the program that was looked at did not come to its end.
+        warnings: messages about comments that turn nothing off; they are not findings.
+        files: the number of checked files, if known.
+        colour: whether the output goes to a terminal with colours.
+        links: whether the terminal supports links.
+        unfinished: whether the recorded run did not end normally.
     """
 
     findings: Sequence[Finding] = ()
@@ -59,7 +59,8 @@ class Result:
 
 
 def conditions(finding: Finding) -> str:
-    """The conditions of the finding's configuration in words; of many, the innermost ones."""
+    """The conditions of the finding's configuration in words; if there are many, the innermost
+    ones."""
     texts = [str(guard) for guard in finding.configuration]
     hidden = len(texts) - MAX_CONDITIONS
     if hidden > 0:
@@ -75,12 +76,12 @@ def plural(number: int, word: str) -> str:
 
 
 def on_one_line(path: str) -> str:
-    """A path without ends of lines, which a name may have: they are escaped as in Python."""
+    """A path whose line ends are escaped as in Python."""
     return _LINE_END.sub(lambda match: repr(match.group())[1:-1], path)
 
 
 def problem_line(problem: Problem) -> str:
-    """A problem in one line."""
+    """A problem on one line."""
     path = on_one_line(problem.path)
     place = path if problem.line is None else f"{path}:{problem.line}"
     hint = f" ({problem.hint})" if problem.hint else ""
@@ -88,7 +89,7 @@ def problem_line(problem: Problem) -> str:
 
 
 def summary(result: Result) -> list[str]:
-    """The lines that close a report for people."""
+    """The last lines of a report for people."""
     lines = []
     counts = [
         plural(number, severity.value)
@@ -126,7 +127,8 @@ def summary(result: Result) -> list[str]:
 
 
 def waiting(result: Result) -> list[str]:
-    """What is not fixed because files that were not given would have to change along."""
+    """The findings that are not fixed because files that were not given would have to change
+    too."""
     findings = [one for one in result.findings if one.fix and result.outside.get(id(one))]
     if not findings:
         return []

@@ -1,4 +1,4 @@
-"""Colours and links of a terminal, where it shows them."""
+"""Colours and links for terminals that support them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def path(result: Result, text: str) -> str:
 
 
 def code(result: Result, one: Record) -> str:
-    """The code of a rule, in the colour of its severity, leading to the rule's page."""
+    """The code of a rule, in the colour of its severity, with a link to the rule's page."""
     text = styled(result, one.code, "1;" + COLOURS[one.severity])
     return f"\x1b]8;;{one.url}\x1b\\{text}\x1b]8;;\x1b\\" if result.links and one.url else text

@@ -1,11 +1,11 @@
-"""What a terminal can show."""
+"""Features of the terminal."""
 
 from __future__ import annotations
 
 import os
 from typing import IO, Any
 
-# Programs of terminals that follow links (OSC 8), as they name themselves.
+# Names of terminal programs that support links (OSC 8).
 _PROGRAMS = {"Hyper", "WezTerm", "ghostty", "iTerm.app", "rio", "terminology", "vscode", "zed"}
 _TERMS = ("alacritty", "foot", "xterm-ghostty", "xterm-kitty")
 _VARIABLES = ("DOMTERM", "KITTY_WINDOW_ID", "KONSOLE_VERSION", "WT_SESSION")
@@ -13,7 +13,8 @@ _OLDEST_VTE = 5000  # version 0.50
 
 
 def colours(choice: str, stream: IO[Any]) -> bool:
-    """Whether to write colours: as the user says, as the environment says, else to a terminal."""
+    """Whether to write colours: the user's choice, else the environment's, else yes for a
+    terminal."""
     if choice != "auto":
         return choice == "always"
     if os.environ.get("NO_COLOR"):
@@ -25,7 +26,7 @@ def colours(choice: str, stream: IO[Any]) -> bool:
 
 
 def links(stream: IO[Any]) -> bool:
-    """Whether what shows the stream is known to follow links."""
+    """Whether the stream goes to a terminal that is known to support links."""
     forced = os.environ.get("FORCE_HYPERLINK")
     if forced is not None:
         return forced not in ("", "0")

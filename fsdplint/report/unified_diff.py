@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 
 def unified(path: str, old: str, new: str) -> Iterator[str]:
-    """The pieces of a patch from old to new text, line ends included; nothing if they are equal."""
+    """The lines of a patch from the old to the new text, with line ends; empty if they are
+    equal."""
     for line in difflib.unified_diff(_lines(old), _lines(new), path, path, n=3):
         if line.endswith("\n"):
             yield line
@@ -16,6 +17,6 @@ def unified(path: str, old: str, new: str) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines as patch tools see them: ended by a line feed and nothing else."""
+    """The lines as patch tools count them: only a line feed ends a line."""
     lines = text.split("\n")
     return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])

@@ -1,4 +1,4 @@
-"""Addresses of the documentation; the only place that knows where it is."""
+"""Addresses of the documentation; no other module contains one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ BASE = "https://fsdplint.readthedocs.io"
 
 
 def rule_url(name: str) -> str:
-    """The page of the rule of fsdplint with this name."""
+    """The page of fsdplint's rule with this name."""
     return f"{BASE}/rules/{name}"
 
 
 def page_of(rule: type[RuleInfo]) -> str:
-    """The page of a rule; empty where a plug-in's rule says none."""
+    """The page of a rule; empty if a plug-in's rule names none."""
     return rule_url(rule.name) if rule.plugin is None else rule.url or ""

@@ -17,7 +17,7 @@ from fsdplint.edits import journal
 from fsdplint.edits.recovery import recover
 from fsdplint.edits.write import NewContent, WriteError, write
 
-FOREIGN = "so that it is not completed; see that the files are as they should be, and remove it"
+FOREIGN = "so it is not completed; check the files and remove it"
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_the_journal_of_a_copied_folder(project: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(project, copy)
     os.chdir(copy)
-    check_foreign(copy, "is of another folder, of which this is a copy")
+    check_foreign(copy, "belongs to another folder, of which this is a copy")
     assert (project / "half.py").read_text() == "old"
 
 
@@ -124,7 +124,7 @@ def test_the_journal_of_a_folder_of_the_same_name(project: Path, tmp_path: Path)
     project.rename(tmp_path / "elsewhere")
     shutil.copytree(tmp_path / "elsewhere", project)
     os.chdir(project)
-    check_foreign(project, "is of another folder, of which this is a copy")
+    check_foreign(project, "belongs to another folder, of which this is a copy")
 
 
 def test_a_journal_that_names_any_file(project: Path, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_journal_that_names_any_file(project: Path, tmp_path: Path) -> None:
     victim.write_text("old")
     entry = {"path": str(victim), "old": "b2xk", "new": "bmV3"}
     (project / f"{JOURNAL_PREFIX}x.json").write_text(json.dumps({"version": 1, "files": [entry]}))
-    check_foreign(project, "is no journal that this version can read")
+    check_foreign(project, "cannot be read by this version")
     assert victim.read_text() == "old"
 
 
@@ -145,7 +145,7 @@ def test_a_journal_behind_a_link(project: Path, tmp_path: Path) -> None:
 
 def test_no_journal_but_a_pipe(project: Path) -> None:
     os.mkfifo(project / f"{JOURNAL_PREFIX}x.json")
-    check_foreign(project, "is no regular file")
+    check_foreign(project, "is not a regular file")
 
 
 def test_the_journal_of_another_user(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

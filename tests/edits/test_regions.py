@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from fsdplint.diagnostics.finding import Edit
-from fsdplint.edits.regions import lines_of, regions
+from fsdplint.edits.lines import lines_of
+from fsdplint.edits.regions import regions
 
 
 def test_a_replaced_an_added_and_a_deleted_line() -> None:

@@ -339,5 +339,5 @@ def test_the_journal_of_a_run_that_is_at_work_is_not_taken_over(
 def test_a_journal_of_another_version(tmp_path: Path) -> None:
     path = tmp_path / f"{JOURNAL_PREFIX}x{journal.WHOLE}"
     path.write_text('{"version": 2}')
-    with pytest.raises(journal.Interrupted, match="no journal that this version can read"):
+    with pytest.raises(journal.Interrupted, match="cannot be read by this version"):
         journal.complete(str(path))

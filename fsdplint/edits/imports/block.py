@@ -1,4 +1,4 @@
-"""Which block a new import goes into: one from which it has run before every use of its name."""
+"""Choose the block for a new import: the import must run before every use of its name."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Statement = cst.Import | cst.ImportFrom
 
 @dataclass(eq=False)
 class Spot:
-    """Where an import goes.
+    """The place for an import.
 
     Attributes:
-        body: the block, or the one-line suite that `anchor` stands in.
-        anchor: the import statement that it goes beside, if any.
-        limit: the code that it has to run before, if that is in the same function.
+        body: the block, or the one-line suite that holds `anchor`.
+        anchor: the import statement to put it beside, if any.
+        limit: the code that it must precede, if that is in the same function.
     """
 
     item: Import
@@ -43,7 +43,7 @@ class Spot:
 
 
 def choose(source: Source, wanted: Iterable[Import]) -> list[Spot]:
-    """A place for every import; one that several functions could share is given once."""
+    """A place for every import; an import that several functions can share gets one place."""
     bindings = bindings_of(source)
     spots = [_spot(bindings, item) for item in dict.fromkeys(wanted)]
     for group in _group_by_name(bindings, spots):
@@ -81,14 +81,14 @@ def _spot(bindings: Bindings, item: Import) -> Spot:
 
 
 def _scope(bindings: Bindings, spot: Spot) -> Scope:
-    """The scope that the import binds its name in."""
+    """The scope in which the import binds its name."""
     inside = spot.body.body
     scope = bindings.scope_at(inside[0]) if inside else bindings.module
     return bindings.module if local_name(spot.item) in scope.elsewhere else scope
 
 
 def _group_by_name(bindings: Bindings, spots: Sequence[Spot]) -> list[list[Spot]]:
-    """The spots that bind one name in one scope."""
+    """The spots, grouped by the name and the scope that they bind it in."""
     groups: dict[tuple[Scope, str], list[Spot]] = {}
     for spot in spots:
         key = (_scope(bindings, spot), local_name(spot.item))
@@ -97,9 +97,9 @@ def _group_by_name(bindings: Bindings, spots: Sequence[Spot]) -> list[list[Spot]
 
 
 def _sound(bindings: Bindings, group: Sequence[Spot]) -> bool:
-    """Whether every use of the name comes after an import of it; sets the spots' limits.
+    """Whether every use of the name follows an import of it; sets the limits of the spots.
 
-    What a module imports on a condition is taken as imported by all the code below.
+    A conditional import of a module counts as executed for all code below it.
     """
     source = bindings.source
     scope, local = _scope(bindings, group[0]), local_name(group[0].item)
@@ -126,7 +126,7 @@ def _sound(bindings: Bindings, group: Sequence[Spot]) -> bool:
 
 
 def _begin(source: Source, spot: Spot) -> int:
-    """The last place at which the import can be put: beside its anchor, or first in its block."""
+    """The last possible offset of the import: beside its anchor, or first in its block."""
     if spot.anchor is not None:
         return source.span(spot.anchor)[1]
     if isinstance(spot.body, cst.Module) or not spot.body.body:
@@ -135,7 +135,7 @@ def _begin(source: Source, spot: Spot) -> int:
 
 
 def _uses(bindings: Bindings, scope: Scope, local: str) -> list[cst.CSTNode]:
-    """Where a name that is to be bound in a scope is read, and not sure to be bound already."""
+    """The reads of a name at which a scope does not certainly bind it yet."""
     source = bindings.source
     result: list[cst.CSTNode] = []
     known = [x for x in scope.imports if x.local == local]
@@ -151,7 +151,7 @@ def _uses(bindings: Bindings, scope: Scope, local: str) -> list[cst.CSTNode]:
 
 
 def _only_a_label(source: Source, name: cst.Name) -> bool:
-    """Whether a name is that of an attribute, keyword, import or definition."""
+    """Whether a name is an attribute, keyword, imported name or definition."""
     match source.parent(name):
         case cst.Attribute(attr=label) | cst.Arg(keyword=label):
             return label is name
@@ -163,7 +163,7 @@ def _only_a_label(source: Source, name: cst.Name) -> bool:
 
 
 def _lift(bindings: Bindings, spot: Spot, *, only_to_top: bool = False) -> None:
-    """Move an import to the top of the module, or of the function whose own its name is."""
+    """Move an import to the top of the module, or of the function that owns its name."""
     source, local = bindings.source, local_name(spot.item)
     near: cst.CSTNode = spot.anchor or spot.at or spot.body
     owner = next(
@@ -178,7 +178,7 @@ def _lift(bindings: Bindings, spot: Spot, *, only_to_top: bool = False) -> None:
 
 
 def _anchor(source: Source, at: cst.CSTNode | None) -> Statement | None:
-    """The import statement that a node stands in: the import is to be made beside it."""
+    """The import statement that holds a node; the new import is placed beside it."""
     while at is not None and not isinstance(at, cst.Import | cst.ImportFrom):
         at = source.parent(at)
     return at
@@ -209,10 +209,10 @@ def _holds(source: Source, node: cst.CSTNode, offset: int) -> bool:
 
 
 def _block_for(bindings: Bindings, wanted: Import, at: cst.CSTNode | None) -> Block:
-    """The block that an import of a module belongs in.
+    """The block for an import of a module.
 
-    That of the file's other imports of the same package: the module's, one inside a `try`, or, in a
-    file that imports the package lazily, the function's own.
+    It is the block of the file's other imports of the same package: the module, a `try`, or the
+    function itself if the file imports the package lazily.
     """
     source = bindings.source
     top = wanted.module.partition(".")[0]
@@ -220,7 +220,7 @@ def _block_for(bindings: Bindings, wanted: Import, at: cst.CSTNode | None) -> Bl
         owner = bindings.owner(bindings.scope_at(at), wanted.name)
         full = f"{wanted.module}.{wanted.name}"
         if owner is not None and imported_only(owner, wanted.name, full):
-            # The name is the function's own, because another branch of it imports it.
+            # The name is local to the function, because another branch of it imports it.
             for parent in ancestors(source, at):
                 if isinstance(parent, cst.IndentedBlock):
                     return parent
@@ -248,7 +248,7 @@ def _block_for(bindings: Bindings, wanted: Import, at: cst.CSTNode | None) -> Bl
 
 
 def type_checking(source: Source, statement: cst.CSTNode) -> bool:
-    """Whether a statement is there for type checkers only."""
+    """Whether a statement runs only for type checkers."""
     for parent in ancestors(source, statement):
         if isinstance(parent, cst.If) and dotted_name(parent.test).endswith("TYPE_CHECKING"):
             return True

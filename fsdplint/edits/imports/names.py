@@ -1,4 +1,4 @@
-"""One import statement with names taken out of it and put into it, in its own style."""
+"""Add and remove the names of one import statement, in the style of the statement."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ HEAD = re.compile(r"[ \t]*,?(?:[ \t]*#[^\r\n]*)?")
 
 @dataclass
 class Part:
-    """One name with what is written around it.
+    """One name with the text around it.
 
-    before: the whitespace and comments between what came before and the name.
-    after: its comma and the comment behind it on its line.
+    before: the whitespace and comments between the previous name and this one.
+    after: its comma and its trailing comment.
     """
 
-    name: str  # the name to sort by
+    name: str  # the sort key
     text: str
     before: str
     after: str
 
 
 def by_kind(name: str) -> tuple[int, str]:
-    """The order of isort and ruff: constants, classes, the rest."""
+    """The sort key of isort and ruff: constants, then classes, then other names."""
     if name.isupper() and len(name) > 1:
         return 0, name
     return (1 if name[:1].isupper() else 2), name
@@ -40,7 +40,7 @@ ORDERS: tuple[Callable[[str], object], ...] = (by_kind, str, str.lower)
 
 
 def line_limit(source: Source) -> int:
-    """How long the lines of a file may become: 88 columns, or up to 100 where it has such lines."""
+    """The line limit of a file: 88 columns, or up to 100 if the file has longer lines."""
     longest = max((len(line) for line in layout.NEWLINE.split(source.text)), default=0)
     return 100 if longest > 88 else 88
 
@@ -51,9 +51,9 @@ def edit_names(
     removed: Sequence[cst.ImportAlias],
     added: Sequence[tuple[str, str]],
 ) -> Edit | None:
-    """The edit that takes aliases out of a statement and puts (name, text) pairs in.
+    """The edit that removes aliases from a statement and adds (name, text) pairs.
 
-    Some name has to be left over. None where nothing changes.
+    At least one name must remain. None if nothing changes.
     """
     aliases = [] if isinstance(statement.names, cst.ImportStar) else list(statement.names)
     if not aliases or not (removed or added):
@@ -88,7 +88,7 @@ def edit_names(
 def _without_brackets(
     source: Source, statement: cst.Import | cst.ImportFrom, part: Part, start: int, close: str
 ) -> Edit | None:
-    """The edit that leaves one name without the brackets that several needed, if it fits."""
+    """The edit that removes the brackets around a single remaining name, if it fits on the line."""
     if "#" in part.before + part.after + close:
         return None
     head = source.text[source.line_start(start) : start - 1].rstrip(" \t(")
@@ -102,7 +102,7 @@ def _join(parts: Sequence[Part]) -> str:
 
 
 def _comma(after: str, wanted: bool) -> str:
-    """What stands behind a name, with a comma or without one."""
+    """The text after a name, with or without a comma."""
     has = after.lstrip(" \t").startswith(",")
     if has == wanted:
         return after
@@ -112,7 +112,8 @@ def _comma(after: str, wanted: bool) -> str:
 def _parts(
     source: Source, statement: cst.Import | cst.ImportFrom, aliases: Sequence[cst.ImportAlias]
 ) -> tuple[list[Part], int, int, str]:
-    """The names of a statement, the span that they and what is between them fill, and its rest."""
+    """The names of a statement, the span of the names and their separators, and the text after
+    them."""
     spans = [source.span(alias) for alias in aliases]
     parenthesis = getattr(statement, "lpar", None)
     if parenthesis is not None:
@@ -156,7 +157,7 @@ def _insert(
     if order is not None:
         key = order(name)
         place = next((n for n, x in enumerate(parts) if order(x.name) > key), len(parts))  # type: ignore[operator]
-    model = parts[min(max(place, 1), len(parts) - 1)].before  # not the first: it may be "("
+    model = parts[min(max(place, 1), len(parts) - 1)].before  # the first one may follow "("
     if any(not layout.NEWLINE.search(x.before) for x in parts[1:]) or (
         len(parts) == 1 and not layout.NEWLINE.search(model)
     ):
@@ -164,7 +165,8 @@ def _insert(
     elif "#" in model:
         model = source.newline + re.split(r"[\r\n]", model)[-1]
     if place == 0:
-        # A comment behind the parenthesis stays there; one above the first name stays above it.
+        # A comment after the parenthesis stays there; a comment above the first name stays above
+        # it.
         head = HEAD.match(parts[0].before)
         cut = head.end() if head and "#" in head.group() else 0
         if "#" in parts[0].before[cut:]:
@@ -178,9 +180,9 @@ def _insert(
 
 
 def _without(parts: list[Part], gone: set[str], close: str) -> tuple[list[Part], str]:
-    """The parts without some names. Comments on lines of their own stay."""
+    """The parts without the removed names. Comments on their own lines stay."""
     result: list[Part] = []
-    owed: str | None = None  # what stood before a removed name
+    owed: str | None = None  # the text before a removed name
     for part in parts:
         if part.text in gone:
             owed = part.before if owed is None else _merge(owed, part.before)
@@ -195,7 +197,7 @@ def _without(parts: list[Part], gone: set[str], close: str) -> tuple[list[Part],
 
 
 def _merge(first: str, second: str) -> str:
-    """Two stretches of whitespace and comments as one."""
+    """Merge two pieces of whitespace and comments."""
     if "#" in first:
         cut = max(first.rfind("\n"), first.rfind("\r"))
         cut -= first[cut - 1 : cut + 1] == "\r\n"
@@ -212,7 +214,7 @@ def _wrap_names(
     start: int,
     several_lines: bool,
 ) -> str | None:
-    """The names of a statement that has grown, if one of its lines is too long now."""
+    """The names of an extended statement, wrapped; None if all of its lines fit."""
     limit = line_limit(source)
     line_start = source.line_start(start)
     first = source.text[line_start:start]
@@ -232,7 +234,7 @@ def _wrap_names(
 
 
 def _wrap(parts: Sequence[Part], column: int, limit: int) -> None:
-    """Of names that fill lines: break before one that would end too far to the right."""
+    """For several names on a line: break before a name that exceeds the limit."""
     broken = [part.before for part in parts[1:] if layout.NEWLINE.search(part.before)]
     if not broken:
         return

@@ -1,4 +1,4 @@
-"""Where in a block a new import statement goes."""
+"""The position of a new import statement in a block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Block = cst.Module | cst.IndentedBlock
 
 
 def before(source: Source, statement: cst.CSTNode, at: cst.CSTNode | None) -> bool:
-    """Whether a statement has run before the code at a node, if both run in the same body."""
+    """Whether a statement runs before the code at a node, if both are in the same body."""
     return at is None or source.span(statement)[1] <= source.span(at)[0]
 
 
@@ -33,9 +33,9 @@ def is_import(statement: cst.CSTNode) -> bool:
 def place(
     source: Source, block: Block, module: str, is_from: bool, limit: cst.CSTNode | None
 ) -> tuple[cst.CSTNode, bool, int]:
-    """Next to which statement an import goes, whether before it, and with how many blank lines.
+    """The statement to put an import next to, whether before it, and the number of blank lines.
 
-    limit: code of the same body that the import has to stand before.
+    limit: code of the same body that the import must precede.
     """
     lines = _import_lines(source, block, limit)
     top = module.partition(".")[0]
@@ -66,7 +66,8 @@ def place(
 def _in_run(
     source: Source, package: Sequence[cst.SimpleStatementLine], module: str, is_from: bool
 ) -> tuple[cst.CSTNode, bool, int]:
-    """The place among a package's imports: sorted in if the last ones are, else behind them."""
+    """The position among a package's imports: in order if the last ones are sorted, else after
+    them."""
     run: list[cst.SimpleStatementLine] = []
     for line in reversed(package):
         if run:
@@ -76,7 +77,7 @@ def _in_run(
         run.insert(0, line)
     same = [line for line in run if isinstance(line.body[0], cst.ImportFrom) == is_from]
     if not same:
-        # `import x` above the `from x import y` of its run, and the other way round.
+        # `import x` goes above the `from x import y` of its run, and `from` below.
         return (_last_small(run[-1]), False, 0) if is_from else (_first_small(run[0]), True, 0)
     keys = [_module(line).lower() for line in same]
     if keys == sorted(keys):
@@ -89,7 +90,7 @@ def _in_run(
 def _import_lines(
     source: Source, block: Block, limit: cst.CSTNode | None
 ) -> list[cst.SimpleStatementLine]:
-    """The import lines of a block but for `__future__`, above its first definition if any are."""
+    """The import lines of a block but `__future__`: those above its first definition, if any."""
     every: list[cst.SimpleStatementLine] = []
     top: list[cst.SimpleStatementLine] = []
     definitions = False
@@ -106,7 +107,7 @@ def _import_lines(
 
 
 def _module(line: cst.SimpleStatementLine) -> str:
-    """The module of a line's first import; relative ones have their dots."""
+    """The module of the first import of a line; relative modules keep their dots."""
     statement = line.body[0]
     if isinstance(statement, cst.ImportFrom):
         return from_module(statement)

@@ -1,8 +1,9 @@
-"""Which imports a file gains and loses, and where: the edits for both at once."""
+"""Plan the imports that a file gains and loses; one list of edits for both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import libcst as cst
 
@@ -16,76 +17,104 @@ from fsdplint.syntax import layout
 from fsdplint.syntax.bindings import Bindings, Imported, bindings_of
 
 
-def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) -> list[Edit]:
-    """The edits that import what is wanted and take away the imports that are not.
+@dataclass
+class _Additions:
+    """Where the imports that a file gains go.
 
-    The offsets in `wanted` are those of this source. An import that the file has already at the
-    place where it would go is not added again.
+    Attributes:
+        extended: statements with the (sort key, text) pairs of the names that they gain.
+        beside: spots for new statements beside an import statement, by anchor and module.
+        separate: spots for new statements in a block, by block and module.
     """
-    bindings = bindings_of(source)
+
+    extended: dict[Statement, list[tuple[str, str]]] = field(default_factory=dict)
+    beside: dict[tuple[Statement, str], list[Spot]] = field(default_factory=dict)
+    separate: dict[tuple[Block, str], list[Spot]] = field(default_factory=dict)
+
+
+def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) -> list[Edit]:
+    """The edits that add the imports in `wanted` and remove those in `removed`.
+
+    The offsets in `wanted` refer to this source. An import that already exists at its place is not
+    added again.
+    """
+    additions = _additions(source, wanted)
     statements = Statements(source)
-    extended: dict[Statement, list[tuple[str, str]]] = {}
-    fresh: dict[tuple[Block, str], list[Spot]] = {}
-    beside: dict[tuple[Statement, str], list[Spot]] = {}
+    for (anchor, _), spots in sorted(additions.beside.items(), key=_order):
+        _add_beside(source, statements, anchor, spots)
+    for (block, _), spots in sorted(additions.separate.items(), key=_order):
+        _add(source, statements, block, spots)
+    edits, emptied = _edit_statements(source, additions.extended, removed)
+    gaining = [source.parent(layout.line_of(source, anchor)) for anchor, _ in additions.beside]
+    for statement in _removable(source, emptied, gaining):
+        change = statements.change(statement)
+        change.deleted, change.keep_comments = True, False
+    return edits + statements.edits()[0]
+
+
+def _additions(source: Source, wanted: Iterable[Import]) -> _Additions:
+    """Choose between extending a statement and adding one, for each import that is missing."""
+    bindings = bindings_of(source)
+    result = _Additions()
     for spot in choose(source, wanted):
         item, block = spot.item, spot.body
+        module = item.module if item.name is not None else ""
         if spot.anchor is not None:
-            joined = _statement_to_extend(source, spot)
+            statement = _statement_to_extend(source, spot)
         elif isinstance(block, cst.SimpleStatementLine | cst.SimpleStatementSuite):
-            continue  # only beside an anchor
+            continue  # applies only beside an anchor
         elif _present(bindings, block, item, spot.limit):
             continue
         else:
-            joined = _extendable(bindings, block, item, spot.limit)
-        if joined is not None:
-            names = extended.setdefault(joined, [])
+            statement = _extendable(bindings, block, item, spot.limit)
+        if statement is not None:
+            names = result.extended.setdefault(statement, [])
             if _pair(item) not in names:
                 names.append(_pair(item))
         elif spot.anchor is not None:
-            beside.setdefault((spot.anchor, item.module if item.name else ""), []).append(spot)
+            result.beside.setdefault((spot.anchor, module), []).append(spot)
         else:
             assert isinstance(block, cst.Module | cst.IndentedBlock)
-            key = (block, item.module if item.name is not None else "")
             if item.name is not None and _one_each(
                 _from_imports(bindings, block, item.module, spot.limit)
             ):
-                key = (block, f"{item.module}.{item.name}")
-            fresh.setdefault(key, []).append(spot)
+                module = f"{item.module}.{item.name}"
+            result.separate.setdefault((block, module), []).append(spot)
+    return result
 
-    for (anchor, _), spots in sorted(beside.items(), key=_order):
-        _add_beside(source, statements, anchor, spots)
-    for (block, _), spots in sorted(fresh.items(), key=_order):
-        _add(source, statements, block, spots)
 
+def _edit_statements(
+    source: Source,
+    extended: Mapping[Statement, list[tuple[str, str]]],
+    removed: Sequence[Imported],
+) -> tuple[list[Edit], list[Statement]]:
+    """The edits of the statements that change, and the statements that lose all of their names."""
     edits: list[Edit] = []
+    emptied: list[Statement] = []
     losses: dict[Statement, list[cst.ImportAlias]] = {}
-    whole: list[Statement] = []
-    for gone in removed:
-        losses.setdefault(gone.statement, []).append(gone.alias)
+    for item in removed:
+        losses.setdefault(item.statement, []).append(item.alias)
     for statement in dict.fromkeys([*losses, *extended]):
         aliases, names = losses.get(statement, []), extended.get(statement, [])
         every = statement.names
         if not names and not isinstance(every, cst.ImportStar) and len(aliases) == len(every):
-            whole.append(statement)
+            emptied.append(statement)
             continue
         edit = edit_names(source, statement, aliases, names)
         if edit is not None:
             edits.append(edit)
-    gaining = [source.parent(layout.line_of(source, anchor)) for anchor, _ in beside]
-    for gone_statement in _removable(source, whole, gaining):
-        change = statements.change(gone_statement)
-        change.deleted, change.keep_comments = True, False
-    more, _less = statements.edits()
-    return edits + more
+    return edits, emptied
 
 
 def _removable(
     source: Source, whole: Sequence[Statement], gaining: Sequence[cst.CSTNode | None]
 ) -> list[cst.CSTNode]:
-    """What goes with import statements that have no name left; `gaining`: blocks with new ones.
+    """The statements to delete because they import no name any more.
 
-    One that is all that a `try` or its handler does stays: it tests whether there is such a module.
-    A block for type checking that would be empty goes.
+    An import that is the only statement of a `try` or its handler stays: it tests whether the
+    module exists. A type checking block that would be empty is deleted.
+
+    gaining: blocks that gain imports.
     """
     lines = [layout.line_of(source, statement) for statement in whole]
     result: dict[cst.CSTNode, None] = {}
@@ -107,7 +136,7 @@ def _removable(
 
 
 def _statement_to_extend(source: Source, spot: Spot) -> cst.ImportFrom | None:
-    """The `from M import ...` near the spot's anchor that the name can join."""
+    """The `from M import ...` near the spot's anchor that the name can extend."""
     assert spot.anchor is not None
     if spot.item.name is None:
         return None
@@ -120,7 +149,7 @@ def _statement_to_extend(source: Source, spot: Spot) -> cst.ImportFrom | None:
         else:
             smalls.append(statement)
     number = smalls.index(spot.anchor)
-    # Below the anchor, only what follows it without other code between.
+    # Below the anchor, only the imports that follow it directly.
     end = next((x for x in range(number, len(smalls)) if not _imports(smalls[x])), len(smalls))
     for other in [spot.anchor, *smalls[:number], *smalls[number:end]]:
         if (
@@ -152,13 +181,13 @@ def _add_beside(
 
 
 def _order(entry: tuple[tuple[cst.CSTNode, str], list[Spot]]) -> tuple[object, ...]:
-    """What new statements are sorted by: the module, then the name."""
+    """The sort key of new statements: the module, then the name."""
     item = entry[1][0].item
     return item.module, by_kind(item.name or "")
 
 
 def _pair(item: Import) -> tuple[str, str]:
-    """The name to sort by, and the text of the alias."""
+    """The sort key of a name, and the text of its alias."""
     name = item.name or item.module
     return name, name if item.alias is None else f"{name} as {item.alias}"
 
@@ -177,10 +206,10 @@ def _present(bindings: Bindings, block: Block, item: Import, limit: cst.CSTNode 
 def _extendable(
     bindings: Bindings, block: Block, item: Import, limit: cst.CSTNode | None
 ) -> cst.ImportFrom | None:
-    """The last `from M import ...` that the name can join.
+    """The last `from M import ...` that the name can extend.
 
-    Where each name has a statement of its own, so has the new one. A statement that only renames
-    (`from M import X as Y`) is joined if there is no other.
+    None if each name has its own statement. A statement that only renames (`from M import X as Y`)
+    is extended if there is no other.
     """
     if item.name is None:
         return None
@@ -191,13 +220,13 @@ def _extendable(
 
 
 def _has_unaliased_name(statement: cst.ImportFrom) -> bool:
-    """Whether a statement imports some name as it is."""
+    """Whether a statement imports some name without an alias."""
     names = () if isinstance(statement.names, cst.ImportStar) else statement.names
     return any(alias.asname is None for alias in names)
 
 
 def _one_each(statements: Sequence[cst.ImportFrom]) -> bool:
-    """Whether several statements import from one module, each a single name."""
+    """Whether several statements import a single name each from one module."""
     plain = [x for x in statements if _has_unaliased_name(x)]
     return len(plain) > 1 and all(
         x.lpar is None and not isinstance(x.names, cst.ImportStar) and len(x.names) == 1
@@ -208,7 +237,7 @@ def _one_each(statements: Sequence[cst.ImportFrom]) -> bool:
 def _from_imports(
     bindings: Bindings, block: Block, module: str, limit: cst.CSTNode | None
 ) -> list[cst.ImportFrom]:
-    """The `from M import ...` of a block; if it is the module's and has none, those it tries."""
+    """The `from M import ...` of a block; if the module has none at its top, those in its `try`."""
     source = bindings.source
     here: dict[cst.ImportFrom, None] = {}
     tried: dict[cst.ImportFrom, None] = {}
@@ -233,7 +262,7 @@ def _from_imports(
 
 
 def _text(source: Source, items: Sequence[Import], indent: str) -> list[list[str]]:
-    """The statements for imports of one module, each as lines."""
+    """The statements for imports of one module, as lists of lines."""
     if items[0].name is None:
         pairs = sorted({_pair(item) for item in items})
         return [[f"import {text}"] for _, text in pairs]
@@ -259,7 +288,7 @@ def _add(source: Source, statements: Statements, block: Block, spots: Sequence[S
         spot, above, gap = place(source, block, module, lines[0].startswith("from"), limit)
         change = statements.change(spot)
         if above:
-            # Several imports that come to the same place share its blank line.
+            # Imports at the same position share its blank line.
             if gap and change.before[-1:] == [""]:
                 change.before.pop()
             change.before.extend([*text, *[""] * gap])

@@ -1,4 +1,4 @@
-"""The imports of a file: how a library's name is written at a place in it."""
+"""The imports of a file: how the code at a node refers to a library's name."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def name_for(
     planned: Sequence[Import] = (),
     usual: str | None = None,
 ) -> tuple[str, Import | None]:
-    """How `module.name` (or the module) is written at a node, and the import that this takes.
+    """How to write `module.name` (or the module) at a node, and the import that this needs.
 
-    planned: imports that will be added to this file anyway.
-    usual: the name that such an import customarily gives it (`as dcp`).
+    planned: imports that other edits add to this file.
+    usual: the customary local name of such an import (`as dcp`).
     """
     bindings = bindings_of(source)
     existing = _existing(bindings, module, name, at)
@@ -55,7 +55,7 @@ def local_name(wanted: Import) -> str:
 
 
 def _alias(source: Source, module: str, name: str | None, planned: Sequence[Import]) -> str:
-    """A name that nothing in the file has: `torch_fully_shard`."""
+    """A name that the file does not use: `torch_fully_shard`."""
     top, _, last = f"{module}.{name}".rpartition(".") if name else module.rpartition(".")
     package = top.partition(".")[0]
     base = f"{package}_{last}" if package else f"{last}_module"
@@ -71,7 +71,7 @@ def _alias(source: Source, module: str, name: str | None, planned: Sequence[Impo
 
 
 def imported_only(scope: Scope, local: str, full: str) -> bool:
-    """Whether a function binds a name by importing this very thing and in no other way."""
+    """Whether a function binds a name only by importing `full`."""
     same = [item for item in scope.imports if item.local == local]
     return (
         scope.kind == "function"
@@ -83,17 +83,18 @@ def imported_only(scope: Scope, local: str, full: str) -> bool:
 
 
 def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
-    """The offset that stands for a node in `Import.at`: its own.
+    """The offset that stands for a node in `Import.at`.
 
-    But where its statement uses a name of the same package that is imported on a condition or
-    lazily, it is that of this import statement: the new import has the same conditions. (What is
-    imported lazily though the file imports the package anyway counts for its own module only.)
+    It is the node's own offset, unless its statement uses a name of the same package that is
+    imported conditionally or lazily. Then it is the offset of that import statement, so that the
+    new import has the same conditions. If the file also imports the package unconditionally, a lazy
+    import counts only for its own module.
     """
     source = bindings.source
     package = module.partition(".")[0]
     scope = bindings.scope_at(at)
     statement = layout.statement_of(source, at)
-    own = bindings.owner(scope, plain)  # a function that imports the name has it as its own
+    own = bindings.owner(scope, plain)  # a function that imports the name owns it
     best: tuple[bool, int] | None = None
     around = {at, *ancestors(source, at)}
     inside = source.descend(statement if isinstance(statement, cst.BaseSmallStatement) else at)
@@ -114,7 +115,7 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
 
 
 def _may_be_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) -> bool:
-    """Whether a part of an expression that does not hold `at` may be left out with the name."""
+    """Whether short-circuit evaluation can skip the name while the code at `at` runs."""
     child: cst.CSTNode = name
     for parent in ancestors(source, name):
         if isinstance(parent, cst.BaseStatement | cst.BaseSmallStatement):
@@ -133,7 +134,7 @@ def _may_be_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) ->
 
 
 def _sole(bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode) -> list[Imported]:
-    """The import on a condition by which a scope has a name at a node, if it is but one."""
+    """The conditional import that gives a scope a name at a node, if there is exactly one."""
     every = [x for x in scope.imports if x.local == local]
     ran = [x for x in every if has_run_before(bindings, x.statement, scope, at)]
     maybe = [x for x in every if conditional(bindings.source, x.statement)]
@@ -143,13 +144,13 @@ def _sole(bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode) -> list
 
 
 def _lazy(bindings: Bindings, item: Imported) -> bool:
-    """Whether an import stands in a function, and there on no condition."""
+    """Whether an import is in a function and is unconditional there."""
     around = ancestors(bindings.source, item.statement)
     return item.scope.kind == "function" and around.index(item.scope.node) == 2
 
 
 def _at_top(bindings: Bindings, package: str) -> bool:
-    """Whether the file imports something of a package on no condition."""
+    """Whether the file imports something of a package unconditionally."""
     return any(
         _is_in_package(item.module, package)
         and isinstance(ancestors(bindings.source, item.statement)[1], cst.Module)
@@ -158,12 +159,12 @@ def _at_top(bindings: Bindings, package: str) -> bool:
 
 
 def _is_in_package(module: str, package: str) -> bool:
-    """Whether a module is a package, or is in it."""
+    """Whether a module is a package or is inside it."""
     return module == package or module.startswith(f"{package}.")
 
 
 def in_block(source: Source, at: cst.CSTNode | None) -> bool:
-    """Whether a node stands in an indented block of its function, where an import could go."""
+    """Whether a node is in an indented block of its function, where an import is possible."""
     for parent in ancestors(source, at) if at is not None else ():
         if isinstance(parent, cst.IndentedBlock | cst.FunctionDef):
             return isinstance(parent, cst.IndentedBlock)
@@ -171,7 +172,7 @@ def in_block(source: Source, at: cst.CSTNode | None) -> bool:
 
 
 def conditional(source: Source, statement: cst.CSTNode) -> bool:
-    """Whether an import stands in a block, but not as a fallback or for type checking."""
+    """Whether an import is in a block that is neither a fallback nor for type checking."""
     around = ancestors(source, statement)
     return not isinstance(around[1], cst.Module) and not any(
         isinstance(x, cst.ExceptHandler | cst.ExceptStarHandler)
@@ -183,7 +184,7 @@ def conditional(source: Source, statement: cst.CSTNode) -> bool:
 def _existing(
     bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | None
 ) -> str | None:
-    """The text by which the file's own imports give a name at a node."""
+    """The text by which the file's existing imports name something at a node."""
     full = canonical(module if name is None else f"{module}.{name}")
     scope = bindings.scope_at(at) if at is not None else bindings.module
     through_module: str | None = None
@@ -206,7 +207,7 @@ def _existing(
 
 
 def is_bound_before(bindings: Bindings, item: Imported, at: cst.CSTNode | None) -> bool:
-    """Whether a name is sure to be bound by this import when the code at a node runs."""
+    """Whether this import has certainly bound the name when the code at a node runs."""
     return has_run_before(bindings, item.statement, item.scope, at, item.local) and _only_meaning(
         bindings, item
     )
@@ -215,7 +216,7 @@ def is_bound_before(bindings: Bindings, item: Imported, at: cst.CSTNode | None) 
 def _only_meaning(bindings: Bindings, item: Imported) -> bool:
     """Whether nothing else in its scope gives the name another meaning.
 
-    What a `try` falls back to does not count.
+    The fallback of a `try` does not count.
     """
     others: list[cst.CSTNode] = list(item.scope.others.get(item.local, ()))
     for other in item.scope.imports:
@@ -227,7 +228,7 @@ def _only_meaning(bindings: Bindings, item: Imported) -> bool:
 
 
 def _alternative(source: Source, statement: cst.CSTNode, other: cst.CSTNode) -> bool:
-    """Whether `other` runs only where the `try` or `if` around the statement did not run it."""
+    """Whether `other` runs only if the `try` or `if` around the statement did not run it."""
     around = set(ancestors(source, other))
     child = statement
     for parent in ancestors(source, statement):
@@ -243,14 +244,14 @@ def _alternative(source: Source, statement: cst.CSTNode, other: cst.CSTNode) -> 
 
 
 def _free(bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | None) -> bool:
-    """Whether the plain name may be imported and then means this at a node."""
+    """Whether the name can be imported without an alias and has this meaning at a node."""
     full = canonical(module if name is None else f"{module}.{name}")
     plain = name or module.partition(".")[0]
     scope = bindings.scope_at(at) if at is not None else bindings.module
     for owner in scope.chain():
         if owner is not bindings.module:
             if owner.binds(plain):
-                # Another branch of the function imports it: this one can do so too.
+                # Another branch of the function imports the name, so this branch can too.
                 return imported_only(owner, plain, full) and in_block(bindings.source, at)
             continue
         same = [item for item in owner.imports if item.local == plain]

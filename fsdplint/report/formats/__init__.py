@@ -1,7 +1,7 @@
-"""The output formats: a module each, named as the format.
+"""The output formats: one module for each, with the name of the format.
 
 A module has a function `write`, and two constants:
 
-* `FOR_PEOPLE`: whether people read it, rather than programs;
-* `HAS_STATISTICS`: whether `--statistics` has this format.
+* `FOR_PEOPLE`: whether the output is for people, not programs;
+* `HAS_STATISTICS`: whether `--statistics` supports this format.
 """

@@ -1,4 +1,4 @@
-"""Logging commands of Azure Pipelines, which it lists as issues of a build.
+"""Logging commands of Azure Pipelines, which shows them as issues of a build.
 
 https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands
 """

@@ -1,4 +1,4 @@
-"""The report for people: the code, what is wrong with it, why, and what to do."""
+"""The report for people: the code, the problem, its consequences, and advice."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, st
 
 
 def reason(rule: type[RuleInfo]) -> str:
-    """The first sentence of the rule's section on why it matters."""
+    """The first sentence of the section of the rule's page on why it matters."""
     paragraph = " ".join(section(rule, "Why is this bad?").split("\n\n")[0].split())
     quoted = False
     for position, character in enumerate(paragraph):

@@ -32,7 +32,7 @@ def write(result: Result) -> Iterator[str]:
         path = from_top(one.at.path, folder) or one.at.path
         mark = fingerprint(one.code, path, result.sources.get(one.at.path), one.at.line)
         seen[mark] += 1
-        if seen[mark] > 1:  # each has to have its own
+        if seen[mark] > 1:  # fingerprints must be unique
             mark = sha256(f"{mark}:{seen[mark]}".encode()).hexdigest()
         issues.append(
             {

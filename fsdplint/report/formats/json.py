@@ -107,7 +107,7 @@ def _edit(result: Result, edit: Edit) -> dict[str, Any] | None:
 
 
 def _file(path: str) -> dict[str, Any]:
-    """The file, and in notebooks the cell that lines are counted in."""
+    """The file, and for notebooks the cell that lines refer to."""
     file, cell = split(path)
     return {"filename": file} if cell is None else {"filename": file, "cell": cell}
 

@@ -1,6 +1,6 @@
 """JUnit's XML: a suite for each file, a failure for each finding.
 
-A file that could not be checked is an error, in the format's own sense of the word.
+A file that could not be checked becomes an `error` element.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOR_PEOPLE = False
 HAS_STATISTICS = False
 
 NAME = "fsdplint"
-# What XML 1.0 has no way to write.
+# Characters that XML 1.0 cannot represent.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -1,7 +1,7 @@
 """Reviewdog's diagnostic format: https://github.com/reviewdog/reviewdog/tree/master/proto/rdf
 
-Its columns count bytes of UTF-8. A suggestion has no path and stands for itself, so all edits of a
-fix become one, and a fix that changes other files is none.
+Its columns count bytes of UTF-8. A suggestion has no path and is applied by itself. Therefore all
+edits of a fix are merged into one, and a fix that changes other files gives no suggestion.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEVELS = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.INFO: 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""
     edits = Edits(result)
-    suggested: set[tuple[Edit, ...]] = set()  # findings of one migration share their fix
+    suggested: set[tuple[Edit, ...]] = set()  # the findings of a migration share their fix
     diagnostics = []
     for one in records(result):
         diagnostic = _diagnostic(result, one)
@@ -73,7 +73,7 @@ def _position(source: Source | None, line: int, column: int) -> dict[str, int]:
 
 
 def _suggestion(source: Source, edits: Sequence[Edit]) -> dict[str, Any]:
-    """One replacement that does what all of the edits do."""
+    """One replacement with the effect of all edits."""
     ordered = sorted(edits)
     start, end = ordered[0].start, max(edit.end for edit in ordered)
     text, position = "", start

@@ -1,4 +1,4 @@
-"""SARIF 2.1.0, which code scanning services and editors read.
+"""SARIF 2.1.0, for code scanning services and editors.
 
 https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
@@ -133,12 +133,12 @@ class _Writer:
 
 
 def _message(text: str) -> dict[str, str]:
-    """A message: its braces would be places for arguments, and `[a](b)` would be a link."""
+    """A message, escaped: braces would be placeholders, and `[a](b)` would be a link."""
     return {"text": text.replace("{", "{{").replace("}", "}}").replace("](", "] (")}
 
 
 def _rule(one: Record) -> dict[str, Any]:
-    """What is told about a rule."""
+    """The description of a rule."""
     rule = one.finding.rule if one.finding else rule_by_code(one.code)
     about = text = one.name
     why = ""
