@@ -240,15 +240,15 @@ def _fixes(applied: Sequence[Finding]) -> list[str]:
 
 
 def _diff(job: Job, session: Session, cache: Cache | None) -> int:
-    from fsdplint.report.unified_diff import unified
+    from fsdplint.report.unified_diff import unified_diff
 
     changes = fix_files(session, processes=processors(), cache=cache)
-    pieces = [
-        piece.removesuffix("\n")
+    lines = [
+        line
         for path, (old, new) in changes.texts.items()
-        for piece in unified(str(path), old, new)
+        for line in unified_diff(str(path), old, new).removesuffix("\n").split("\n")
     ]
-    _emit(job, pieces)
+    _emit(job, lines)
     result = changes.result
     show_warnings(result)
     show_problems(result.problems)

@@ -1,1 +1,1 @@
-"""Settings: what pyproject.toml and the command line say, and the torch that a program targets."""
+"""Settings from pyproject.toml and the command line, and the torch that a program targets."""

@@ -1,4 +1,4 @@
-"""What the settings say that checks and fixes depend on."""
+"""The settings that checks and fixes depend on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fsdplint.trace.torch_target import Target
 
-# The order of the output formats in texts for users; all others follow by name.
+# Help texts list these formats first, and all others by name.
 _FIRST = (
     *("full", "concise", "grouped", "json", "json-lines", "github", "gitlab", "junit", "sarif"),
     *("rdjson", "azure", "pylint"),
@@ -18,8 +18,10 @@ _FIRST = (
 
 
 def _formats() -> tuple[str, ...]:
-    """The output formats: the names of the modules in `fsdplint.report.formats`, of which only the
-    one that is asked for is imported."""
+    """The output formats: the names of the modules in `fsdplint.report.formats`.
+
+    Only the module of the selected format is imported.
+    """
     files = os.listdir(Path(__file__).parents[1] / "report" / "formats")
     modules = [PurePath(file).stem for file in files if file.endswith(".py") and file[0] != "_"]
     names = sorted(module.replace("_", "-") for module in modules)
@@ -33,12 +35,12 @@ CHECKPOINTS = (FULL, DCP)
 
 @dataclass(frozen=True)
 class Options:
-    """What a program is checked for, and how it is to be fixed.
+    """The options of a program's checks and fixes.
 
     Attributes:
-        target: the torch that the program has to run on; None where that is not known.
-        checkpoint: how sharded states are to be saved: "full" (gathered and written by rank 0) or
-            "dcp" (each rank writes its part, by torch.distributed.checkpoint).
+        target: the torch that the program must support; None if unknown.
+        checkpoint: how fixes save sharded states: "full" (gathered and written by rank 0) or "dcp"
+            (each rank writes its part with torch.distributed.checkpoint).
     """
 
     target: Target | None = None

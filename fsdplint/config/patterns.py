@@ -1,9 +1,9 @@
-"""Patterns as in .gitignore, matched in a time that is bounded by the lengths of pattern and path.
+"""Patterns as in .gitignore, matched in time bounded by the lengths of the pattern and the path.
 
-pathspec makes a regular expression of each pattern. Where several stars stand in one name of a
-path, or several `**` in one pattern, Python's matcher tries every way to share the characters among
-them. Of all places where what lies between two stars fits, the first one serves as well as any
-other, so that a match once found there need not be given up: `linear` says so to the matcher.
+pathspec converts each pattern to a regular expression. For several stars in one name of a path, or
+several `**` in one pattern, Python's matcher tries every way to divide the characters among them.
+That is unnecessary: the first match of the text between two stars serves as well as any other.
+`linear` rewrites the expression so that the matcher does not give up such a match.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-# What the expressions of pathspec consist of.
+# The tokens of pathspec's expressions.
 _TOKEN = re.compile(
     r"""
     (?P<folders> \(\?:\.\+/\)\? | \(\?:/\.\+\)\? )
@@ -32,7 +32,7 @@ def compiled(lines: Iterable[str]) -> GitIgnoreSpec:
     """The patterns in lines as in .gitignore.
 
     Raises:
-        re.error, ValueError: a line is no pattern.
+        re.error, ValueError: a line is not a pattern.
     """
     from pathspec import GitIgnoreSpec
     from pathspec.pattern import RegexPattern
@@ -51,7 +51,7 @@ def compiled(lines: Iterable[str]) -> GitIgnoreSpec:
 
 @lru_cache(maxsize=1024)
 def pattern_error(pattern: str) -> str | None:
-    """What is wrong with a pattern as in .gitignore, if anything."""
+    """The error in a pattern as in .gitignore, if any."""
     try:
         compiled([pattern])
     except re.error as error:
@@ -62,9 +62,9 @@ def pattern_error(pattern: str) -> str | None:
 
 
 def linear(expression: str) -> str:
-    """An expression that matches what one of pathspec matches, and does so in bounded time.
+    """An expression that matches the same paths as one of pathspec, in bounded time.
 
-    One that is written in another way stays as it is.
+    An expression of unknown form is returned unchanged.
     """
     tokens: list[tuple[str, str]] = []
     at = 0
@@ -74,16 +74,16 @@ def linear(expression: str) -> str:
             return expression
         text = match.group()
         if text.startswith("[^") and match.lastgroup == "character":
-            text = "[^/" + text[2:]  # as git has it: no set of characters holds the slash
+            text = "[^/" + text[2:]  # as in git: no character set matches the slash
         tokens.append((match.lastgroup, text))
         at = match.end()
     return _folders(_names(tokens))
 
 
 def _names(tokens: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The tokens, where of several stars in a name all but the last keep their first match."""
+    """The tokens; of several stars in a name, all but the last keep their first match."""
     result: list[tuple[str, str]] = []
-    star: str | None = None  # the last star of this name, and what follows it
+    star: str | None = None  # the last star of this name, and the tokens after it
     rest = ""
     number = 0
     for kind, text in tokens:
@@ -106,7 +106,7 @@ def _names(tokens: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _folders(tokens: list[tuple[str, str]]) -> str:
-    """The expression, where of several `**` all but the last keep their first match."""
+    """The expression; of several `**`, all but the last keep their first match."""
     places = [n for n, (kind, _) in enumerate(tokens) if kind == "folders"]
     texts = [text for _, text in tokens]
     if not places:
@@ -116,12 +116,12 @@ def _folders(tokens: list[tuple[str, str]]) -> str:
         folders, rest = texts[start], "".join(texts[start + 1 : end])
         if end == len(texts):
             parts += [folders, rest]
-        else:  # a slash follows, for it is names that are compared
+        else:  # a slash follows, because whole names are compared
             lazy = folders.replace(".+", ".+?") + "?"
             parts.append(_kept(f"{lazy}{rest}(?=/)", f"f{number}"))
     return "".join(parts)
 
 
 def _kept(expression: str, name: str) -> str:
-    """An expression whose first match is kept: what a look-ahead has found is not given up."""
+    """An expression that keeps its first match, by means of a look-ahead."""
     return f"(?=(?P<{name}>{expression}))(?P={name})"

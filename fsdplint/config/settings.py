@@ -27,27 +27,27 @@ FILE = "pyproject.toml"
 
 
 class SettingsError(Exception):
-    """A setting that cannot be used; the text names the file and the key."""
+    """A setting is invalid; the text names the file and the key."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for the files of one folder.
+    """The settings of the files in one folder.
 
     Attributes:
         root: the folder of the settings file; patterns are relative to it.
-        selection: the rules that are on.
-        exclude: patterns (as in .gitignore) of what a search leaves out.
-        max_file_size: the bytes of code that a file may have to be read.
-        force_exclude: whether what the user names is left out too if `exclude` fits it.
-        per_file_ignores: patterns with the selectors of rules that are off in fitting files.
-        target_torch: the oldest torch that the program has to run on, such as "2.6"; None where
-            the project's requirements decide (see `fsdplint.config.target_torch`).
+        selection: the enabled rules.
+        exclude: patterns (as in .gitignore) of paths that a search leaves out.
+        max_file_size: the largest size of code to read, in bytes.
+        force_exclude: whether `exclude` also applies to paths that the user names.
+        per_file_ignores: patterns with the selectors of rules that are off in matching files.
+        target_torch: the oldest torch that the program must support, such as "2.6"; None to use the
+            project's requirements (see `fsdplint.config.target_torch`).
         checkpoint: how fixes save sharded states: "full" or "dcp" (see `fsdplint.config.options`).
         output_format: one of `fsdplint.config.options.FORMATS`.
         unsafe_fixes: whether unsafe fixes are applied.
-        cache_dir: the folder in which to remember what was found; None for the project's own.
-        baseline: a file of findings that are known and not reported (see
+        cache_dir: the folder of the cache; None for the project's own.
+        baseline: a file of known findings, which are not reported (see
             `fsdplint.diagnostics.baseline`).
     """
 
@@ -65,7 +65,7 @@ class Settings:
     baseline: Path | None = None
 
     def enables(self, code: str, path: Path) -> bool:
-        """Whether a rule is on in a file."""
+        """Whether a rule is enabled in a file."""
         if not self.selection.has(code):
             return False
         for pattern, selectors in self.per_file_ignores.items():
@@ -82,7 +82,7 @@ class Settings:
         return self._excluded.match_file(relative + "/" if is_folder else relative)
 
     def lines(self, path: Path) -> list[str]:
-        """The settings in words, as they hold for a file."""
+        """The settings of a file as text."""
         from fsdplint.diagnostics.codes import known_rules
 
         values = {
@@ -118,7 +118,7 @@ def _spec(patterns: tuple[str, ...]) -> GitIgnoreSpec:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What the command line says about the settings; None and () where it says nothing."""
+    """The settings on the command line; None and () if an option is not given."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -127,15 +127,15 @@ class CommandLine:
     unsafe_fixes: bool | None = None
     force_exclude: bool | None = None
     target_torch: str | None = None
-    project: bool = False  # fixes may change files of the project that were not given
+    project: bool = False  # fixes may change other files of the project
     baseline: Path | None = None
-    no_baseline: bool = False  # report also what the baseline holds
+    no_baseline: bool = False  # also report known findings
 
     def over(self, settings: Settings) -> Settings:
-        """The settings with the command line's word above them.
+        """The settings, overridden by the command line.
 
         Raises:
-            SettingsError: an unknown rule, or no version.
+            SettingsError: a rule is unknown, or a version is invalid.
         """
         if self.target_torch is not None:
             try:
@@ -165,10 +165,10 @@ class CommandLine:
 
 
 class SettingsFinder:
-    """The settings of every file, each settings file read once."""
+    """The settings of all files; reads each settings file once."""
 
     def __init__(self, command_line: CommandLine | None = None) -> None:
-        """Raises SettingsError for what is wrong in the command line alone."""
+        """Raises SettingsError if the command line itself is invalid."""
         self.command_line = command_line or CommandLine()
         self._by_folder: dict[Path, Settings] = {}
         self.command_line.over(Settings())
@@ -177,7 +177,7 @@ class SettingsFinder:
         """The settings of a file or folder.
 
         Raises:
-            SettingsError: the nearest settings file is wrong.
+            SettingsError: the nearest settings file is invalid.
         """
         absolute = path.absolute()
         return self.of_folder(absolute if absolute.is_dir() else absolute.parent)
@@ -201,7 +201,7 @@ class SettingsFinder:
         return self.of_folder(path.absolute().parent).excludes(path, is_folder)
 
     def leaves_out(self, path: Path) -> bool:
-        """Whether the settings exclude a file or folder even if the user names it."""
+        """Whether the settings exclude a file or folder that the user names."""
         settings = self.of_folder(path.absolute().parent)
         return settings.force_exclude and settings.excludes(path, path.is_dir())
 
@@ -212,10 +212,10 @@ class SettingsFinder:
 
 
 def read_settings(file: Path) -> Settings | None:
-    """The settings in a pyproject.toml, or None where it has none for this tool.
+    """The settings in a pyproject.toml, or None if it has none for this tool.
 
     Raises:
-        SettingsError: the file is not TOML, or has an unknown key or a wrong value.
+        SettingsError: the file is not TOML, or has an unknown key or an invalid value.
     """
     try:
         data = reading.read(file, reading.MAX_SETTINGS_BYTES)
@@ -265,7 +265,7 @@ def read_settings(file: Path) -> Settings | None:
 
 
 def _inside(file: Path, key: str, values: Mapping[str, str]) -> Path | None:
-    """What a key names in the folder of the settings; a file of a project decides on no other."""
+    """The path that a key names, which must be in the folder of the settings."""
     if key not in values:
         return None
     root, name = file.parent.absolute(), PurePath(values[key])
@@ -317,7 +317,7 @@ def _patterns(value: object) -> tuple[str, ...]:
 
 
 def _refuse_pattern(pattern: str) -> None:
-    """Refuse what is no pattern. Raises ValueError."""
+    """Refuse an invalid pattern. Raises ValueError."""
     reason = pattern_error(pattern)
     if reason is not None:
         raise ValueError(f"{pattern!r} is not a pattern: {reason}")

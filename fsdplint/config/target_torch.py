@@ -1,10 +1,10 @@
-"""For which torch a program is: what the settings say, else what its project requires.
+"""The torch version of a program: from the settings, or from the project's requirements.
 
-Two questions have different answers. A fix must run on the *oldest* torch that the program has to
-run on: the setting, or the lower bound or pin of the requirements. And what the program already
-uses must be there in the torch that it runs on; that it is not is certain only where the setting, a
-pin (`==`, `~=`) or an upper bound leaves no newer torch. A lower bound alone says nothing about it:
-a program for `torch>=2.4` that uses what came in 2.7 runs, and its bound is too low.
+There are two questions. A fix must work with the *oldest* torch that the program must support: the
+setting, or the lower bound or pin of the requirements. And the APIs that the program already uses
+must exist in the torch that it runs on. They are certainly missing only if the setting, a pin
+(`==`, `~=`) or an upper bound excludes newer versions. A lower bound alone proves nothing: a
+program for `torch>=2.4` that uses an API of 2.7 runs with 2.7; its bound is too low.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def explicit(version: str | None) -> Target | None:
 
 
 def of_project(path: Path, root: Path, problems: Problems = None) -> Target | None:
-    """What the nearest requirements above a file or folder say, up to the project's root.
+    """The target in the nearest requirements above a path, up to the project's root.
 
-    problems: gets the files of requirements that cannot be read.
+    problems: receives the files of requirements that cannot be read.
     """
     problems = [] if problems is None else problems
     folder = path.absolute() if path.is_dir() else path.absolute().parent
@@ -47,18 +47,18 @@ def of_project(path: Path, root: Path, problems: Problems = None) -> Target | No
 
 
 def required(root: Path) -> Target | None:
-    """What the requirements of the project in this folder say of torch; None if they do not.
+    """The target in the requirements of the project in this folder; None if they do not name torch.
 
-    Where several name torch, the oldest lower bound counts, and a newest torch is known only if
-    each of them leaves no newer one.
+    If several requirements name torch, the oldest lower bound counts. A newest torch is known only
+    if each of them excludes newer ones.
     """
     found = _of_torch(root)
     lowest: tuple[str, str] | None = None
     highest: tuple[str, str] | None = None
     bounded = bool(found)
     for requirement, origin in found:
-        # A requirement of some platforms only ("torch==2.2.2; platform_machine == ...") is not
-        # what the program as such is for.
+        # A requirement for some platforms only ("torch==2.2.2; platform_machine == ...") does not
+        # apply to the program in general.
         low = None if requirement.marker is not None else _low(requirement)
         if low is not None and (lowest is None or older(low, lowest[0])):
             lowest = low, origin
@@ -74,8 +74,10 @@ def required(root: Path) -> Target | None:
 
 
 def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
-    """The requirement that keeps a package older than a version ("requirements.txt: x==1.2"), if
-    the nearest ones above a file, up to the project's root, do."""
+    """The requirement that keeps a package older than a version ("requirements.txt: x==1.2").
+
+    Searches the nearest requirements above a file, up to the project's root.
+    """
     folder = path.absolute().parent
     for parent in (folder, *folder.parents):
         found = _of_package(parent, package)
@@ -90,7 +92,7 @@ def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
 
 
 def _bound(requirement: Requirement) -> str | None:
-    """The newest release that a requirement allows, or the first that it no longer does."""
+    """The newest release that a requirement allows, or the first that it excludes."""
     found = []
     for spec in requirement.specifier:
         release = spec.version.split(".")
@@ -110,7 +112,7 @@ def _of_torch(root: Path, problems: Problems = None) -> list[tuple[Requirement, 
 def _of_package(
     root: Path, package: str, problems: Problems = None
 ) -> list[tuple[Requirement, str]]:
-    """The requirements of a package of the project in a folder, each with where it is from."""
+    """The requirements of a project for a package, each with its origin."""
     found: list[tuple[Requirement, str]] = []
     for origin, text in _requirements(root, package, problems):
         if not text.strip().lower().startswith(package):
@@ -132,7 +134,7 @@ def _low(requirement: Requirement) -> str | None:
 
 
 def _high(requirement: Requirement) -> str | None:
-    """The newest torch that a requirement allows, where this is one that is out already."""
+    """The newest torch that a requirement allows, if that version is already released."""
     found: list[str] = []
     for spec in requirement.specifier:
         release = [int(part) for part in re.findall(r"\d+", spec.version.partition("+")[0])]
@@ -171,7 +173,7 @@ def _parsed(text: str) -> Requirement | None:
 
 
 def _requirements(root: Path, package: str, problems: Problems = None) -> Iterator[tuple[str, str]]:
-    """The requirements of a project that may be a package's: the file's name, and one's text."""
+    """The requirements of a project that may be about a package: the file's name, and the text."""
     for name, texts in (
         ("pyproject.toml", _of_pyproject(_text(root / "pyproject.toml", problems), package)),
         ("setup.cfg", _of_setup_cfg(_text(root / "setup.cfg", problems), package)),
@@ -190,9 +192,9 @@ def _requirements(root: Path, package: str, problems: Problems = None) -> Iterat
 
 
 def _text(file: Path, problems: Problems = None) -> str:
-    """The text of a file of requirements; nothing where it cannot be read."""
+    """The text of a requirements file; empty if it cannot be read."""
     try:
-        # What names a package is plain ASCII, whatever the encoding of the comments is.
+        # Package names are ASCII, whatever the encoding of the comments.
         return read_text(file, errors="replace")
     except (FileNotFoundError, NotADirectoryError):
         return ""

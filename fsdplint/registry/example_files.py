@@ -1,9 +1,9 @@
-"""Reading a rule's examples from the files in the folder `examples/CODE` beside the rule.
+"""Read a rule's examples from the files in the folder `examples/CODE` beside the rule.
 
 An example is a file `NAME.bad.py` or `NAME.good.py`; `NAME.fixed.py` is the text of the bad program
-after `--fix --unsafe-fixes`. Files of settings end in `.yaml`. The comment at the top of a file is
-its header: lines `# key: value`, and lines `#     text` that continue a value. It ends at the first
-empty line and is no part of the program.
+after `--fix --unsafe-fixes`. Settings files end in `.yaml`. The comment at the top of a file is its
+header: lines `# key: value`, and lines `#     text` that continue a value. It ends at the first
+empty line and is not part of the program.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SUFFIXES = (".py", ".yaml")
 
 
 class ExampleError(ValueError):
-    """A file among the examples has a wrong name or header."""
+    """An example file has an invalid name or header."""
 
 
 @dataclass(frozen=True)
 class ExampleFile:
-    """A file of an example: its name in three parts, its header and its program."""
+    """An example file: its name in three parts, its header and its program."""
 
     path: Path
     name: str
@@ -54,17 +54,17 @@ class ExampleFile:
 
 @cache
 def examples_of(rule: type[Rule]) -> Examples:
-    """The examples of a rule: those that its class holds, then those in files.
+    """The examples of a rule: those of its class, then those in files.
 
     Raises:
-        ExampleError: a file has a wrong name or header, or does not fit the others.
+        ExampleError: a file has an invalid name or header, or does not fit the others.
     """
     folder = folder_of(rule)
     files = [] if folder is None else read_folder(folder)
     fixed = {file.name: file for file in files if file.kind == "fixed"}
     bad = [_bad(file, fixed.pop(file.name, None)) for file in files if file.kind == "bad"]
     for file in fixed.values():
-        raise ExampleError(f"{file.path}: there is no bad program of this name")
+        raise ExampleError(f"{file.path}: no bad program has this name")
     good = [_good(file) for file in files if file.kind == "good"]
     return Examples((*rule.bad, *bad), (*rule.good, *good))
 
@@ -83,7 +83,7 @@ def read_folder(folder: Path) -> list[ExampleFile]:
     """The files of one rule: those for its page first, then by name.
 
     Raises:
-        ExampleError: a name or a header is wrong.
+        ExampleError: a name or a header is invalid.
     """
     files = [read_file(path) for path in folder.iterdir() if path.is_file()]
     for kind in ("bad", "good"):
@@ -96,11 +96,11 @@ def read_file(path: Path) -> ExampleFile:
     """Read one file.
 
     Raises:
-        ExampleError: its name or its header is wrong.
+        ExampleError: its name or its header is invalid.
     """
     name, _, kind = path.stem.partition(".")
     if not name or kind not in _KEYS or path.suffix not in _SUFFIXES:
-        raise ExampleError(f"{path}: no name of an example: NAME.bad.py, NAME.fixed.py, ...")
+        raise ExampleError(f"{path}: not a name of an example: NAME.bad.py, NAME.fixed.py, ...")
     head, separator, program = path.read_text(encoding="utf-8").partition("\n\n")
     if not separator:
         raise ExampleError(f"{path}: no empty line ends the header")
@@ -121,13 +121,15 @@ def _entries(lines: list[str], keys: set[str]) -> Iterator[tuple[str, str]]:
             continue
         key, colon, value = line.removeprefix("# ").partition(": ")
         if not line.startswith("# ") or not colon or not value.strip():
-            raise ValueError(f"no line of a header: {line!r}")
+            raise ValueError(f"not a line of a header: {line!r}")
         if key not in keys:
-            raise ValueError(f"no key of this header: {key!r}; known are {', '.join(sorted(keys))}")
+            raise ValueError(
+                f"not a key of this header: {key!r}; known are {', '.join(sorted(keys))}"
+            )
         if any(key == other for other, _ in entries):
-            raise ValueError(f"the key {key!r} stands there twice")
+            raise ValueError(f"the key {key!r} is given twice")
         if key in _FLAGS and value != "yes":
-            raise ValueError(f"{key!r} is `yes` or left out")
+            raise ValueError(f"{key!r} must be `yes` or left out")
         entries.append((key, value))
     yield from entries
 

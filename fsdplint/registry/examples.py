@@ -1,4 +1,4 @@
-"""The examples of a rule: programs that it has to find, and programs that it must leave alone."""
+"""The examples of a rule: bad programs with findings, and good programs without."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Symptom:
-    """What a bad program shows when it is run on two ranks; at least one field is given.
+    """The effect of a bad program on two ranks; at least one field is given.
 
     Attributes:
-        raises: regular expression found in the exception that some rank ends with.
-        prints: regular expression found in what some rank prints.
-        hangs: some rank waits for ever in a collective (or is aborted by the transport because the
-            other rank is elsewhere).
+        raises: regular expression that matches the exception of some rank.
+        prints: regular expression that matches the output of some rank.
+        hangs: some rank waits forever in a collective (or the transport aborts it because the other
+            rank is elsewhere).
     """
 
     raises: str | None = None
@@ -24,18 +24,18 @@ class Symptom:
 
 @dataclass(frozen=True)
 class Bad:
-    """A whole program that violates the rule; its lines marked `# <- CODE` are the findings.
+    """A program that violates the rule; its lines marked `# <- CODE` are the findings.
 
     Attributes:
-        code: the program; the markers are stripped before it is checked or run.
-        symptom: what two ranks show.
+        code: the program; the markers are removed before it is checked or run.
+        symptom: the effect on two ranks.
         fixed: the program's text after `--fix --unsafe-fixes`, if the rule can fix it.
-        healthy: regular expression that the fixed program prints.
+        healthy: regular expression that matches the output of the fixed program.
         config_dependent: whether the finding must name a configuration.
         skip: why the tests on two ranks cannot run it; empty if they can.
-        target_torch: the torch that it is checked for, as a setting says it.
-        suffix: the suffix of its file's name.
-        name: what it shows, as its file's name says it.
+        target_torch: the torch to check it for, as in the settings.
+        suffix: the suffix of its file.
+        name: a short description, from the file's name.
     """
 
     code: str
@@ -55,11 +55,11 @@ class Good:
 
     Attributes:
         code: the program.
-        why: why nothing is wrong with it.
+        why: why the program is correct.
         skip: why the tests on two ranks cannot run it; empty if they can.
-        target_torch: the torch that it is checked for, as a setting says it.
-        suffix: the suffix of its file's name.
-        name: what it shows, as its file's name says it.
+        target_torch: the torch to check it for, as in the settings.
+        suffix: the suffix of its file.
+        name: a short description, from the file's name.
     """
 
     code: str

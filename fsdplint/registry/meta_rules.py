@@ -1,4 +1,4 @@
-"""Findings about the check itself: they come from no trace, and have a page like any other."""
+"""Findings about the check itself. They come from no trace, but have a page like the others."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from fsdplint.interpreter.program import Cut
 
 
-MANY = 4  # files of one program that are too large, beside the first: they are not all named
+MANY = 4  # largest number of further files of a program that get a finding each
 
 
 class UnreadableFile(Rule):
     """A file cannot be checked.
 
     ## What it does
-    Names a file that is missing, is not Python, is in no encoding that Python reads, is too large
-    or nested too deeply, or that a defect of fsdplint kept from being checked; and says what to do.
+    Reports a file that is missing, is not Python, has an unknown encoding, is too large or nested
+    too deeply, or cannot be checked because of a defect of fsdplint. The message says what to do.
 
     ## Why is this bad?
-    Nothing is known about the file, and nothing about what other files do with what is in it. The
-    exit code is 2, whatever else is found.
+    The file is not checked, and neither are the uses of its code in other files. The exit code is
+    2, whatever else is found.
     """
 
     code = Problem.CODE
@@ -42,19 +42,19 @@ class UnreadableFile(Rule):
 
 
 class UnusedSuppression(Rule):
-    """A comment turns off what is not found there.
+    """A comment suppresses a finding that does not exist.
 
     ## What it does
     Finds comments (`noqa` with codes of fsdplint, `fsdplint: ignore`, `disable` and `file-ignore`)
-    none of whose rules finds anything where they hold, and each `fsdplint: enable` that ends
-    nothing. `--fix` takes the rule out of the comment, or the comment away; words behind it stay.
+    whose rules have no finding in their lines, and each `fsdplint: enable` that ends nothing.
+    `--fix` removes the rule from the comment, or the whole comment; text after it stays.
 
-    It is silent where that is not certain: where a rule that the comment names is off or needs a
-    real run, where files that import this one were not given, where a file could not be read, or
-    where the program was too large to be followed to its end.
+    The rule is silent in uncertain cases: if a rule that the comment names is off or needs a real
+    run, if files that import this one were not given, if a file could not be read, or if the
+    program was too large to be analysed completely.
 
     ## Why is this bad?
-    It hides the next finding there. And it says that something is wrong in a line that is right.
+    It hides the next finding in that line, and suggests a problem in a line that has none.
 
     ## Fix safety
     Only the comment changes.
@@ -76,21 +76,21 @@ class UnusedSuppression(Rule):
 
 
 class CutShort(Rule):
-    """A program is too large to be followed to its end.
+    """A program is too large to be analysed completely.
 
     ## What it does
-    Says where the work on a program met its bound, once for each file that was given (of many, for
-    the first): the steps, events or modules of one run, the configurations of the program, or the
-    functions that nothing calls. Every file is gone through in bounded time.
+    Reports where the analysis of a program reached a limit: on the steps, events or modules of one
+    run, on the configurations of the program, or on the functions without a caller. There is one
+    finding for each given file; if there are many, for the first. The limits bound the time for
+    every file.
 
-    It says that something was not looked at, and nothing about the program: it leaves the exit
-    code as it is.
+    The finding concerns the analysis, not the program, so it does not change the exit code.
 
     ## Why is this bad?
-    What comes after the place is not checked there, or not in every configuration. Rules about
-    something that is missing are silent for such a program, and comments that turn nothing off are
-    not found. Check what it really does with `fsdplint run`, which has no such bound; or give the
-    files of one program at a time; or turn the rule off.
+    The code after this place is not checked, or not in every configuration. Rules about something
+    that is missing are silent for such a program, and unused suppression comments are not
+    reported. Check a real run with `fsdplint run`, which has no such limit; or give the files of
+    one program at a time; or turn the rule off.
     """
 
     code, name = CUT_SHORT
@@ -109,13 +109,13 @@ class CutShort(Rule):
 
     @classmethod
     def of(cls, program: Program) -> list[Finding]:
-        """The findings in a program; where it is so in many files, one that says so."""
+        """The findings in a program; if many files are too large, one finding for all."""
         cuts = [cut for cut in program.cuts.values() if cut.named_by_user]
         more = len(cuts) - 1
         if more < MANY:
             return [cls._of(cut) for cut in cuts]
         found = cls._of(cuts[0])
-        found.message += f"; so it is with {more} more files of it"
+        found.message += f"; the same applies to {more} more files of it"
         return [found]
 
     @classmethod

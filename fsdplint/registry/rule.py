@@ -1,7 +1,7 @@
 """The base class of the rules.
 
 A rule is one small file in the folder `rules`: a subclass of `Rule` whose docstring is its page,
-with a check over a trace and perhaps a fix. Its examples are files. See `rules/README.md`.
+with a check over a trace and possibly a fix. Its examples are files. See `rules/README.md`.
 """
 
 from __future__ import annotations
@@ -26,40 +26,44 @@ class Rule(RuleInfo, ABC):
     "References"), each headed by a line `## Title`.
     """
 
-    # Examples that are no files; `examples_of` gives all of a rule.
+    # Examples in the class; `examples_of` returns all examples of a rule.
     bad: ClassVar[tuple[Bad, ...]] = ()
     good: ClassVar[tuple[Good, ...]] = ()
 
-    failure: Exception | None = None  # what a rule of a plug-in raised, which then found nothing
+    failure: Exception | None = None  # exception of a plug-in's rule, which then has no findings
 
     @abstractmethod
     def check(self, trace: Trace) -> Iterable[Finding]:
         """The findings in one trace, static or recorded."""
 
     def check_config(self, config: ConfigSource) -> Iterable[Finding]:
-        """The findings in a file of settings (YAML or JSON)."""
+        """The findings in a settings file (YAML or JSON)."""
         return ()
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         """A rewrite of the program's source that mends the finding, or None.
 
-        Called on findings of the static producer only. Returns None rather than a doubtful rewrite.
+        The engine calls it only for findings in interpreted programs. Returns None if the rewrite
+        may be wrong.
         """
         return None
 
     def incomplete(self, before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:
-        """Code that a fix that was tried should have changed, besides what the rules find after
-        it: the code in words, and its place in the program after the fix."""
+        """Code that a trial fix failed to change, besides the findings after it.
+
+        Returns:
+            A description of the code, and its place in the program after the fix.
+        """
         return None
 
     def refuse(self, finding: Finding, program: Program, reason: str, at: Location | None) -> None:
-        """Note that a finding's fix, which was tried, is not offered.
+        """Record that a finding's fix is not offered because its trial failed.
 
         Args:
-            finding: the finding, which has no fix any more.
-            program: the program that it was found in.
+            finding: the finding; its fix is already removed.
+            program: the program of the finding.
             reason: the rest of a sentence about the fix: "would bring an error ...".
-            at: the line that this is about, where the program as it is has it.
+            at: the line concerned, if it exists in the program before the fix.
         """
         where = "" if at is None else f", at {at.path}:{at.line}"
         finding.blocker = f"the fix is not offered: it {reason}{where}"
@@ -73,9 +77,9 @@ class Rule(RuleInfo, ABC):
         because: Iterable[tuple[Event, str]] = (),
         site: Site | None = None,
     ) -> Finding:
-        """A finding at an event; `because` are other events that it rests on, with a word on each.
+        """A finding at an event; `because` lists other events that cause it, each with a comment.
 
-        The configuration is worked out from the config guards of all of these events.
+        The configuration consists of the config guards of all of these events.
         """
         others = tuple(because)
         events = (event, *(other for other, _ in others))
@@ -98,5 +102,5 @@ def class_of(finding: Finding) -> type[Rule]:
 
 
 def rule_of(finding: Finding) -> Rule:
-    """The rule of a finding, to ask it about fixes."""
+    """An instance of a finding's rule, to query its fixes."""
     return class_of(finding)()

@@ -1,6 +1,4 @@
-"""Finding the rules: those in the folder `rules` by the names of their files, and those of
-plug-ins.
-"""
+"""Find the rules: those in the folder `rules` by their file names, and those of plug-ins."""
 
 from __future__ import annotations
 
@@ -14,14 +12,14 @@ from fsdplint.registry.rule import Rule
 
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[type[Rule], ...]:
-    """Every rule class, in the order of the codes: those of fsdplint, then those of plug-ins."""
+    """Every rule class, by code: those of fsdplint, then those of plug-ins."""
     others = [rule for rule in plugins().rules if issubclass(rule, Rule)]
     return (*own_rules(), *sorted(others, key=lambda rule: rule.code))
 
 
 @lru_cache(maxsize=1)
 def own_rules() -> tuple[type[Rule], ...]:
-    """The rule classes of fsdplint itself, in the order of the codes.
+    """The rule classes of fsdplint itself, by code.
 
     Raises:
         RuntimeError: two rules share a code or a name.
@@ -48,7 +46,7 @@ def _rules_of(name: str) -> list[type[Rule]]:
 
 
 def documented_rules() -> tuple[type[Rule], ...]:
-    """All rules that have a page: also those that report on the check itself."""
+    """All rules that have a page, including those about the check itself."""
     from fsdplint.registry.meta_rules import META_RULES
 
     return (*all_rules(), *META_RULES)
@@ -57,7 +55,8 @@ def documented_rules() -> tuple[type[Rule], ...]:
 def rule_by_code(code: str) -> type[Rule] | None:
     """The rule with this code or name, if there is one."""
     wanted = code.strip()
-    # To import one rule is several times faster than all of them; its module has its code.
+    # Importing one rule is several times faster than importing all; its module's name holds its
+    # code.
     for name in _rule_modules():
         if name.startswith(f"{wanted.lower()}_"):
             return next((rule for rule in _rules_of(name) if rule.code == wanted.upper()), None)

@@ -1,7 +1,7 @@
-"""A file of settings: its text, and what stands where in it.
+"""A settings file: its text, and the spans of its keys and values.
 
-YAML is read by ruamel.yaml and JSON, whose files YAML can read, as well; the text is never written
-by a library, so that comments, quotes, order and line ends stay as they are.
+ruamel.yaml reads both YAML and JSON. No library writes the text, so that comments, quotes, order
+and line ends stay the same.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from fsdplint.source.source import Source
 from fsdplint.trace import FixedSite, Location
 
 _NULL = {"", "~", "null", "Null", "NULL"}
-# As YAML 1.1 has them, which is what PyYAML reads.
+# The booleans of YAML 1.1, as PyYAML reads them.
 _TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"}
 _FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}
 _COLON = re.compile(r"[ \t]*:")
-_SEVERAL = "expected a single document in the stream"  # what ruamel says of several
+_SEVERAL = "expected a single document in the stream"  # the error of ruamel for several documents
 _TOO_DEEP = "nested too deeply to be read"
 _INTEGER = re.compile(r"[-+]?[0-9][0-9_]*")
 
 
 class ConfigError(Exception):
-    """A text is not a file of settings that can be read, or not in a form that can be edited."""
+    """A text is not a settings file that can be read, or its layout cannot be edited."""
 
 
 class ConfigSyntaxError(ConfigError):
-    """A text is no YAML or JSON at all.
+    """A text is not YAML or JSON.
 
     Attributes:
-        line: the line at which it breaks off, if that is known.
+        line: the line of the error, if known.
     """
 
     def __init__(self, message: str, line: int | None = None) -> None:
@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Scalar(Node):
-    """A single value, with its quotes; `text` is what they hold."""
+    """A single value with its quotes; `text` is the content of the quotes."""
 
     text: str
     quote: str = ""
@@ -61,7 +61,7 @@ class Scalar(Node):
 
     @property
     def value(self) -> object:
-        """The value as PyYAML reads it; numbers with a point are left as text."""
+        """The value as PyYAML reads it; numbers with a point stay text."""
         if self.quote:
             return self.text
         if self.text in _NULL:
@@ -73,7 +73,7 @@ class Scalar(Node):
 
 @dataclass(frozen=True)
 class Sequence(Node):
-    """Several values. `flow`: in brackets."""
+    """A list of values. `flow`: in brackets."""
 
     items: tuple[Node, ...]
     flow: bool
@@ -93,7 +93,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Mapping(Node):
-    """Keys and values. `flow`: in braces, as all of JSON is."""
+    """Keys and values. `flow`: in braces, as always in JSON."""
 
     entries: tuple[Entry, ...]
     flow: bool
@@ -102,7 +102,7 @@ class Mapping(Node):
         return next((entry for entry in self.entries if entry.key.text == key), None)
 
     def values(self) -> dict[str, object]:
-        """The plain values by their keys; `...` for what is none."""
+        """The scalar values by their keys; `...` for other values."""
         return {entry.key.text: _plain(entry.value) for entry in self.entries}
 
     def __iter__(self) -> Iterator[Entry]:
@@ -118,7 +118,7 @@ def _plain(node: Node) -> object:
 
 
 def last(node: Node) -> int:
-    """The end of what is written of a node (a block's own end lies on a later line)."""
+    """The end of the text of a node; the end of a block node is on a later line."""
     if isinstance(node, Mapping) and not node.flow and node.entries:
         return node.entries[-1].end
     if isinstance(node, Sequence) and not node.flow and node.items:
@@ -127,11 +127,11 @@ def last(node: Node) -> int:
 
 
 class ConfigSource(Source):
-    """One file of settings. It has no syntax tree of Python."""
+    """A settings file. It has no Python syntax tree."""
 
     @classmethod
     def from_data(cls, path: str, data: bytes) -> ConfigSource:
-        """The file. Raises UnicodeDecodeError where it is not UTF-8."""
+        """The file. Raises UnicodeDecodeError if it is not UTF-8."""
         bom = data.startswith(codecs.BOM_UTF8)
         return cls(path, data[3 if bom else 0 :].decode("utf-8"), bom=bom)
 
@@ -151,14 +151,14 @@ class ConfigSource(Source):
 
     @property
     def mapping(self) -> Mapping | None:
-        """What the whole file holds, or None where that cannot be read."""
+        """The mapping of the whole file, or None if it cannot be read."""
         try:
             return self.top
         except ConfigError:
             return None
 
     def at(self, node: Node | Entry) -> FixedSite:
-        """Where a key (with its value, where that is on the same line) or value stands."""
+        """The place of a value, or of a key with its value if both are on one line."""
         start = node.key.start if isinstance(node, Entry) else node.start
         end = node.end
         if "\n" in self.text[start:end]:
@@ -168,9 +168,9 @@ class ConfigSource(Source):
         return FixedSite(Location(self.path, line, column, end_line, end_column))
 
     def parse(self) -> None:
-        """Raises ConfigSyntaxError where the text is no YAML or JSON.
+        """Raises ConfigSyntaxError if the text is not YAML or JSON.
 
-        What is, but not in a form that can be edited, is no error.
+        Valid text whose layout cannot be edited is accepted.
         """
         try:
             _ = self.top
@@ -181,15 +181,15 @@ class ConfigSource(Source):
 
     @cached_property
     def top(self) -> Mapping:
-        """What the whole file holds. Raises ConfigError where that is no mapping."""
+        """The mapping of the whole file. Raises ConfigError if the file holds something else."""
         node = _Reader(self.text, is_json=self.is_json).read()
         if not isinstance(node, Mapping):
-            raise ConfigError("the file holds no mapping")
+            raise ConfigError("the file does not hold a mapping")
         return node
 
 
 class _Reader:
-    """From a text to its nodes."""
+    """Converts a text to nodes."""
 
     def __init__(self, text: str, *, is_json: bool) -> None:
         self.text = text
@@ -208,12 +208,12 @@ class _Reader:
             except ValueError as error:
                 line = getattr(error, "lineno", None)
                 raise ConfigSyntaxError(f"not JSON: {error}", line) from None
-            text = text.replace("\t", " ")  # only between values: in JSON's strings there are none
+            text = text.replace("\t", " ")  # only between values: strings of JSON have none
         try:
             root = YAML(typ="safe", pure=True).compose(text)
         except RecursionError:
             raise ConfigSyntaxError(_TOO_DEEP) from None
-        except Exception as error:  # what is no YAML may make the parser fail in any way
+        except Exception as error:  # the parser may raise any exception for invalid text
             if getattr(error, "context", None) == _SEVERAL:
                 raise ConfigError("the file holds several documents") from None
             mark = getattr(error, "problem_mark", None)
@@ -229,7 +229,7 @@ class _Reader:
 
     def _node(self, node: Any) -> Node:
         if id(node) in self.seen:
-            raise ConfigError("a value stands at two places (an alias)")
+            raise ConfigError("a value is an alias of another")
         self.seen.add(id(node))
         start, end = node.start_mark.index, node.end_mark.index
         if node.id == "scalar":
@@ -244,15 +244,15 @@ class _Reader:
         for key, value in node.value:
             name = self._node(key)
             if not isinstance(name, Scalar) or name.text == "<<":
-                raise ConfigError("a key is no plain name")
+                raise ConfigError("a key is not a plain name")
             content = self._node(value)
             if isinstance(content, Scalar) and not content.text and not content.quote:
-                # Nothing stands there; the parser gives the place of what follows.
+                # The value is empty; the parser gives the position of the next token.
                 colon = _COLON.match(self.text, name.end)
                 if colon is None:
                     raise ConfigError(f"`{name.text}` has no value")
                 content = Scalar(colon.end(), colon.end(), "", "", content.anchored)
             entries.append(Entry(name, content))
         if len({entry.key.text for entry in entries}) < len(entries):
-            raise ConfigError("a key stands twice in a mapping")
+            raise ConfigError("a mapping has the same key twice")
         return Mapping(start, end, tuple(entries), bool(node.flow_style))

@@ -1,6 +1,6 @@
-"""From files of Python and of settings to sources.
+"""Read Python and settings files as sources.
 
-Nothing here imports libcst before a file is really parsed.
+This module imports libcst only to parse a file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from fsdplint.source.notebooks import NotebookSource
     from fsdplint.source.source import Source
 
-MAX_BYTES = 2 * 1024 * 1024  # of a file that is read, unless the settings say otherwise
+MAX_BYTES = 2 * 1024 * 1024  # of a file to read, unless the settings say otherwise
 SUFFIXES = (".py", ".pyi", ".pyw", ".ipynb")
 NOTEBOOK = ".ipynb"
-MAX_NOTEBOOK_BYTES = reading.MAX_BYTES  # most of it is pictures; the code has the limit of a file
+MAX_NOTEBOOK_BYTES = reading.MAX_BYTES  # mostly images; the code has the limit of a file
 
-_MEND = "mend it, or leave the file out with `exclude` in [tool.fsdplint]"
+_MEND = "correct it, or leave the file out with `exclude` in [tool.fsdplint]"
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 _LONE_BACKSLASH = re.compile(r"^[ \t]*\\\r?\n", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -34,14 +34,14 @@ _PARSER_POSITION = re.compile(r"Syntax Error @ (\d+):(\d+)\.\s*(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that kept a file from being checked; it is shown like a finding with `CODE`.
+    """A reason why a file was not checked; it is reported like a finding with `CODE`.
 
     Attributes:
-        path: the file or folder, as it is shown to the user.
+        path: the file or folder, as shown to the user.
         line: the line to look at, if there is one.
-        message: what is wrong, in a few words.
-        hint: what to do about it.
-        code, name: what it is shown with.
+        message: the problem, in a few words.
+        hint: how to solve it.
+        code, name: the code and name in reports.
     """
 
     path: str
@@ -56,7 +56,7 @@ class Problem:
 
 
 class Unreadable(Exception):
-    """A file cannot be checked; `problem` says why."""
+    """A file cannot be checked; `problem` gives the reason."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -64,9 +64,9 @@ class Unreadable(Exception):
 
 
 def missing(shown: str, error: OSError | None = None) -> Problem:
-    """The problem that a path is which leads nowhere.
+    """The problem of a path that does not exist.
 
-    error: what came of looking there.
+    error: the error of accessing it.
     """
     return Problem(shown, None, *_os_error_text(error or FileNotFoundError()))
 
@@ -82,12 +82,12 @@ def read_bytes(path: Path, limit: int = reading.MAX_BYTES) -> bytes:
 
 
 def open_source(path: Path, text: str | None = None) -> Source:
-    """The file, of Python or of settings, not parsed yet.
+    """A Python or settings file, not parsed yet.
 
-    text: what to take instead of the file's content.
+    text: the text to use instead of the file's content.
 
     Raises:
-        Unreadable: it is missing or not decodable.
+        Unreadable: the file is missing or cannot be decoded.
     """
     if config_files.is_config(path):
         return read_config(path, text)
@@ -110,16 +110,16 @@ def read_source(
     known: Source | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Source:
-    """The file as a Source whose tree is parsed.
+    """A file as a parsed source.
 
     Args:
-        path: the file, as it is shown to the user.
-        text: what to take instead of the file's content.
-        known: the file as it was read before; it is returned if its content is unchanged.
+        path: the file, as shown to the user.
+        text: the text to use instead of the file's content.
+        known: an earlier source of the file; it is returned if the content is unchanged.
         max_bytes: the largest size of code.
 
     Raises:
-        Unreadable: it is missing, too large, not decodable, not Python, or nested too deeply.
+        Unreadable: the file is missing, too large, not decodable, not Python, or nested too deeply.
     """
     shown = str(path)
     if path.suffix == NOTEBOOK:
@@ -152,7 +152,7 @@ def read_source(
 def _read_notebook(path: Path, text: str | None, known: Source | None, max_bytes: int) -> Source:
     """The code of a notebook.
 
-    text: the file's content; or, where the notebook is known, another code for its cells.
+    text: the file's content or, if the notebook is known, changed code for its cells.
     """
     import libcst as cst
 
@@ -197,7 +197,7 @@ def _in_cell(problem: Problem, source: NotebookSource) -> Problem:
 
 
 def read_config(path: Path, text: str | None = None) -> ConfigSource:
-    """A file of settings. Raises Unreadable where it is missing, not UTF-8, or no YAML or JSON."""
+    """A settings file. Raises Unreadable if it is missing, not UTF-8, or not YAML or JSON."""
     from fsdplint.source.config_source import ConfigSource, ConfigSyntaxError
 
     if text is not None:
@@ -217,9 +217,9 @@ def read_config(path: Path, text: str | None = None) -> ConfigSource:
 
 
 def check_text(path: Path, data: bytes, max_bytes: int = MAX_BYTES) -> Problem | None:
-    """What keeps a file, of which nothing else is wanted, from being read as Python, if anything.
+    """The problem that prevents reading a file as Python, for a file that is not checked otherwise.
 
-    A generated file that is too large is nobody's concern as long as nothing in it matters.
+    A generated file that is too large is not reported, because it is irrelevant.
     """
     if path.suffix == NOTEBOOK or config_files.is_config(path):
         text = data.decode("utf-8", "surrogateescape")
@@ -243,9 +243,10 @@ def check_text(path: Path, data: bytes, max_bytes: int = MAX_BYTES) -> Problem |
 
 
 def read_program(path: Path) -> str:
-    """The text of a file that Python itself compiles. Raises Unreadable where it does not.
+    """The text of a file that Python compiles. Raises Unreadable if Python rejects it.
 
-    A program that Python runs may still be one that cannot be checked, such as a deeply nested one.
+    A program that Python can run may still be impossible to check, for example if it is nested
+    deeply.
     """
     text, _, _ = decode_or_refuse(str(path), read_bytes(path))
     error = _compile_error(text, whole=True)
@@ -255,7 +256,7 @@ def read_program(path: Path) -> str:
 
 
 def is_too_large(path: Path, data: bytes, max_bytes: int) -> bool:
-    """Whether a file holds more than is read as code; of a notebook only its code counts."""
+    """Whether a file is larger than the limit for code; only the code of a notebook counts."""
     return len(data) > max_bytes and path.suffix != NOTEBOOK
 
 
@@ -272,7 +273,7 @@ def too_large(path: Path, size: int, limit: int) -> Problem:
 
 
 def decode_or_refuse(shown: str, data: bytes) -> tuple[str, str, bool]:
-    """`decode`, which see, of a file's content. Raises Unreadable."""
+    """Decode a file's content as `decode` does. Raises Unreadable."""
     try:
         return decode(data)
     except UnicodeDecodeError as error:
@@ -300,15 +301,15 @@ def _declared_encoding(data: bytes) -> str:
 
 
 def _refuse_text(shown: str, text: str) -> None:
-    """Refuse what the parser would crash on or not give back as it was. Raises Unreadable."""
-    null = text.find("\0")  # Python refuses it in strings and comments, too
+    """Refuse a text that crashes the parser or that it does not reproduce. Raises Unreadable."""
+    null = text.find("\0")  # Python rejects it even in strings and comments
     if null >= 0:
         line = text.count("\n", 0, null) + 1
         raise Unreadable(Problem(shown, line, "syntax error: null byte", "remove it"))
     surrogate = _SURROGATE.search(text)
     if surrogate is not None:
         line = text.count("\n", 0, surrogate.start()) + 1
-        message = f"half of a surrogate pair, \\u{ord(surrogate.group()):04x}, is no character"
+        message = f"a lone surrogate, \\u{ord(surrogate.group()):04x}, is not a character"
         raise Unreadable(Problem(shown, line, message, "write the whole character"))
     deep = too_deep(text)
     if deep is not None:
@@ -333,8 +334,10 @@ def _refuse_text(shown: str, text: str) -> None:
 
 
 def _refuse_lone_backslash(source: Source) -> None:
-    """Refuse a file in which the parser passes over a line that holds a backslash only: the next
-    one may belong to another block than it takes it to. Raises Unreadable."""
+    """Refuse a file with a line that holds only a backslash. Raises Unreadable.
+
+    The parser skips such a line and may assign the next line to the wrong block.
+    """
     lone = _LONE_BACKSLASH.search(source.text)
     if lone is None or source.tree.code == source.text:
         return
@@ -344,9 +347,9 @@ def _refuse_lone_backslash(source: Source) -> None:
 
 
 def _compile_error(text: str, *, whole: bool = False) -> SyntaxError | None:
-    """Python's own complaint about a text, if it has one.
+    """Python's own syntax error for a text, if any.
 
-    whole: compile it, too, which finds more than the parser does.
+    whole: also compile the text, which finds more errors than parsing.
     """
     import ast
     import warnings
@@ -383,7 +386,7 @@ def _from_syntax_error(shown: str, error: SyntaxError) -> Problem:
 
 
 def _os_error_text(error: OSError) -> tuple[str, str]:
-    """A message and a hint for a file that could not be opened."""
+    """A message and a hint for a file that cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return "no such file or folder", "check the path"
     if isinstance(error, PermissionError):

@@ -1,8 +1,8 @@
-"""Jupyter notebooks: the Python in their code cells as one source, and changes put back there.
+"""Jupyter notebooks: the Python of their code cells as one source.
 
-The code cells are joined in their order, with a line between them that only names the cell. Lines
-of IPython that are no Python (`%magic`, `!command`, `help?`) are masked by a name each. Nothing of
-the file but the lines that change is written anew.
+The code cells are joined in order, separated by a line that names the cell. IPython lines that are
+not Python (`%magic`, `!command`, `help?`) are masked by a name. Changes to the code are written
+back into the cells; only the changed lines of the file change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DECODER = json.JSONDecoder()
 
 
 class NotebookError(ValueError):
-    """A file that is no notebook, or a text that does not fit its cells any more."""
+    """The file is not a notebook, or a text no longer fits its cells."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Cell:
     """A code cell.
 
     Attributes:
-        number: its place among all cells, from 1.
-        start, end: where its source stands in the file.
-        items: the strings of the source: each with its place in the file and its text.
-        listed: whether the source is a list of lines, and not one string.
+        number: its position among all cells, from 1.
+        start, end: the span of its source in the file.
+        items: the strings of the source, each with its offset in the file and its text.
+        listed: whether the source is a list of lines, not a single string.
         text: its code.
-        masked: the code with what is no Python masked.
-        originals: what was masked, by the numbers of the masks, and whether it is the whole line.
+        masked: the code in which text that is not Python is masked.
+        originals: the masked texts by the numbers of their masks, and whether each is a whole line.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Cell:
 
 
 class Notebook:
-    """A notebook's file."""
+    """The file of a notebook."""
 
     def __init__(self, raw: str) -> None:
         """Raises NotebookError."""
@@ -77,9 +77,7 @@ class Notebook:
             RecursionError,
         ) as error:
             deep = isinstance(error, RecursionError)
-            reason = (
-                "nested too deeply to be read" if deep else "no notebook that Jupyter could read"
-            )
+            reason = "nested too deeply to be read" if deep else "not a valid Jupyter notebook"
             raise NotebookError(reason) from error
         self.cells: list[Cell] = []
         number = 0
@@ -108,11 +106,11 @@ class Notebook:
         """The texts of the cells in a changed code. Raises NotebookError."""
         pieces = _SEPARATORS.split(code)
         if [int(one) for one in pieces[1::2]] != [cell.number for cell in self.cells[1:]]:
-            raise NotebookError("the cells would not be the same any more")
+            raise NotebookError("the boundaries of the cells would change")
         result = []
         for cell, piece in zip(self.cells, pieces[::2], strict=True):
             if sorted(int(one) for _, one in _MASKS.findall(piece)) != sorted(cell.originals):
-                raise NotebookError("a line of IPython would not be in its cell any more")
+                raise NotebookError("a line of IPython would leave its cell")
             text = _MASKS.sub(lambda match, c=cell: _original(c, match), piece)
             if text.endswith("\n") and not cell.text.endswith("\n"):
                 text = text[:-1]
@@ -120,7 +118,7 @@ class Notebook:
         return result
 
     def changed(self, code: str) -> str:
-        """The file with the code in its cells. Raises NotebookError."""
+        """The file with a changed code in its cells. Raises NotebookError."""
         parts, at = [], 0
         for cell, text in zip(self.cells, self.texts(code), strict=True):
             if text != cell.text:
@@ -129,7 +127,7 @@ class Notebook:
         return "".join([*parts, self.raw[at:]])
 
     def _source(self, cell: Cell, text: str) -> str:
-        """The source of a cell as it is written in the file, like the one before."""
+        """The source of a changed cell, in the same JSON form as before."""
         if not cell.listed:
             return self._string(text)
         known = {item: self.raw[start:end] for start, end, item in cell.items}
@@ -154,7 +152,7 @@ def _original(cell: Cell, match: re.Match[str]) -> str:
 
 
 class NotebookSource(Source):
-    """The code of a notebook. `text` is what is parsed; what is written is the whole file."""
+    """The code of a notebook. `text` is the code to parse; the whole file is written."""
 
     def __init__(self, path: str, notebook: Notebook, text: str | None = None) -> None:
         super().__init__(path, notebook.code if text is None else text)
@@ -172,7 +170,8 @@ class NotebookSource(Source):
         return self.notebook.changed(text).encode("utf-8", "surrogateescape")
 
     def cell_of(self, line: int) -> tuple[int, int]:
-        """The number of the cell, and the line in it, of a line of the text (all from 1)."""
+        """The number of the cell and the line in the cell, for a line of the text; all count from
+        1."""
         starts = self._cell_lines
         index = bisect_right([start for start, _ in starts], line) - 1
         start, number = starts[max(index, 0)]
@@ -180,7 +179,7 @@ class NotebookSource(Source):
 
     @property
     def _cell_lines(self) -> list[tuple[int, int]]:
-        """The line that each cell begins with, and its number."""
+        """The first line of each cell, and its number."""
         cells = self.notebook.cells
         found = [(1, cells[0].number if cells else 1)]
         for match in _SEPARATORS.finditer(self.text):
@@ -188,14 +187,14 @@ class NotebookSource(Source):
         return found
 
     def cell_text(self, number: int) -> str:
-        """The code of a cell as it stands in the notebook."""
+        """The code of a cell as stored in the notebook."""
         texts = self.notebook.texts(self.text)
         return next(
             (t for c, t in zip(self.notebook.cells, texts, strict=True) if c.number == number), ""
         )
 
     def in_file(self, line: int, column: int) -> tuple[int, int]:
-        """The line and column of the file, as it is stored, of a place in the text."""
+        """The line and column in the stored file of a position in the text."""
         number, row = self.cell_of(line)
         cell = next(one for one in self.notebook.cells if one.number == number)
         raw = self.notebook.raw
@@ -209,17 +208,17 @@ class NotebookSource(Source):
 
 
 class CellSource(Source):
-    """The code of one cell as its author wrote it, which need not be Python by itself."""
+    """The original code of one cell, which need not be valid Python."""
 
     def with_text(self, text: str) -> CellSource:
         return CellSource(self.path, text)
 
     def validate(self) -> None:
-        """Nothing is wrong with it."""
+        """Accept any text."""
 
 
 def python_of(data: bytes) -> bytes:
-    """The Python in a notebook's file, for a first look; empty where it cannot be read."""
+    """The Python in the file of a notebook, for the prefilter; empty if the file is invalid."""
     try:
         return Notebook(data.decode("utf-8-sig")).code.encode("utf-8", "surrogatepass")
     except (NotebookError, UnicodeDecodeError):
@@ -273,7 +272,7 @@ def _skip(raw: str, at: int) -> int:
 
 
 def _members(raw: str, at: int) -> Iterator[tuple[str, int, int]]:
-    """The keys of an object with the places of their values."""
+    """The keys of an object, and the spans of their values."""
     at = _expect(raw, at, "{")
     while raw[at] != "}":
         key, at = _DECODER.raw_decode(raw, at)
@@ -285,7 +284,7 @@ def _members(raw: str, at: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _elements(raw: str, at: int) -> Iterator[tuple[int, int]]:
-    """The places of the elements of a list."""
+    """The spans of the elements of a list."""
     at = _expect(raw, at, "[")
     while raw[at] != "]":
         _, end = _DECODER.raw_decode(raw, at)
@@ -304,7 +303,10 @@ def _expect(raw: str, at: int, character: str) -> int:
 
 
 def _mask(text: str, first: int) -> tuple[str | None, dict[int, tuple[str, bool]]]:
-    """A cell's text with what is no Python masked, and what was there; None where none of it is."""
+    """A cell's text with other text than Python masked, and the masked texts.
+
+    The text is None if the cell holds no Python.
+    """
     originals: dict[int, tuple[str, bool]] = {}
     lines = _LINE.findall(text)
     begun = next((n for n, line in enumerate(lines) if line.strip()), None)
@@ -330,7 +332,7 @@ def _mask(text: str, first: int) -> tuple[str | None, dict[int, tuple[str, bool]
 
 
 def _python_part(line: str, state: _State) -> str | None:
-    """What of a line is Python, where the rest of it is not."""
+    """The Python part of a line that also holds other text."""
     if state.inside:
         return None
     match = _STATEMENT.match(line) or _ASSIGNED.match(line)
@@ -338,7 +340,7 @@ def _python_part(line: str, state: _State) -> str | None:
 
 
 class _State:
-    """Whether the next line begins within a string, a bracket or a continued line."""
+    """Whether the next line begins inside a string, a bracket or a continued line."""
 
     def __init__(self) -> None:
         self.quote = ""
@@ -369,7 +371,7 @@ class _State:
             else:
                 self.depth += (character in "([{") - (character in ")]}")
                 self.depth = max(self.depth, 0)
-                # A prefix of a string is only one at the beginning of a word.
+                # A string prefix counts only at the start of a word.
                 word = re.match(r"\w+", line[at:])
                 at += word.end() if word is not None and not _STRING.match(line, at) else 1
 
@@ -385,5 +387,5 @@ class _State:
             else:
                 end += 1
         if len(self.quote) == 1 and not line.rstrip("\r\n").endswith("\\"):
-            self.quote = ""  # not ended: no Python
+            self.quote = ""  # unterminated, so not Python
         return end

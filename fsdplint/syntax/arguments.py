@@ -1,4 +1,4 @@
-"""Arguments of calls: by parameter name, and taken out of the text."""
+"""Arguments of calls: by parameter name, and as spans to delete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fsdplint.syntax.layout import line_end
 def arguments(
     call: cst.Call, parameters: Sequence[str]
 ) -> tuple[dict[str, cst.Arg], list[cst.Arg]]:
-    """The arguments by parameter name, and those that cannot be told (`*args`, `**kwargs`)."""
+    """The arguments by parameter name, and those without a certain parameter (`*args`,
+    `**kwargs`)."""
     named: dict[str, cst.Arg] = {}
     rest: list[cst.Arg] = []
     position = 0
@@ -31,9 +32,9 @@ def arguments(
 
 
 def without(source: Source, call: cst.Call, gone: Sequence[cst.Arg]) -> list[tuple[int, int]]:
-    """The spans to delete so that a call loses some of its arguments, with their commas.
+    """The spans to delete to remove some arguments of a call, with their commas.
 
-    An argument on lines of its own goes with these lines, its comment and the comments above it.
+    An argument on its own lines is removed with these lines, its comment and the comments above it.
     """
     args = list(call.args)
     spans: list[tuple[int, int]] = []
@@ -49,7 +50,7 @@ def without(source: Source, call: cst.Call, gone: Sequence[cst.Arg]) -> list[tup
         elif following is not None:
             spans.append((source.span(arg)[0], source.span(following)[0]))
         elif kept is not None:
-            # Everything after the last argument that stays, but for its trailing comma.
+            # Delete everything after the last remaining argument except its trailing comma.
             spans = [s for s in spans if s[1] <= source.span(kept)[0]]
             spans.append((value_end(source, kept), value_end(source, arg)))
         else:
@@ -59,7 +60,7 @@ def without(source: Source, call: cst.Call, gone: Sequence[cst.Arg]) -> list[tup
 
 
 def _own_lines(source: Source, arg: cst.Arg) -> tuple[int, int] | None:
-    """The lines of an argument that shares them with nothing but a comment."""
+    """The lines of an argument that shares them only with a comment."""
     start = source.span(arg)[0]
     first = source.line_start(start)
     if source.text[first:start].strip():
@@ -77,7 +78,7 @@ def _own_lines(source: Source, arg: cst.Arg) -> tuple[int, int] | None:
 
 
 def value_end(source: Source, arg: cst.Arg) -> int:
-    """Where an argument's value ends, its parentheses included, its comma not."""
+    """The end of an argument's value, after its parentheses and before its comma."""
     end = source.span(arg)[1]
     if isinstance(arg.comma, cst.Comma):
         end = source.span(arg.comma)[0]
@@ -102,12 +103,13 @@ def is_called(source: Source, node: cst.CSTNode) -> bool:
 
 
 def is_constant(node: cst.CSTNode | None, *texts: str) -> bool:
-    """Whether a node is one of these names: `True`, `False`, `None`."""
+    """Whether a node is one of the names `True`, `False`, `None` in `texts`."""
     return isinstance(node, cst.Name) and node.value in texts
 
 
 def elements(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
-    """The elements of a list, tuple or set display (or `set([...])`), None for anything else."""
+    """The elements of a list, tuple or set display (or of `set([...])`), None for other
+    expressions."""
     if isinstance(node, cst.Set | cst.List | cst.Tuple):
         if any(isinstance(element, cst.StarredElement) for element in node.elements):
             return None

@@ -1,7 +1,7 @@
-"""Which names a file binds and uses, scope by scope.
+"""The names that a file binds and uses, by scope.
 
-This is about names as text: where a new name would clash, whether an import is still used. What the
-names mean is the interpreter's business.
+Names are only text here: the module tells where a new name would clash, and whether an import is
+used. The interpreter determines what names refer to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsdplint.syntax.dotted import dotted_name
 
 COMPREHENSIONS = cst.ListComp | cst.SetComp | cst.DictComp | cst.GeneratorExp
 IDENTIFIERS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
-# The nodes that are more than their parts to what this is about; asked for each type once.
+# Node types with their own handling; the check is cached for each type.
 SPECIAL = (
     cst.Name, cst.Attribute, cst.Import, cst.ImportFrom, cst.FunctionDef, cst.Lambda, cst.ClassDef,
     cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp, cst.Arg, cst.Global, cst.Nonlocal,
@@ -35,10 +35,10 @@ class Imported:
     """One name that an import statement binds.
 
     Attributes:
-        local: the name bound; for `import a.b` it is "a".
-        module: the dotted module ("" with leading dots for a relative one: ".x").
+        local: the bound name; for `import a.b` it is "a".
+        module: the dotted module (with leading dots for a relative one: ".x").
         name: the name imported from it, None for `import module`.
-        alias: the node; `statement` is its statement and `scope` the scope it binds in.
+        alias: the node; `statement` is its statement and `scope` the scope that binds it.
         renamed: whether it has an `as`.
     """
 
@@ -56,7 +56,7 @@ class Imported:
 
     @property
     def spelling(self) -> str:
-        """The name by which `unused` speaks of it: "a.b" for `import a.b`."""
+        """The name by which `unused` refers to it: "a.b" for `import a.b`."""
         return self.module if self.name is None and not self.renamed else self.local
 
 
@@ -65,9 +65,9 @@ class Scope:
     """A module, function, class body or comprehension.
 
     Attributes:
-        key: the names of the definitions around it, which stays the same while other code changes.
-        imports: what import statements bind here, in source order.
-        others: the names bound here in any other way, with the nodes that bind them.
+        key: the names of the definitions around it, which stay the same when other code changes.
+        imports: the names that import statements bind here, in source order.
+        others: the names bound here in other ways, with the nodes that bind them.
         references: dotted texts that start with a name read here.
         elsewhere: names declared global or nonlocal.
         star: modules of `from x import *`.
@@ -89,7 +89,7 @@ class Scope:
         return name in self.others or any(item.local == name for item in self.imports)
 
     def chain(self) -> Iterator[Scope]:
-        """This scope and those around it whose names are seen in it, up to the module."""
+        """This scope and the enclosing scopes whose names are visible in it, up to the module."""
         yield self
         scope = self.parent
         while scope is not None:
@@ -120,7 +120,7 @@ class Bindings:
             yield from scope.imports
 
     def scope_at(self, node: cst.CSTNode) -> Scope:
-        """The scope that code at a node runs in."""
+        """The scope in which code at a node runs."""
         child = node
         parent = self.source.parent(node)
         while parent is not None:
@@ -134,9 +134,9 @@ class Bindings:
         return self.module
 
     def uses(self) -> dict[tuple[str, str], list[str]]:
-        """The dotted texts that read a name, by the key of the scope that binds it and the name.
+        """The dotted texts that read a name, by the key of the binding scope and the name.
 
-        A name bound nowhere counts as the module's.
+        An unbound name counts as one of the module.
         """
         result: dict[tuple[str, str], list[str]] = {}
         for scope in self.scopes.values():
@@ -147,7 +147,7 @@ class Bindings:
         return result
 
     def owner(self, scope: Scope, name: str) -> Scope | None:
-        """The scope that binds a name as seen in a scope, None if no scope does."""
+        """The scope that binds a name visible in a scope; None if no scope does."""
         return next((item for item in scope.chain() if item.binds(name)), None)
 
     def _scope(self, node: cst.CSTNode, kind: str, name: str, parent: Scope) -> Scope:
@@ -213,7 +213,7 @@ class Bindings:
                 self._bindings(node, scope)
 
     def _bindings(self, node: cst.CSTNode, scope: Scope) -> None:
-        """Statements and expressions that bind names, besides definitions and imports."""
+        """Record what statements and expressions other than definitions and imports bind."""
         bound: cst.CSTNode | None = None
         match node:
             case cst.AssignTarget() | cst.AnnAssign() | cst.For() | cst.CompFor():
@@ -282,7 +282,7 @@ class Bindings:
             place.imports.append(Imported(local, module, name, alias, node, place, renamed))
 
     def _strings(self, node: cst.CSTNode, scope: Scope) -> None:
-        """Names in the strings of an annotation: it may be evaluated."""
+        """Record names in the strings of an annotation, which may be evaluated."""
         stack = [node]
         while stack:
             current = stack.pop()
@@ -291,7 +291,7 @@ class Bindings:
             stack.extend(code_children(current))
 
     def _all(self, node: cst.CSTNode, scope: Scope) -> None:
-        """Names in `__all__ = [...]`, `__all__ += [...]` and `__all__.extend([...])`."""
+        """Record names in `__all__ = [...]`, `__all__ += [...]` and `__all__.extend([...])`."""
         match node:
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value="__all__")), *_]):
                 pass
@@ -315,5 +315,5 @@ class Bindings:
 
 @once
 def bindings_of(source: Source) -> Bindings:
-    """The bindings of a source, worked out once. Raises libcst.ParserSyntaxError."""
+    """The bindings of a source, cached. Raises libcst.ParserSyntaxError."""
     return Bindings(source)

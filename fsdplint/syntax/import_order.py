@@ -1,4 +1,4 @@
-"""The order of execution of imports and of the uses of their names."""
+"""The execution order of imports and of the uses of their names."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BRANCH = (
 def first_run(
     bindings: Bindings, holder: cst.CSTNode, at: cst.CSTNode | None
 ) -> cst.CSTNode | None:
-    """The first node of a function's (or the module's) own code at which the code at `at` may run.
+    """The first node of a function's (or the module's) own code that may run the code at `at`.
 
-    That is `at` itself, or where something is read that leads to the inner function with `at` in
-    it. None if nothing there does, or if `at` stands elsewhere.
+    It is `at` itself, or code that reads a name which leads to the inner function around `at`. None
+    if no such code exists, or if `at` is outside of the function.
     """
     if at is None:
         return None
@@ -55,14 +55,15 @@ def _first_run(bindings: Bindings, holder: cst.CSTNode, at: cst.CSTNode) -> cst.
 
 
 def _runs_inside(bindings: Bindings, function: cst.CSTNode, at: cst.CSTNode) -> bool:
-    """Whether a node belongs to the body of a function, not to its decorators or defaults."""
+    """Whether a node is in the body of a function, not in its decorators or defaults."""
     body = getattr(function, "body", None)
     return body is at or body in ancestors(bindings.source, at)
 
 
 @dataclass
 class Reads:
-    """Names read by a function's (or the module's) own code, and by the functions in it."""
+    """The names that a function's (or the module's) own code reads, and those that its inner
+    functions read."""
 
     own: list[cst.Name] = field(default_factory=list)
     inner: dict[str, set[str]] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Reads:
 
 @dataclass
 class _Known:
-    """Cached results about the order in a file, by function and by node."""
+    """Cached results for a file, by function and by node."""
 
     reads: dict[cst.CSTNode, Reads] = field(default_factory=dict)
     first: dict[tuple[cst.CSTNode, cst.CSTNode], cst.CSTNode | None] = field(default_factory=dict)
@@ -84,7 +85,7 @@ def _facts(source: Source) -> _Known:
 def _first_mention(
     bindings: Bindings, holder: cst.CSTNode, inner: cst.FunctionDef
 ) -> cst.CSTNode | None:
-    """The first code of a body that may call an inner function, itself or by way of others."""
+    """The first code of a body that may call an inner function, directly or indirectly."""
     source = bindings.source
     known = _facts(source).reads
     if holder not in known:
@@ -105,7 +106,7 @@ def _first_mention(
 
 def _reads_of(holder: cst.CSTNode) -> Reads:
     result = Reads()
-    # Nodes with the names of the classes and function around them, and whether there is a function.
+    # Nodes with the names of the enclosing definitions, and whether one of these is a function.
     stack: list[tuple[cst.CSTNode, tuple[str, ...], bool]] = [
         (child, (), False) for child in code_children(holder)
     ]
@@ -137,9 +138,9 @@ def has_run_before(
     at: cst.CSTNode | None,
     local: str = "",
 ) -> bool:
-    """Whether an import statement of a scope is sure to have run before the code at a node.
+    """Whether an import statement of a scope has certainly run before the code at a node.
 
-    The body of a `try` counts as run: the author's code relies on it in the same way.
+    The body of a `try` counts as executed, because the existing code relies on it too.
     """
     source = bindings.source
     limit = first_run(bindings, scope.node, at)
@@ -155,7 +156,7 @@ def no_branch_skips(
     at: cst.CSTNode | None,
     local: str = "",
 ) -> bool:
-    """Whether no branch keeps a statement (or block) of a scope from running before `at`."""
+    """Whether every branch runs a statement (or block) of a scope before `at`."""
     source = bindings.source
     around = set(ancestors(source, at)) if at is not None else set()
     child: cst.CSTNode = statement
@@ -166,7 +167,7 @@ def no_branch_skips(
             return False  # `global x` in a function
         branch = isinstance(parent, _BRANCH)
         if isinstance(parent, cst.Try | cst.TryStar) and child is parent.body:
-            # It may have failed before.
+            # The import may have failed before.
             branch = any(x in around for x in (*parent.handlers, parent.finalbody) if x is not None)
         if branch and child not in around:
             test = bindings.source.parent(parent) if isinstance(parent, cst.Else) else parent
@@ -201,7 +202,7 @@ def ancestors(source: Source, node: cst.CSTNode) -> list[cst.CSTNode]:
 
 
 def function_of(bindings: Bindings, node: cst.CSTNode) -> cst.CSTNode:
-    """The function (or lambda) whose body holds a node, else the module."""
+    """The function (or lambda) whose body holds a node, or the module."""
     scope: Scope | None = bindings.scope_at(node)
     while scope is not None and scope.kind in ("class", "comprehension"):
         scope = scope.parent

@@ -1,6 +1,6 @@
-"""Where statements stand in the text: lines, blocks, indentation, comments.
+"""Positions of statements in the text: lines, blocks, indentation, comments.
 
-Everything here reads a `Source` and gives offsets or text; nothing is changed.
+The functions take a `Source` and return offsets or text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fsdplint.source.positions import descend as descend
 from fsdplint.source.source import Source
 
 NEWLINE = re.compile(r"\r\n|\r|\n")
-# Comments that speak to a tool about the code on their line: meaningless on a line of their own.
+# Comments for tools about the code on their line, which mean nothing on a line of their own.
 PRAGMA = re.compile(
     r"#\s*(noqa|type:|pragma\b|pylint:|pyright:|mypy:|fmt:|isort:|ruff:|nosec|fsdplint:)", re.I
 )
@@ -24,7 +24,7 @@ Line = cst.SimpleStatementLine | cst.SimpleStatementSuite
 
 
 def line_end(source: Source, offset: int) -> tuple[int, int]:
-    """The end of the line that holds `offset`: before its newline, and behind it."""
+    """The end of the line that holds `offset`: before its newline, and after it."""
     match = NEWLINE.search(source.text, offset)
     if match is None:
         return len(source.text), len(source.text)
@@ -32,20 +32,20 @@ def line_end(source: Source, offset: int) -> tuple[int, int]:
 
 
 def line_indent(source: Source, offset: int) -> str:
-    """The indentation of the line that holds `offset`: a form feed sets it back to nothing."""
+    """The indentation of the line that holds `offset`; a form feed resets it."""
     match = re.compile(r"[ \t\f]*").match(source.text, source.line_start(offset))
     return match.group().rpartition("\f")[2] if match else ""
 
 
 def in_file(source: Source, text: str) -> str:
-    """A text written with line feeds, with the file's own newlines instead."""
+    """A text with the file's newlines in place of line feeds."""
     if source.newline == "\n":
         return text
     return re.sub(r"(?<!\r)\n", lambda _: source.newline, text)
 
 
 def physical_lines(source: Source, lines: Sequence[str]) -> list[str]:
-    """The lines as given by a rule: leading tabs are levels of the file's own indentation."""
+    """The lines of a rule, with leading tabs replaced by levels of the file's indentation."""
     unit = source.tree.default_indent
     result = []
     for line in "\n".join(lines).split("\n") if lines else []:
@@ -58,11 +58,11 @@ def physical_lines(source: Source, lines: Sequence[str]) -> list[str]:
 def statement_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
     """The innermost statement that holds a node: a small statement, a line or a compound one.
 
-    An `elif` is no statement of its own: the `if` that it belongs to is given. A line of one small
-    statement and this small statement are the same; the small statement is given.
+    For a node of an `elif`, the result is the enclosing `if`. For a line with one small statement,
+    the result is the small statement.
 
     Raises:
-        ValueError: the node stands in no statement.
+        ValueError: no statement holds the node.
     """
     current: cst.CSTNode | None = node
     while current is not None and not isinstance(
@@ -70,7 +70,7 @@ def statement_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
     ):
         current = source.parent(current)
     if current is None:
-        raise ValueError("the node stands in no statement")
+        raise ValueError("no statement holds the node")
     if isinstance(current, cst.SimpleStatementLine) and len(current.body) == 1:
         return current.body[0]
     while isinstance(current, cst.If):
@@ -82,14 +82,14 @@ def statement_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
 
 
 def start_of(source: Source, statement: cst.CSTNode) -> int:
-    """Where a statement begins: at its first decorator if it has any."""
+    """The start of a statement, including its decorators."""
     if isinstance(statement, cst.FunctionDef | cst.ClassDef) and statement.decorators:
         return source.span(statement.decorators[0])[0]
     return source.span(statement)[0]
 
 
 def line_of(source: Source, small: cst.CSTNode) -> Line:
-    """The line or one-line suite that a small statement stands in."""
+    """The line or one-line suite that holds a small statement."""
     parent = source.parent(small)
     if not isinstance(parent, cst.SimpleStatementLine | cst.SimpleStatementSuite):
         raise ValueError("not a small statement")
@@ -97,18 +97,18 @@ def line_of(source: Source, small: cst.CSTNode) -> Line:
 
 
 def inner_indent(source: Source, line: Line) -> str:
-    """The indentation of the statements of a line (of a suite: if it were a block)."""
+    """The indentation of a line's statements (for a suite: as if it were a block)."""
     if isinstance(line, cst.SimpleStatementSuite):
-        # The clause's own line: an `else: x` has the indentation of its `if`.
+        # Use the clause's own line: an `else: x` has the indentation of its `if`.
         start = source.span(line.leading_whitespace)[0]
         return line_indent(source, start) + source.tree.default_indent
     return line_indent(source, source.span(line)[0])
 
 
 def body_end(source: Source, statement: cst.CSTNode) -> tuple[int, bool]:
-    """Where a line may be put after a statement, and whether a newline has to come first.
+    """The offset for a line after a statement, and whether a newline must come first.
 
-    Comments below a block that are indented deeper than its header still belong to the block.
+    Comments below a block that are indented deeper than its header belong to the block.
     """
     end = source.span(statement)[1]
     stop, after = line_end(source, end)
@@ -137,10 +137,10 @@ def body_end(source: Source, statement: cst.CSTNode) -> tuple[int, bool]:
 
 
 def comments(source: Source, node: cst.CSTNode, end: int | None = None) -> list[str]:
-    """The comments inside a node, in order, without those that only speak to tools.
+    """The comments inside a node, in order, without those for tools.
 
-    A statement's trailing comment and the comments above it are not inside it; `end` takes in what
-    follows the node up to there.
+    A statement's trailing comment and the comments above it are not inside it. `end` extends the
+    range to this offset.
     """
     start = start_of(source, node)
     end = source.span(node)[1] if end is None else end
@@ -148,18 +148,18 @@ def comments(source: Source, node: cst.CSTNode, end: int | None = None) -> list[
 
 
 def comments_at(source: Source, node: cst.CSTNode) -> list[tuple[int, str]]:
-    """Every comment below a node with its offset, in order, but for those that speak to tools."""
+    """The comments below a node with their offsets, in order, without those for tools."""
     found = [part for part in source.descend(node) if isinstance(part, cst.Comment)]
     return sorted((source.span(x)[0], x.value) for x in found if not PRAGMA.match(x.value))
 
 
 def needs_own_line(lines: Sequence[str]) -> bool:
-    """Whether lines cannot stand between semicolons."""
+    """Whether lines cannot be joined by semicolons."""
     return len(lines) != 1 or bool(COMPOUND.match(lines[0])) or "#" in lines[0]
 
 
 def string_lines(source: Source, node: cst.CSTNode) -> list[tuple[int, int]]:
-    """The spans of the strings in a node that go over several lines."""
+    """The spans of the multi-line strings in a node."""
     spans = []
     for part in source.descend(node):
         if isinstance(part, cst.SimpleString | cst.FormattedString):
@@ -170,7 +170,7 @@ def string_lines(source: Source, node: cst.CSTNode) -> list[tuple[int, int]]:
 
 
 def blank_lines_after(source: Source, offset: int) -> list[int]:
-    """The offsets behind each of the blank lines that begin at `offset`."""
+    """The offset after each of the blank lines that begin at `offset`."""
     ends = []
     while offset < len(source.text):
         stop, after = line_end(source, offset)
@@ -182,8 +182,10 @@ def blank_lines_after(source: Source, offset: int) -> list[int]:
 
 
 def missing_above(source: Source, start: int) -> int:
-    """How many blank lines more there would be above the line at an offset if a function began
-    there; none at the start of a file, nor below a comment, which may be about the line."""
+    """The number of blank lines that are missing above an offset for a function to begin there.
+
+    It is 0 at the start of a file, and below a comment, which may belong to the line.
+    """
     if not start:
         return 0
     above = source.text[:start].split("\n")[-4:-1]
@@ -195,10 +197,10 @@ def missing_above(source: Source, start: int) -> int:
 
 
 def comment_start(source: Source, at: int) -> int:
-    """Where the comment that belongs to the line at an offset begins; `at` where it has none.
+    """The start of the comment that belongs to the line at an offset; `at` if there is none.
 
-    A comment belongs to a line if nothing is between them. One at the very start of a file is about
-    the file.
+    A comment belongs to a line if nothing is between them. A comment at the start of a file belongs
+    to the file.
     """
     start = at
     while start:

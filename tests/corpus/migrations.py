@@ -48,7 +48,7 @@ from fsdplint.engine.migration import MigrationRun
 from fsdplint.engine.operations import fix_files
 from fsdplint.engine.session import Session
 from fsdplint.migration.names import PREFIX, fsdp1_name
-from fsdplint.report.unified_diff import unified
+from fsdplint.report.unified_diff import unified_diff
 from fsdplint.source.decoding import decode
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
@@ -217,9 +217,8 @@ def _reasons(finding: Finding, copy: Path) -> Iterator[str]:
 def _keep_diff(changes: Changes, copy: Path, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     pieces = [
-        piece
+        unified_diff(os.path.relpath(path, copy), old, new)
         for path, (old, new) in changes.texts.items()
-        for piece in unified(os.path.relpath(path, copy), old, new)
     ]
     file.write_text("".join(pieces))
 

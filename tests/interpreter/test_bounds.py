@@ -212,7 +212,7 @@ def test_of_many_files_the_first_is_named(files: int, said: int) -> None:
     assert len(found) == said
     assert found[0].site.path == "part0.py"
     assert found[0].message.endswith(
-        "bound" if said == files else "so it is with 8 more files of it"
+        "bound" if said == files else "the same applies to 8 more files of it"
     )
 
 

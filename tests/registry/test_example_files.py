@@ -75,10 +75,10 @@ def test_the_examples_of_a_plug_in(folder: Path) -> None:
     [
         ("# why: for good programs only\n\n", "'why'"),
         ("# page: no\n\n", "`yes` or left out"),
-        ("# prints: 1\n# prints: 2\n\n", "stands there twice"),
-        ("# prints:\n\n", "no line of a header"),
-        ("#     continued\n\n", "no line of a header"),
-        ("import torch\n\n", "no line of a header"),
+        ("# prints: 1\n# prints: 2\n\n", "is given twice"),
+        ("# prints:\n\n", "not a line of a header"),
+        ("#     continued\n\n", "not a line of a header"),
+        ("import torch\n\n", "not a line of a header"),
         ("# prints: 1\n", "no empty line"),
     ],
 )
@@ -92,13 +92,13 @@ def test_a_wrong_header(folder: Path, head: str, words: str) -> None:
 @pytest.mark.parametrize("name", ["no_mesh.py", "no_mesh.other.py", ".bad.py", "no_mesh.bad.txt"])
 def test_a_wrong_name(folder: Path, name: str) -> None:
     (folder / name).write_text("# prints: 1\n\nx = 1\n")
-    with pytest.raises(ExampleError, match="no name of an example"):
+    with pytest.raises(ExampleError, match="not a name of an example"):
         read_folder(folder)
 
 
 def test_files_that_do_not_fit_each_other(folder: Path) -> None:
     (folder / "no_mesh.fixed.py").write_text("# prints: 1\n\nx = 1\n")
-    with pytest.raises(ExampleError, match="no bad program of this name"):
+    with pytest.raises(ExampleError, match="no bad program has this name"):
         rule_in(folder.parents[1])
     for name in ("one", "two"):
         (folder / f"{name}.bad.py").write_text("# page: yes\n\nx = 1\n")

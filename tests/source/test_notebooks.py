@@ -208,7 +208,7 @@ def test_what_cannot_be_read(folder: Path) -> None:
     (folder / "c.ipynb").write_text('{"fsdp": ')
     lines = run("--output-format=concise", ".").output.splitlines()
     assert lines[0].startswith("a.ipynb:cell 2:2: FSDP901 syntax error")
-    assert lines[1].startswith("c.ipynb: FSDP901 no notebook that Jupyter could read")
+    assert lines[1].startswith("c.ipynb: FSDP901 not a valid Jupyter notebook")
     assert lines[2].startswith("2 problems")
 
 
