@@ -27,45 +27,55 @@ from fsdplint.cli.options import (
 from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
 
 if TYPE_CHECKING:
+    from fsdplint.config.settings import CommandLine
     from fsdplint.runtime.launch.machines import Nodes
     from fsdplint.runtime.proof.program_pair import Options
+    from fsdplint.runtime.proof.run_once import RecordedRun
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _launching(seed: int | None) -> Callable[[F], F]:
+_MACHINE_OPTIONS = (
+    click.option(
+        "--nproc-per-node",
+        "ranks",
+        type=click.IntRange(min=1),
+        default=2,
+        show_default=True,
+        help="The number of ranks on each machine.",
+    ),
+    click.option(
+        "--nnodes",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="The number of machines. Run the same command on each, with a shared --keep.",
+    ),
+    click.option(
+        "--node-rank", type=click.IntRange(min=0), default=0, help="The number of this machine."
+    ),
+    click.option(
+        "--rdzv-endpoint",
+        default="",
+        metavar="HOST:PORT",
+        help="The address where the machines meet.",
+    ),
+    click.option(
+        "--rdzv-id",
+        default="fsdplint",
+        show_default=True,
+        help="The name of the run for the machines.",
+    ),
+)
+
+
+def _launch_options(seed: int | None) -> Callable[[F], F]:
     """The options of both commands about the run."""
-    return all_of(
-        click.option(
-            "--nproc-per-node",
-            "ranks",
-            type=click.IntRange(min=1),
-            default=2,
-            show_default=True,
-            help="The number of ranks on each machine.",
-        ),
-        click.option(
-            "--nnodes",
-            type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            help="The number of machines. Run the same command on each, with a shared --keep.",
-        ),
-        click.option(
-            "--node-rank", type=click.IntRange(min=0), default=0, help="The number of this machine."
-        ),
-        click.option(
-            "--rdzv-endpoint",
-            default="",
-            metavar="HOST:PORT",
-            help="The address where the machines meet.",
-        ),
-        click.option(
-            "--rdzv-id",
-            default="fsdplint",
-            show_default=True,
-            help="The name of the run for the machines.",
-        ),
+    return all_of(*_MACHINE_OPTIONS, *_run_options(seed))
+
+
+def _run_options(seed: int | None) -> list[Callable[[F], F]]:
+    return [
         click.option(
             "--steps",
             type=click.IntRange(min=1),
@@ -104,7 +114,7 @@ def _launching(seed: int | None) -> Callable[[F], F]:
             metavar="OPTION",
             help="Pass an option to torchrun, such as --torchrun=--max-restarts=1.",
         ),
-    )
+    ]
 
 
 class _Launcher(click.Command):
@@ -134,7 +144,7 @@ class _Launcher(click.Command):
     type=click.Path(path_type=Path),
     help="Compare with this program instead of fixing.",
 )
-@_launching(seed=0)
+@_launch_options(seed=0)
 @click.option(
     "--unsafe-fixes",
     "unsafe",
@@ -350,7 +360,7 @@ def _end(number: int, frame: object) -> NoReturn:
 @click.command("run", cls=_Launcher, short_help="Run a program once, and check the recorded run.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-@_launching(seed=None)
+@_launch_options(seed=None)
 @rule_options
 @output_options
 @file_options
@@ -373,36 +383,55 @@ def run_command(
     are findings; 2 if the program could not be run, or failed and nothing was found.
     """
     _require_torch("run")
-    from fsdplint.cli.output import refuse_statistics, report, show_warnings
-    from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
-    from fsdplint.config.settings import CommandLine, SettingsError, SettingsFinder
+    from fsdplint.config.settings import CommandLine
     from fsdplint.diagnostics.codes import split
+
+    command_line = CommandLine(split(select), split(ignore), split(extend_select), output_format)
+    recorded = _record(command_line, output_file, force, statistics, values)
+    _report(recorded, output_file, colour, statistics)
+    if recorded.result.findings:
+        sys.exit(CLEAN if exit_zero else FOUND)
+    sys.exit(CLEAN if recorded.run.ok else FAILED)
+
+
+def _record(
+    command_line: CommandLine,
+    output_file: Path | None,
+    force: bool,
+    statistics: bool,
+    values: dict[str, Any],
+) -> RecordedRun:
+    """Run the program, unless the report cannot be written. Exits on an error."""
+    from fsdplint.cli.output import refuse_statistics
+    from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
+    from fsdplint.config.settings import SettingsError, SettingsFinder
     from fsdplint.edits.journal import Interrupted
-    from fsdplint.runtime.launch.failures import failure_lines
     from fsdplint.runtime.launch.launcher import LaunchError
     from fsdplint.runtime.launch.progress import OnStandardError
     from fsdplint.runtime.launch.workplace import WorkplaceError
     from fsdplint.runtime.proof.run_once import Options, watch
 
-    command_line = CommandLine(split(select), split(ignore), split(extend_select), output_format)
     try:
         if output_file is not None:
             refuse_overwriting(output_file, "report", force=force)
         if statistics:  # an error comes before the run
             refuse_statistics(SettingsFinder(command_line).of(values["script"]).output_format)
         with _cleanup_on_signals():
-            watched = watch(
+            return watch(
                 Options(command_line=command_line, nodes=_nodes(values), **values),
                 OnStandardError(),
             )
     except (LaunchError, SettingsError, Interrupted, WorkplaceError, OverwriteError) as error:
         fail(str(error))
-    result = watched.result
-    show_warnings(result)
-    report(result, watched.output_format, output_file, colour, counted=statistics)
-    if not watched.run.ok:
-        for line in failure_lines("The program", watched.run):
+
+
+def _report(recorded: RecordedRun, output_file: Path | None, colour: str, statistics: bool) -> None:
+    """Report the findings of a run, and its failure."""
+    from fsdplint.cli.output import report, show_warnings
+    from fsdplint.runtime.launch.failures import failure_lines
+
+    show_warnings(recorded.result)
+    report(recorded.result, recorded.output_format, output_file, colour, counted=statistics)
+    if not recorded.run.ok:
+        for line in failure_lines("The program", recorded.run):
             click.echo(line, err=True)
-    if result.findings:
-        sys.exit(CLEAN if exit_zero else FOUND)
-    sys.exit(CLEAN if watched.run.ok else FAILED)

@@ -100,8 +100,12 @@ class Settings:
             "cache-dir": str(self.cache_dir) if self.cache_dir else None,
             "baseline": str(self.baseline) if self.baseline else None,
         }
-        shown = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-        return [f"Settings of: {path.absolute()}", f"Patterns are relative to: {self.root}", *shown]
+        settings_lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        return [
+            f"Settings of: {path.absolute()}",
+            f"Patterns are relative to: {self.root}",
+            *settings_lines,
+        ]
 
     @cached_property
     def _excluded(self) -> GitIgnoreSpec:
@@ -286,12 +290,12 @@ def _table(file: Path, text: str) -> dict[str, Any] | None:
     else:
         import tomli as tomllib
     try:
-        whole = tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{file}: not a valid TOML file: {error}") from error
     except RecursionError as error:
         raise SettingsError(f"{file}: nested too deeply to be read") from error
-    tools = whole.get("tool")
+    tools = document.get("tool")
     table = tools.get("fsdplint") if isinstance(tools, dict) else None
     if table is None:
         return None

@@ -52,11 +52,11 @@ def required(root: Path) -> Target | None:
     If several requirements name torch, the oldest lower bound counts. A newest torch is known only
     if each of them excludes newer ones.
     """
-    found = _of_torch(root)
+    requirements = _of_torch(root)
     lowest: tuple[str, str] | None = None
     highest: tuple[str, str] | None = None
-    bounded = bool(found)
-    for requirement, origin in found:
+    bounded = bool(requirements)
+    for requirement, origin in requirements:
         # A requirement for some platforms only ("torch==2.2.2; platform_machine == ...") does not
         # apply to the program in general.
         low = None if requirement.marker is not None else _low(requirement)
@@ -80,9 +80,9 @@ def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
     """
     folder = path.absolute().parent
     for parent in (folder, *folder.parents):
-        found = _of_package(parent, package)
-        if found:
-            bounds = [(_bound(requirement), origin) for requirement, origin in found]
+        requirements = _of_package(parent, package)
+        if requirements:
+            bounds = [(_bound(requirement), origin) for requirement, origin in requirements]
             if all(bound is not None and older(bound, since) for bound, _ in bounds):
                 return bounds[0][1]
             return None
@@ -101,8 +101,8 @@ def _bound(requirement: Requirement) -> str | None:
         elif spec.operator == "~=" and len(release) > 2:
             found.append(".".join(release[:2]))
     numbers = [m.group() for m in map(re.compile(r"\d+(\.\d+)?").match, found) if m]
-    plain = [number if "." in number else f"{number}.0" for number in numbers]
-    return min(plain, key=as_numbers, default=None)
+    releases = [number if "." in number else f"{number}.0" for number in numbers]
+    return min(releases, key=as_numbers, default=None)
 
 
 def _of_torch(root: Path, problems: Problems = None) -> list[tuple[Requirement, str]]:
@@ -113,14 +113,14 @@ def _of_package(
     root: Path, package: str, problems: Problems = None
 ) -> list[tuple[Requirement, str]]:
     """The requirements of a project for a package, each with its origin."""
-    found: list[tuple[Requirement, str]] = []
+    requirements: list[tuple[Requirement, str]] = []
     for origin, text in _requirements(root, package, problems):
         if not text.strip().lower().startswith(package):
             continue
         requirement = _parsed(text)
         if requirement is not None and requirement.name.lower() == package:
-            found.append((requirement, f"{origin}: {package}{requirement.specifier}"))
-    return found
+            requirements.append((requirement, f"{origin}: {package}{requirement.specifier}"))
+    return requirements
 
 
 def _low(requirement: Requirement) -> str | None:
@@ -135,21 +135,21 @@ def _low(requirement: Requirement) -> str | None:
 
 def _high(requirement: Requirement) -> str | None:
     """The newest torch that a requirement allows, if that version is already released."""
-    found: list[str] = []
+    versions: list[str] = []
     for spec in requirement.specifier:
         release = [int(part) for part in re.findall(r"\d+", spec.version.partition("+")[0])]
         if not release:
             continue
         major, minor = release[0], release[1] if len(release) > 1 else 0
         if spec.operator in {"==", "===", "<="} and len(release) > 1:
-            found.append(f"{major}.{minor}")
+            versions.append(f"{major}.{minor}")
         elif spec.operator == "~=" and len(release) > 2:
-            found.append(f"{major}.{minor}")
+            versions.append(f"{major}.{minor}")
         elif spec.operator == "<" and any(release[2:]):
-            found.append(f"{major}.{minor}")
+            versions.append(f"{major}.{minor}")
         elif spec.operator == "<" and minor:
-            found.append(f"{major}.{minor - 1}")
-    lowest = min(found, key=as_numbers, default=None)
+            versions.append(f"{major}.{minor - 1}")
+    lowest = min(versions, key=as_numbers, default=None)
     return None if lowest is None or older(NEWEST, lowest) else lowest
 
 

@@ -32,15 +32,15 @@ class UnknownRuleError(ValueError):
 def known_rules() -> dict[str, str]:
     """The name of every rule by its code."""
     package = importlib.import_module("fsdplint.rules")
-    found = dict([(Problem.CODE, Problem.NAME), UNUSED, CUT_SHORT])
+    rules = dict([(Problem.CODE, Problem.NAME), UNUSED, CUT_SHORT])
     for folder in package.__path__:
         for file in os.listdir(folder):
             if _RULE_FILE.fullmatch(file):
-                found.update(_RULE.findall(Path(folder, file).read_text(encoding="utf-8")))
+                rules.update(_RULE.findall(Path(folder, file).read_text(encoding="utf-8")))
     from fsdplint.diagnostics.plugins import plugins
 
-    found.update((rule.code, rule.name) for rule in plugins().rules)
-    return dict(sorted(found.items()))
+    rules.update((rule.code, rule.name) for rule in plugins().rules)
+    return dict(sorted(rules.items()))
 
 
 def resolve(selector: str) -> str:
@@ -90,8 +90,8 @@ class Selection:
             resolve(selector)
 
     def has(self, code: str) -> bool:
-        chosen, ignored = _longest(self.select, code), _longest(self.ignore, code)
-        return chosen is not None and (ignored is None or chosen > ignored)
+        selected, ignored = _longest(self.select, code), _longest(self.ignore, code)
+        return selected is not None and (ignored is None or selected > ignored)
 
     def with_more(self, select: Sequence[str], ignore: Sequence[str]) -> Selection:
         """This selection with further selectors, which win over the present ones."""

@@ -158,12 +158,12 @@ class Finding:
 
 def configuration_of(events: Iterable[Event]) -> tuple[Guard, ...]:
     """The config conditions of all of these events, each once, in order."""
-    seen: dict[tuple[str, bool], Guard] = {}
+    guards: dict[tuple[str, bool], Guard] = {}
     for event in events:
         for guard in event.guards:
             if guard.kind is GuardKind.CONFIG:
-                seen.setdefault((guard.text, guard.holds), guard)
-    return tuple(seen.values())
+                guards.setdefault((guard.text, guard.holds), guard)
+    return tuple(guards.values())
 
 
 def group_of(finding: Finding) -> str | None:
@@ -207,5 +207,5 @@ def applicable(
         and all(os.path.realpath(path) in editable for path in changed_files(f.fix))
     ]
     able = {id(f) for f in possible}
-    broken = {group_of(f) for f in found if id(f) not in able} - {None}
-    return [f for f in possible if group_of(f) not in broken]
+    blocked_groups = {group_of(f) for f in found if id(f) not in able} - {None}
+    return [f for f in possible if group_of(f) not in blocked_groups]

@@ -43,7 +43,7 @@ def plugins() -> Plugins:
     problems: list[Problem] = []
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.name)
     for point in points:
-        shown = f"{point.name} = {point.value}"
+        label = f"{point.name} = {point.value}"
         try:
             found = _classes(point.load())
             for rule in found:
@@ -53,10 +53,10 @@ def plugins() -> Plugins:
         except (Exception, SystemExit) as error:
             if debugging():
                 raise
-            problems.append(broken(shown, "cannot be loaded", error))
+            problems.append(broken(label, "cannot be loaded", error))
             continue
         for rule in found:
-            rule.plugin = shown
+            rule.plugin = label
             rules[rule.code] = rule
     return Plugins(tuple(rules.values()), tuple(problems))
 

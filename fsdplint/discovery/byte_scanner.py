@@ -139,13 +139,13 @@ def _statement(text: bytes) -> Statement:
     is_import = _IMPORTS.match(text) is not None
     if is_import:
         bound = frozenset(name for one in imports(text) for name in one.binds())
-    named = queried = False
+    mentions_fsdp = queried = False
     if mentions(text):
-        named, queried = names_api(text), queries_sharding(text)
+        mentions_fsdp, queried = names_api(text), queries_sharding(text)
         if is_import:
             bound -= QUERY_NAMES
-            named, queried = named and bool(bound), named or queried
-    return Statement(text, bound, named, queried, is_import)
+            mentions_fsdp, queried = mentions_fsdp and bool(bound), mentions_fsdp or queried
+    return Statement(text, bound, mentions_fsdp, queried, is_import)
 
 
 def _bound(text: bytes) -> Iterator[bytes]:

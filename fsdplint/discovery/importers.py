@@ -141,14 +141,14 @@ class ProjectIndex:
             return []  # the relevant importers are in the group
         known = self._index(files)
         nearest = [self.real(target) for target in targets]
-        seen = set(nearest)
+        visited = set(nearest)
         found: list[Path] = []
         while nearest and len(found) < MAX_IMPORTERS:
             users = dict.fromkeys(
                 user for target in nearest for user, _ in self._users.get(target, ())
             )
-            nearest = [user for user in users if user in known and user not in seen]
-            seen.update(nearest)
+            nearest = [user for user in users if user in known and user not in visited]
+            visited.update(nearest)
             found += (known[user] for user in nearest)
         return found[:MAX_IMPORTERS]
 

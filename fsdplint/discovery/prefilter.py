@@ -69,51 +69,74 @@ def select(
     """
     modules = Modules(overrides)
     result = Selection()
-    readable: dict[str, File] = {}
-    contents: dict[str, bytes] = {}
-    settings: list[Path] = []
+    loaded = _load(files, modules, max_bytes, result.problems)
+    if (
+        any(file.named for file in loaded.files.values())
+        or not all(map(_is_whole_project, searched))
+        or any(map(mentions, loaded.contents.values()))
+    ):
+        relevance = Relevance(modules, max_bytes)
+        relevant_files = relevance.search(loaded.contents)
+        result.groups = _groups(relevance, relevant_files, loaded.files)
+        result.users, result.scanned = relevance.importers, relevance.scanned
+    if loaded.settings:
+        launched = {
+            file.path for key, file in loaded.files.items() if b"accelerate" in loaded.contents[key]
+        }
+        result.groups = _with_settings(result.groups, loaded.settings, launched)
+    selected = {path for group in result.groups for path in group}
+    for key, file in loaded.files.items():
+        if file.named and file.path not in selected:
+            problem = check_text(file.path, loaded.contents[key], max_bytes)
+            result.problems += [problem] if problem is not None else []
+    return result
+
+
+@dataclass
+class _Loaded:
+    """The files that are small enough to scan.
+
+    Attributes:
+        files: the Python files by their real paths.
+        contents: their contents by their real paths.
+        settings: the relevant settings files.
+    """
+
+    files: dict[str, File] = field(default_factory=dict)
+    contents: dict[str, bytes] = field(default_factory=dict)
+    settings: list[Path] = field(default_factory=list)
+
+
+def _load(
+    files: Sequence[File], modules: Modules, max_bytes: int, problems: list[Problem]
+) -> _Loaded:
+    """Read files; adds unreadable files, and relevant files that are too large, to `problems`."""
+    result = _Loaded()
     for file in files:
         try:
             data = modules.read(file.path)
         except Unreadable as error:
-            result.problems.append(error.problem)
+            problems.append(error.problem)
             continue
         is_config = config_files.is_config(file.path)
         matters = config_files.matters if is_config else mentions
         if is_too_large(file.path, data, max_bytes):
             if matters(data):  # other large files are probably generated, and irrelevant
-                result.problems.append(too_large(file.path, len(data), max_bytes))
-            continue
-        if is_config:
-            if matters(data):
-                settings.append(file.path)
-            elif file.named:
-                problem = check_text(file.path, data, max_bytes)
-                result.problems += [problem] if problem is not None else []
-            continue
-        key = file.real
-        readable[key], contents[key] = file, data
-    outside = any(file.named for file in readable.values())
-    outside = outside or not all(map(_is_whole_project, searched))
-    if outside or any(map(mentions, contents.values())):
-        relevance = Relevance(modules, max_bytes)
-        found = relevance.search(contents)
-        result.groups = _groups(relevance, found, readable)
-        result.users, result.scanned = relevance.importers, relevance.scanned
-    if settings:
-        launched = {file.path for key, file in readable.items() if b"accelerate" in contents[key]}
-        result.groups = _with_settings(result.groups, settings, launched)
-    chosen = {path for group in result.groups for path in group}
-    for key, file in readable.items():
-        if file.named and file.path not in chosen:
-            problem = check_text(file.path, contents[key], max_bytes)
-            if problem is not None:
-                result.problems.append(problem)
+                problems.append(too_large(file.path, len(data), max_bytes))
+        elif not is_config:
+            result.files[file.real], result.contents[file.real] = file, data
+        elif matters(data):
+            result.settings.append(file.path)
+        elif file.named:
+            problem = check_text(file.path, data, max_bytes)
+            problems += [problem] if problem is not None else []
     return result
 
 
-def _groups(relevance: Relevance, found: Set[str], files: Mapping[str, File]) -> list[list[Path]]:
-    leader = {key: key for key in found}
+def _groups(
+    relevance: Relevance, relevant: Set[str], files: Mapping[str, File]
+) -> list[list[Path]]:
+    leader = {key: key for key in relevant}
 
     def lead(key: str) -> str:
         while leader[key] != key:
@@ -124,7 +147,7 @@ def _groups(relevance: Relevance, found: Set[str], files: Mapping[str, File]) ->
         leader[lead(one)] = lead(other)
     groups: dict[str, list[Path]] = {}
     for key, file in files.items():
-        if key in found:
+        if key in relevant:
             groups.setdefault(lead(key), []).append(file.path)
     return list(groups.values())
 

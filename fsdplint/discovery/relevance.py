@@ -165,7 +165,7 @@ class Relevance:
     def _scan(self, queue: list[str]) -> list[TaintedFile]:
         """Read the imports of files; returns the files that mention FSDP."""
         found = []
-        seen = set(queue)
+        visited = set(queue)
         for path in queue:  # the loop extends it
             data = self._read(path)
             self.scanned.add(path)
@@ -175,8 +175,8 @@ class Relevance:
                 found.append(self._file(path, data))
             for target in self._modules.targets(path, data):
                 self.importers.setdefault(target.file, []).append((path, target))
-                if target.file not in seen:
-                    seen.add(target.file)
+                if target.file not in visited:
+                    visited.add(target.file)
                     queue.append(target.file)
         return found
 

@@ -79,10 +79,10 @@ def linked_out(arguments: Iterable[Path], files: Iterable[File]) -> set[str]:
     They are checked but never changed.
     """
     given = [os.path.realpath(path) for path in arguments]
-    found = {file.real for file in files if not file.named}
+    result = {file.real for file in files if not file.named}
     return {
         path
-        for path in found
+        for path in result
         if not any(path == one or path.startswith(one.rstrip(os.sep) + os.sep) for one in given)
     }
 

@@ -28,12 +28,12 @@ def with_blocker_comments(source: Source, marks: Iterable[tuple[cst.CSTNode, str
 
     marks: a node, the code of a rule, and the reason why the node blocks.
     """
-    wanted: dict[int, dict[str, None]] = {}
+    comments: dict[int, dict[str, None]] = {}
     for node, code, reason in marks:
         place = _comment_line(source, node)
-        wanted.setdefault(place, {}).setdefault(_comment(source, place, code, reason))
+        comments.setdefault(place, {}).setdefault(_comment(source, place, code, reason))
     edits = [(start, end, "") for start, end in _own_lines(source)]
-    for place, lines in wanted.items():
+    for place, lines in comments.items():
         edits.append((place, place, "".join(sorted(lines))))
     text, position = [], 0
     for start, end, new in sorted(edits, key=lambda one: (one[0], one[1] != one[0])):
@@ -49,11 +49,11 @@ def without_annotations(source: Source) -> str:
 
 def _comment(source: Source, place: int, code: str, reason: str) -> str:
     words = " ".join(reason.split())
-    plain = words.encode(source.encoding, "backslashreplace").decode(source.encoding)
+    encodable = words.encode(source.encoding, "backslashreplace").decode(source.encoding)
     match = NEWLINE.search(source.text, place)
     newline = match.group() if match else source.newline
     indent = line_indent(source, place)
-    return f"{indent}# fsdplint: {code} blocks the migration: {plain}{newline}"
+    return f"{indent}# fsdplint: {code} blocks the migration: {encodable}{newline}"
 
 
 def _comment_line(source: Source, node: cst.CSTNode) -> int:
@@ -73,14 +73,14 @@ def _own_lines(source: Source) -> list[tuple[int, int]]:
     """The lines that hold only such a comment, with their ends."""
     if QUICK not in source.text:
         return []
-    found = []
+    spans = []
     stack: list[cst.CSTNode] = [source.tree]
     while stack:
         node = stack.pop()
         if isinstance(node, cst.EmptyLine):
             if node.comment is not None and COMMENT.match(node.comment.value):
                 start = source.span(node.comment)[0]
-                found.append((source.line_start(start), line_end(source, start)[1]))
+                spans.append((source.line_start(start), line_end(source, start)[1]))
             continue
         stack.extend(children(node))
-    return sorted(found)
+    return sorted(spans)

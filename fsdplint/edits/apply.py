@@ -52,7 +52,7 @@ def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
     Fixes of one group are applied together or not at all. No file is written.
     """
     result = Applied()
-    chosen: list[list[Fix]] = []
+    accepted: list[list[Fix]] = []
     # Fixes that depend on code come after fixes that may change it: migrations before FSDP1
     # repairs.
     for unit in sorted(_units(fixes), key=lambda unit: any(fix.depends_on for fix in unit)):
@@ -61,15 +61,15 @@ def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
         except BrokenFixError as error:
             result.broken.extend((fix, str(error)) for fix in unit)
             continue
-        if any(_clash(unit, other) for other in chosen):
+        if any(_clash(unit, other) for other in accepted):
             result.deferred.extend(unit)
         else:
-            chosen.append(unit)
+            accepted.append(unit)
     try:
-        pieces, parsed = _build(sources, [fix for unit in chosen for fix in unit])
+        pieces, parsed = _build(sources, [fix for unit in accepted for fix in unit])
     except BrokenFixError:
-        chosen, pieces, parsed = _one_by_one(sources, chosen, result)
-    result.applied = [fix for unit in chosen for fix in unit]
+        accepted, pieces, parsed = _one_by_one(sources, accepted, result)
+    result.applied = [fix for unit in accepted for fix in unit]
     for path, changed in pieces.items():
         if changed.text != sources[path].text:
             result.texts[path] = changed.text
@@ -83,9 +83,9 @@ def complete(sources: Mapping[str, Source], fixes: Fix | Sequence[Fix]) -> tuple
     Raises:
         BrokenFixError: the result would not be a Python file.
     """
-    together = [fixes] if isinstance(fixes, Fix) else list(fixes)
-    _check(sources, together)
-    pieces, _ = _build(sources, together)
+    unit = [fixes] if isinstance(fixes, Fix) else list(fixes)
+    _check(sources, unit)
+    pieces, _ = _build(sources, unit)
     return tuple(edit for path in sorted(pieces) for edit in pieces[path].edits(path))
 
 
@@ -121,40 +121,40 @@ def _edits(fixes: Iterable[Fix]) -> list[Edit]:
 
     An edit that one fix makes twice (two equal lines at one place) is returned twice.
     """
-    found: list[Edit] = []
-    taken: Counter[Edit] = Counter()
+    result: list[Edit] = []
+    counts: Counter[Edit] = Counter()
     for fix in fixes:
-        here: Counter[Edit] = Counter()
+        fix_counts: Counter[Edit] = Counter()
         for edit in fix.edits:
-            here[edit] += 1
-            if here[edit] > taken[edit]:
-                found.append(edit)
-        taken |= here
-    return found
+            fix_counts[edit] += 1
+            if fix_counts[edit] > counts[edit]:
+                result.append(edit)
+        counts |= fix_counts
+    return result
 
 
 def _clash(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
     """Whether two units cannot be applied to one text."""
-    mine, theirs = _edits(unit), _edits(other)
-    if set(mine) != set(theirs) and any(_overlap(a, b) for a in mine for b in theirs):
+    edits, other_edits = _edits(unit), _edits(other)
+    if set(edits) != set(other_edits) and any(_overlap(a, b) for a in edits for b in other_edits):
         return True
     if _disturbs(unit, other) or _disturbs(other, unit):
         return True
     locals_: dict[tuple[str, str], set[tuple[str, str | None]]] = {}
     for fix in (*unit, *other):
-        for path, wanted in fix.imports:
-            package = wanted.name is None and wanted.alias is None
-            meaning = (local_name(wanted) if package else wanted.module, wanted.name)
-            locals_.setdefault((path, local_name(wanted)), set()).add(meaning)
+        for path, imported in fix.imports:
+            package = imported.name is None and imported.alias is None
+            meaning = (local_name(imported) if package else imported.module, imported.name)
+            locals_.setdefault((path, local_name(imported)), set()).add(meaning)
     return any(len(meanings) > 1 for meanings in locals_.values())
 
 
 def _disturbs(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
     """Whether a unit changes code that the other depends on."""
-    relied = [span for fix in other for span in fix.depends_on]
+    dependencies = [span for fix in other for span in fix.depends_on]
     return any(
         edit.path == path and edit.start < end and start < max(edit.end, edit.start + 1)
-        for path, start, end in relied
+        for path, start, end in dependencies
         for edit in _edits(unit)
     )
 
@@ -180,20 +180,20 @@ def _one_by_one(
     sources: Mapping[str, Source], units: Sequence[list[Fix]], result: Applied
 ) -> tuple[list[list[Fix]], dict[str, Pieces], dict[str, Source]]:
     """The units that still build when each is added to the accepted units before it."""
-    chosen: list[list[Fix]] = []
+    accepted: list[list[Fix]] = []
     pieces: dict[str, Pieces] = {}
     parsed: dict[str, Source] = {}
     for unit in units:
         try:
-            pieces, parsed = _build(sources, [fix for part in [*chosen, unit] for fix in part])
+            pieces, parsed = _build(sources, [fix for part in [*accepted, unit] for fix in part])
         except BrokenFixError as error:
-            if chosen and _works(sources, unit):
+            if accepted and _works(sources, unit):
                 result.deferred.extend(unit)
             else:
                 result.broken.extend((fix, str(error)) for fix in unit)
         else:
-            chosen.append(unit)
-    return chosen, pieces, parsed
+            accepted.append(unit)
+    return accepted, pieces, parsed
 
 
 def _works(sources: Mapping[str, Source], unit: Sequence[Fix]) -> bool:
@@ -223,8 +223,8 @@ def _build(
     imports: dict[str, list[Import]] = {}
     unused: dict[str, set[str]] = {}
     for fix in fixes:
-        for path, wanted in fix.imports:
-            imports.setdefault(path, []).append(wanted)
+        for path, item in fix.imports:
+            imports.setdefault(path, []).append(item)
         for path, name in fix.maybe_unused_imports:
             unused.setdefault(path, set()).add(name)
     project = {path: one for path, one in sources.items() if not isinstance(one, ConfigSource)}
@@ -232,10 +232,10 @@ def _build(
     project.update(parsed)
     for path in sorted({*imports, *unused}):
         changed = pieces.setdefault(path, Pieces(sources[path].text))
-        wanted_here = [_shifted_import(wanted, changed) for wanted in imports.get(path, ())]
-        gone = unused_imports(sources[path], project[path], unused.get(path, ()), project)
+        additions = [_shifted_import(item, changed) for item in imports.get(path, ())]
+        removals = unused_imports(sources[path], project[path], unused.get(path, ()), project)
         try:
-            edits = in_order(plan(project[path], wanted_here, gone))
+            edits = in_order(plan(project[path], additions, removals))
         except ValueError as error:
             raise BrokenFixError(str(error)) from None
         if edits:
@@ -244,11 +244,11 @@ def _build(
     return pieces, parsed
 
 
-def _shifted_import(wanted: Import, changed: Pieces) -> Import:
+def _shifted_import(item: Import, changed: Pieces) -> Import:
     """The import, with its offset moved to the changed text."""
-    if wanted.at is None:
-        return wanted
-    return Import(wanted.module, wanted.name, wanted.alias, changed.moved(wanted.at))
+    if item.at is None:
+        return item
+    return Import(item.module, item.name, item.alias, changed.moved(item.at))
 
 
 def _parse(source: Source, text: str) -> Source:

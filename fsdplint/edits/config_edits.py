@@ -79,12 +79,12 @@ class MappingEdit:
     def written(self, value: object) -> str:
         """A value in the style of the mapping's other values."""
         if isinstance(value, bool):
-            plain = {
+            scalars = {
                 entry.value.text
                 for entry in self.mapping
                 if isinstance(entry.value, Scalar) and not entry.value.quote
             }
-            capital = plain & {"True", "False"} and not plain & {"true", "false"}
+            capital = scalars & {"True", "False"} and not scalars & {"true", "false"}
             return str(value) if capital else str(value).lower()
         if isinstance(value, int):
             return str(value)
@@ -136,8 +136,8 @@ class MappingEdit:
 
     def _line_end(self, offset: int) -> int:
         """The offset after the line end of the line that holds an offset."""
-        found = self.source.text.find("\n", offset)
-        return len(self.source.text) if found < 0 else found + 1
+        newline = self.source.text.find("\n", offset)
+        return len(self.source.text) if newline < 0 else newline + 1
 
     def _check_droppable(self, entry: Entry) -> None:
         if not isinstance(entry.value, Scalar) or entry.value.anchored:
@@ -147,20 +147,20 @@ class MappingEdit:
 
     def _flow(self) -> list[Edit]:
         entries = self.mapping.entries
-        kept = [entry for entry in entries if entry.key.text not in self._dropped]
+        remaining = [entry for entry in entries if entry.key.text not in self._dropped]
         added = [self._pair(*pair) for pair in self._added]
         separator = self._separator()
         edits = []
-        if not kept:
+        if not remaining:
             start, end = entries[0].key.start, entries[-1].end
             edits.append(self._edit(start, end, separator.join(added)))
         else:
             for entry, following in pairwise(entries):
-                if entry.key.text in self._dropped and entry.end < kept[-1].key.start:
+                if entry.key.text in self._dropped and entry.end < remaining[-1].key.start:
                     edits.append(self._edit(entry.key.start, following.key.start, ""))
             new = "".join(separator + pair for pair in added)
-            if new or kept[-1] is not entries[-1]:
-                edits.append(self._edit(kept[-1].end, entries[-1].end, new))
+            if new or remaining[-1] is not entries[-1]:
+                edits.append(self._edit(remaining[-1].end, entries[-1].end, new))
         if self.after and self.source.top.flow:
             edits.append(self._edit(self.mapping.end, self.mapping.end, "".join(self.after)))
         elif self.after:

@@ -139,9 +139,9 @@ def complete(path: str) -> list[str]:
             return []
         with open(descriptor, "rb", closefd=False) as stream:
             entries = _decode(path, stream.read())
-        written = _roll_forward(path, entries)
+        completed = _roll_forward(path, entries)
         os.unlink(path)
-        return written
+        return completed
 
 
 def _roll_forward(path: str, entries: Sequence[Entry]) -> list[str]:
@@ -247,11 +247,11 @@ def _check_own(path: str, descriptor: int) -> None:
     os.lseek(descriptor, 0, os.SEEK_SET)
     try:
         header = json.loads(line)
-        known = {name: header[name] for name in ("folder", "device", "inode")}
+        recorded = {name: header[name] for name in ("folder", "device", "inode")}
         version = header["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _foreign(path, "cannot be read by this version") from error
-    if known != _identity(os.path.dirname(os.path.realpath(path))):
+    if recorded != _identity(os.path.dirname(os.path.realpath(path))):
         raise _foreign(path, "belongs to another folder, of which this is a copy")
     if version != _VERSION:
         raise _unknown(path)

@@ -49,11 +49,11 @@ def move_after(rewrite: Rewrite, program: Program, place: Meeting) -> bool:
     if moving is None:
         return False
     values = [_value(body[number]) for number in moving]
-    used = {dotted_name(name) for value in values for name in dotted_names(value)}
+    names = {dotted_name(name) for value in values for name in dotted_names(value)}
     models = set().union(*(_models(program, value) for value in values))
     for number in range(moving[0], second + 1):
         changed = set() if number in moving else bound_by(body[number]) - models
-        if any(part_of(path, name) for path in used for name in changed):
+        if any(part_of(path, name) for path in names for name in changed):
             return False
     return _cut_and_paste(rewrite, place.source, [body[n] for n in moving], body[second])
 

@@ -25,17 +25,17 @@ def with_comments(source: Source, found: Sequence[Finding]) -> tuple[str, int, l
         lines = [f"{source.path}:{one.site.location().line}" for one in found]
         return source.text, 0, [f"{line}: JSON has no comments" for line in lines]
     ends = _ends(source.text) if not source.path.endswith((".yaml", ".yml")) else {}
-    wanted: dict[int, list[str]] = {}
+    codes_by_line: dict[int, list[str]] = {}
     for one in found:
         at = one.site.location()
         line = ends.get(at.line, at.line)
-        codes = wanted.setdefault(line, [])
+        codes = codes_by_line.setdefault(line, [])
         if one.rule.code not in codes:
             codes.append(one.rule.code)
     lines = re.split(r"(?<=\n)", source.text)
-    for number, codes in wanted.items():
+    for number, codes in codes_by_line.items():
         lines[number - 1] = _with_codes(lines[number - 1], sorted(codes))
-    return "".join(lines), len(wanted), []
+    return "".join(lines), len(codes_by_line), []
 
 
 def _with_codes(line: str, codes: Sequence[str]) -> str:
@@ -45,8 +45,8 @@ def _with_codes(line: str, codes: Sequence[str]) -> str:
     match = _NOQA.search(text)
     if match is None:
         return f"{text}  # noqa: {', '.join(codes)}{newline}"
-    known = [code for code in re.split(r"[,\s]+", match.group("codes")) if code]
-    merged = ", ".join([*known, *(code for code in codes if code not in known)])
+    present = [code for code in re.split(r"[,\s]+", match.group("codes")) if code]
+    merged = ", ".join([*present, *(code for code in codes if code not in present)])
     start, end = match.span("codes")
     return f"{text[:start]}{merged}{text[end:]}{newline}"
 

@@ -104,8 +104,12 @@ def common_block(first: Event, second: Event) -> Meeting | None:
         blocks = dict(blocks_around(one))
         for block, statement in blocks_around(other):
             if block in blocks:
-                mine = blocks[block]
-                return None if mine is statement else Meeting(one.source, block, mine, statement)
+                first_statement = blocks[block]
+                return (
+                    None
+                    if first_statement is statement
+                    else Meeting(one.source, block, first_statement, statement)
+                )
         return None
     return None
 
@@ -189,10 +193,10 @@ def after_shards(event: Event) -> AfterShards | None:
         if isinstance(statement, cst.For):
             last = number
             loops.append(statement)
-    chosen = statements[last]
-    if leaves(chosen) or isinstance(site.source.parent(statements[0]), cst.ClassDef):
+    selected = statements[last]
+    if leaves(selected) or isinstance(site.source.parent(statements[0]), cst.ClassDef):
         return None
-    return AfterShards(site.source, chosen, site.node, tuple(loops))
+    return AfterShards(site.source, selected, site.node, tuple(loops))
 
 
 def expression_of(program: Program, place: AfterShards, modules: set[str]) -> str | None:

@@ -48,8 +48,8 @@ def regions(text: str, edits: Iterable[Edit]) -> list[Region]:
         starts.append(starts[-1] + len(line))
     result: list[Region] = []
     shift = 0
-    for first, last, together in _groups(text, starts, len(lines), edits):
-        region = _region(lines, starts, first, last, together, shift)
+    for first, last, group in _groups(text, starts, len(lines), edits):
+        region = _region(lines, starts, first, last, group, shift)
         shift += len(region.after) - region.count
         if region.before != region.after:
             result.append(region)
@@ -60,19 +60,19 @@ def _groups(
     text: str, starts: Sequence[int], count: int, edits: Iterable[Edit]
 ) -> Iterable[tuple[int, int, list[Edit]]]:
     """Edits of adjacent lines, with the indices (from 0) of the first line and the line after."""
-    found: list[tuple[int, int, list[Edit]]] = []
+    groups: list[tuple[int, int, list[Edit]]] = []
     for edit in edits:
         first = min(bisect_right(starts, edit.start) - 1, count)
         last = bisect_right(starts, edit.end) - 1
         if edit.end > starts[last] or not _whole_lines(text, starts, edit):
             last += 1
         last = min(max(first, last), count)
-        if found and first <= found[-1][1]:
-            start, end, together = found.pop()
-            found.append((start, max(end, last), [*together, edit]))
+        if groups and first <= groups[-1][1]:
+            start, end, group = groups.pop()
+            groups.append((start, max(end, last), [*group, edit]))
         else:
-            found.append((first, last, [edit]))
-    return found
+            groups.append((first, last, [edit]))
+    return groups
 
 
 def _whole_lines(text: str, starts: Sequence[int], edit: Edit) -> bool:

@@ -85,11 +85,11 @@ class Rewrite:
         changes = self._of(source)
         change = changes.change(changes.smalls(statement)[0])
         above = isinstance(statement, cst.BaseCompoundStatement)
-        kept = change.above if above else change.before
+        comments = change.above if above else change.before
         start = source.line_start(layout.start_of(source, statement))
         start = layout.comment_start(source, start) if above else start
-        missing = [] if kept else [""] * layout.missing_above(source, start)
-        kept.extend(layout.physical_lines(source, [*missing, *lines, "", ""]))
+        missing = [] if comments else [""] * layout.missing_above(source, start)
+        comments.extend(layout.physical_lines(source, [*missing, *lines, "", ""]))
 
     def insert_after(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
         """Insert lines directly after a statement; see `insert_before`."""
@@ -150,10 +150,10 @@ class Rewrite:
         `at` and nothing hides it there. Otherwise returns the unaliased name (or `usual`), or a new
         name if that one means something else in this file.
         """
-        planned = [wanted for path, wanted in self._imports if path == source.path]
-        text, wanted = spelling.name_for(source, module, name, at, planned, usual)
-        if wanted is not None:
-            self._imports[source.path, wanted] = None
+        planned = [addition for path, addition in self._imports if path == source.path]
+        text, addition = spelling.name_for(source, module, name, at, planned, usual)
+        if addition is not None:
+            self._imports[source.path, addition] = None
         return text
 
     def remove_import_if_unused(self, source: Source, name: str, *, anyway: bool = False) -> None:

@@ -163,7 +163,7 @@ class Statements:
 
     def _deleted_lines(self) -> dict[int, int]:
         """The first line of each deleted statement, by its last line."""
-        found = {}
+        first_lines = {}
         for statement, change in self.changes.items():
             line = statement
             if isinstance(statement, cst.BaseSmallStatement):
@@ -174,8 +174,8 @@ class Statements:
             if all(small is not None and small.gone for small in smalls):
                 start, end = self.source.span(line)
                 last = self.source.position(max(start, end - 1))[0]
-                found[last] = self.source.position(start)[0]
-        return found
+                first_lines[last] = self.source.position(start)[0]
+        return first_lines
 
     def _compound(self, statement: cst.CSTNode, change: Change) -> list[Edit]:
         source = self.source
@@ -297,11 +297,11 @@ class Statements:
         stop, after = layout.line_end(source, end)
         indent = self._indent(line)
         trailing = source.text[end:stop].lstrip(" \t\f;")
-        kept = layout.comments(source, line)
+        comments = layout.comments(source, line)
         if trailing.startswith("#") and not layout.PRAGMA.match(trailing):
-            kept.append(trailing.rstrip())
-        if kept and keep_comments:
-            return [self._edit(start, stop, self._join_lines(kept, indent))]
+            comments.append(trailing.rstrip())
+        if comments and keep_comments:
+            return [self._edit(start, stop, self._join_lines(comments, indent))]
         return [self._delete_lines(start, after, begins=self._begins(line))]
 
     def _begins(self, line: cst.CSTNode) -> bool:

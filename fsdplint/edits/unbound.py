@@ -44,8 +44,8 @@ def lost_names(
         before, after = bindings_of(sources[path]), bindings_of(source)
         for name in sorted(unbound(after) - unbound(before)):
             yield f"`{name}` without a value in {path}", None
-        gone = _top_level(before) - _top_level(after)
-        for at, text in _named_by_strings(path, gone, {**sources, **changed}):
+        removed = _top_level(before) - _top_level(after)
+        for at, text in _named_by_strings(path, removed, {**sources, **changed}):
             yield f'"{text}" without what it names', at
 
 

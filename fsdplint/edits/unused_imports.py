@@ -91,8 +91,8 @@ def taken_by_others(
         if path == changed.path or not word.search(other.text) or not module.search(other.text):
             continue
         bindings = bindings_of(other)
-        for theirs in bindings.imports():
-            if theirs.name == item.local and _may_be(theirs.module, changed.path):
+        for imported in bindings.imports():
+            if imported.name == item.local and _may_be(imported.module, changed.path):
                 return True
         for scope in bindings.scopes.values():
             if stars and any(_may_be(star, changed.path) for star in scope.star):

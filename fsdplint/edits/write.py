@@ -81,7 +81,7 @@ def _journal_folder(targets: Sequence[str]) -> str:
 
 def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:
     ready: list[tuple[NewContent, str, str]] = []  # with target and temporary file
-    done: list[tuple[NewContent, str]] = []
+    replaced: list[tuple[NewContent, str]] = []
     try:
         for file, target in zip(files, targets, strict=True):
             with _error_names_file(file.path):
@@ -92,14 +92,14 @@ def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:
                 _check_unchanged(file, target)
                 os.replace(temporary, target)
             ready.pop(0)
-            done.append((file, target))
+            replaced.append((file, target))
     except BaseException:
         for _, _, temporary in ready:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        _put_back(done)
+        _put_back(replaced)
         raise
-    for folder in {os.path.dirname(target) for _, target in done}:
+    for folder in {os.path.dirname(target) for _, target in replaced}:
         sync_folder(folder)
 
 
@@ -128,8 +128,8 @@ def _check_unchanged(file: NewContent, target: str) -> None:
         )
 
 
-def _put_back(done: Sequence[tuple[NewContent, str]]) -> None:
+def _put_back(replaced: Sequence[tuple[NewContent, str]]) -> None:
     """Restore the old content of replaced files as far as possible."""
-    for file, target in done:
+    for file, target in replaced:
         with contextlib.suppress(OSError):
             replace_content(target, file.old)

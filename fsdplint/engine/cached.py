@@ -84,12 +84,15 @@ class CachedSession:
     def _valid(self, entry: Mapping[str, Any]) -> bool:
         reads = entry["reads"]
         return (
-            all(self._content(path) == known for path, known in reads.items())
+            all(self._content(path) == recorded for path, recorded in reads.items())
             and entry["given"] == [path for path in reads if path in self._session.given]
             and all(
-                os.path.isfile(path) == known for path, known in entry["result"]["asked"].items()
+                os.path.isfile(path) == recorded
+                for path, recorded in entry["result"]["asked"].items()
             )
-            and all(self._stamps(Path(path)) == known for path, known in entry["searched"].items())
+            and all(
+                self._stamps(Path(path)) == recorded for path, recorded in entry["searched"].items()
+            )
             and self._answers_hold(entry["result"]["queries"], set(reads))
         )
 

@@ -91,7 +91,7 @@ def check(
     show both with and without conditions holds always.
     """
     program.options, target = options, options.target
-    chosen: dict[tuple[str, object], tuple[Finding, Rule]] = {}
+    selected: dict[tuple[str, object], tuple[Finding, Rule]] = {}
     for trace in program.traces:
         effort.poll()
         trace.target = options.target
@@ -101,19 +101,19 @@ def check(
                 rule.code,
                 site.node if isinstance(site, NodeSite) else site.location(),
             )
-            known = chosen.get(key)
-            if known is None or len(finding.configuration) < len(known[0].configuration):
-                chosen[key] = (finding, rule)
+            existing = selected.get(key)
+            if existing is None or len(finding.configuration) < len(existing[0].configuration):
+                selected[key] = (finding, rule)
     for config in program.configs.values():
         for rule in rules:
             for finding in _ask(rule, rule.check_config, config):
-                chosen[rule.code, finding.site.location()] = (finding, rule)
-    for key, (finding, rule) in list(chosen.items()):
+                selected[rule.code, finding.site.location()] = (finding, rule)
+    for key, (finding, rule) in list(selected.items()):
         if rule.all_configurations and not all(
             _shows(trace, finding, rule) for trace in program.traces
         ):
-            del chosen[key]
-    result = sorted(chosen.values(), key=lambda pair: finding_order(pair[0]))
+            del selected[key]
+    result = sorted(selected.values(), key=lambda pair: finding_order(pair[0]))
     for finding, rule in result if effort.fixes else ():
         effort.poll()
         offer_fix(rule, finding, program, target)
@@ -149,10 +149,10 @@ def _shows(trace: Trace, finding: Finding, rule: Rule) -> bool:
 
 def check_recorded(trace: Trace, rules: Sequence[Rule]) -> list[Finding]:
     """The findings in a recorded trace: sorted, each once, without fixes."""
-    chosen: dict[tuple[str, object], Finding] = {}
+    selected: dict[tuple[str, object], Finding] = {}
     for rule, finding in findings(trace, rules):
-        chosen.setdefault((rule.code, finding.site.location()), finding)
-    return sorted_findings(chosen.values())
+        selected.setdefault((rule.code, finding.site.location()), finding)
+    return sorted_findings(selected.values())
 
 
 def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Finding]]:
@@ -181,8 +181,8 @@ def _ask(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Iterabl
     if rule.failure is not None:
         return ()
     try:
-        found = list(ask(about))
-        wrong = next((one for one in found if not isinstance(one, Finding)), None)
+        result = list(ask(about))
+        wrong = next((one for one in result if not isinstance(one, Finding)), None)
         if wrong is not None:
             raise TypeError(f"{wrong!r} is no Finding")
     except Exception as error:
@@ -190,7 +190,7 @@ def _ask(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Iterabl
             raise
         rule.failure = error
         return ()
-    return found
+    return result
 
 
 def rule_failures(rules: Sequence[Rule]) -> list[Problem]:

@@ -76,11 +76,11 @@ def _with_importers(
 
 def _unread(program: Program, files: Iterable[Path], like: Path) -> list[Path]:
     """The files that were not read yet, relative to the current folder if `like` is relative."""
-    seen = {os.path.realpath(path) for path in program.sources}
+    real_paths = {os.path.realpath(path) for path in program.sources}
     result = []
     for path in files:
-        if os.path.realpath(path) not in seen:
-            seen.add(os.path.realpath(path))
+        if os.path.realpath(path) not in real_paths:
+            real_paths.add(os.path.realpath(path))
             result.append(path if like.is_absolute() else Path(os.path.relpath(path)))
     return result
 

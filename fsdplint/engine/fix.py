@@ -143,8 +143,8 @@ class _Rounds:
             self._result.originals.setdefault(Path(name), self._program.files[name])
             texts[Path(name)] = self._result.texts[Path(name)] = text
         self._workspace = replace(self._workspace, overrides=texts)
-        done = set(applied.applied)  # findings of one migration may share a fix
-        self._result.applied.extend(one for one in usable if one.fix in done)
+        applied_fixes = set(applied.applied)  # findings of one migration may share a fix
+        self._result.applied.extend(one for one in usable if one.fix in applied_fixes)
 
     def _check_again(self, applied: apply.Applied) -> None:
         """Check the program with its new texts."""

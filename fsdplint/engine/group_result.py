@@ -84,14 +84,14 @@ def _fixed(site: Site) -> FixedSite:
 def merge_findings(results: Iterable[GroupResult]) -> list[Finding]:
     """The findings of several groups, each once. If two groups find the same in a file that both
     use, it is given with the fewest conditions."""
-    chosen: dict[tuple[str, Location], Finding] = {}
+    merged: dict[tuple[str, Location], Finding] = {}
     for result in results:
         for one in result.found:
             key = (one.rule.code, one.site.location())
-            known = chosen.get(key)
-            if known is None or len(one.configuration) < len(known.configuration):
-                chosen[key] = one
-    return sorted_findings(chosen.values())
+            existing = merged.get(key)
+            if existing is None or len(one.configuration) < len(existing.configuration):
+                merged[key] = one
+    return sorted_findings(merged.values())
 
 
 def load_sources(

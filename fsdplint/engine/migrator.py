@@ -87,9 +87,9 @@ class Migrator:
         warnings = [*session.recovery_warnings(), *session.filter.warnings(files)]
         report.warnings = list(dict.fromkeys([*report.warnings, *warnings]))
         session.add_problems(program.problems)
-        done = {name_of(one) for one in changes.applied}
+        migrated = {name_of(one) for one in changes.applied}
         for section in sections.all:
-            if section.group in done:
+            if section.group in migrated:
                 section.applied = True
                 after_writing(section)
             else:

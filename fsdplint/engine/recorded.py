@@ -43,8 +43,8 @@ def _with_relative_paths(finding: Finding) -> Finding:
 
 def _relative(site: Site) -> FixedSite:
     at = site.location()
-    here = os.getcwd() + os.sep
-    return FixedSite(replace(at, path=at.path.removeprefix(here)))
+    folder = os.getcwd() + os.sep
+    return FixedSite(replace(at, path=at.path.removeprefix(folder)))
 
 
 def _sources(found: Sequence[Finding], contents: Mapping[str, bytes]) -> dict[str, Source]:

@@ -91,7 +91,20 @@ class Session:
             files = self._on_disk(arguments, writes=writes)
         else:
             files = self._from_stdin(arguments[0], stdin)
+        self.files = [file.path for file in files]
+        self.given = {file.real for file in files}
         folders = [path for path in arguments if path.is_dir()]
+        self._select(files, folders, importers)
+        self.linked_out = linked_out(arguments, files) if folders else set()
+        self.editable = self._editable()
+        for path in self.paths:
+            self.finder.of(path)  # a mistake in any of the settings ends the session at once
+        self.filter = FindingFilter(self.finder, self.given, self.projects, self._read_baseline())
+
+    def _select(
+        self, files: Sequence[File], folders: Sequence[Path], importers: ImporterSearch | None
+    ) -> None:
+        """Select the files that can matter, and group them by programs."""
         selection = prefilter.select(
             files,
             searched=folders,
@@ -101,15 +114,8 @@ class Session:
         self.problems += selection.problems
         self.paths = selection.paths
         self.groups = selection.groups
-        self.files = [file.path for file in files]
-        self.given = {file.real for file in files}
-        self.linked_out = linked_out(arguments, files) if folders else set()
         self.projects = ProjectIndex(self.finder.excludes, self.overrides, self.given, importers)
         self.projects.add_imports(selection.users, selection.scanned)
-        self.editable = self._editable()
-        for path in self.paths:
-            self.finder.of(path)  # a mistake in any of the settings ends the session at once
-        self.filter = FindingFilter(self.finder, self.given, self.projects, self._read_baseline())
 
     # Files ------------------------------------------------------------------------------------
 

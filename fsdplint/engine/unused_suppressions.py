@@ -80,9 +80,9 @@ def _finding(source: Source, directive: Directive, idle: tuple[str, ...], reason
 
 
 def _removal(source: Source, directive: Directive, idle: tuple[str, ...]) -> Edit:
-    kept = [one for one in directive.selectors if one not in idle]
-    if kept and directive.codes is not None:
-        return Edit(source.path, *directive.codes, ", ".join(kept))
+    remaining = [one for one in directive.selectors if one not in idle]
+    if remaining and directive.codes is not None:
+        return Edit(source.path, *directive.codes, ", ".join(remaining))
     text = source.text
     start, end = directive.start, directive.end
     words = text[directive.words : end].strip(_BETWEEN)

@@ -132,8 +132,8 @@ class Validation:
             if reason is not None:
                 self._refuse(unit, Refusal(f"cannot be put together ({reason})"))
         units = [one for one in units if one.fixes]
-        done = set(applied.applied)
-        tried = [one for one in units if done.issuperset(one.fixes)]
+        accepted = set(applied.applied)
+        tried = [one for one in units if accepted.issuperset(one.fixes)]
         return tried, [one for one in units if one not in tried]
 
     def _applied(self, fixes: list[Fix]) -> apply.Applied:
@@ -194,9 +194,9 @@ class Validation:
         applied = self._applied(_fixes([*base, *units]))
         texts, sources = applied.texts, self.program.sources
         changed = {path: one for path, one in applied.sources.items() if path in sources}
-        lost = next(lost_names(sources, changed), None)
-        if lost is not None:
-            what, at = lost
+        unbound = next(lost_names(sources, changed), None)
+        if unbound is not None:
+            what, at = unbound
             return Refusal(f"would leave {what}", at)
         program = self._load({Path(path): text for path, text in texts.items()}, changed)
         refusal = next(self._worse(program, units), None)
@@ -265,9 +265,9 @@ class Known:
     def match(self, finding: Finding) -> Finding | None:
         """What was found before in the same place: by the same rule, or as bad by another."""
         at = finding.site.location()
-        here = [one for line in self._old(at) for one in self._at.get((at.path, line), ())]
-        same = [one for one in here if one.rule is finding.rule]
-        errors = [one for one in here if one.rule.severity is Severity.ERROR]
+        candidates = [one for line in self._old(at) for one in self._at.get((at.path, line), ())]
+        same = [one for one in candidates if one.rule is finding.rule]
+        errors = [one for one in candidates if one.rule.severity is Severity.ERROR]
         moved = self._moved.get(self._text(self._after, finding), [])
         return next(iter([*same, *errors, *moved]), None)
 

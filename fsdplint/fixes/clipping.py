@@ -48,8 +48,8 @@ def clip_with_method(rewrite: Rewrite, program: Program, source: Source, call: c
     if len(call.args) < 2 or any(arg.star for arg in call.args):
         return False
     first, *others = call.args
-    named = [arg.keyword.value for arg in others if arg.keyword is not None]
-    if len(others) > 2 or set(named) - {"max_norm", "norm_type"}:
+    keywords = [arg.keyword.value for arg in others if arg.keyword is not None]
+    if len(others) > 2 or set(keywords) - {"max_norm", "norm_type"}:
         return False
     parameters = first.value
     if first.keyword is not None or not isinstance(parameters, cst.Call) or parameters.args:

@@ -44,10 +44,12 @@ class GuardedStatement:
     after: tuple[cst.CSTNode, ...]
     condition: str = ""
 
-    def lines(self, moved: list[str]) -> list[str]:
+    def lines(self, hoisted: list[str]) -> list[str]:
         """Lines to put before the test, under its other condition."""
         return (
-            [f"if {self.condition}:", *("\t" + line for line in moved)] if self.condition else moved
+            [f"if {self.condition}:", *("\t" + line for line in hoisted)]
+            if self.condition
+            else hoisted
         )
 
 

@@ -32,10 +32,10 @@ def hoist_collective(
     Returns:
         Whether the call could be moved.
     """
-    found = call_at(site)
-    if found is None:
+    target = call_at(site)
+    if target is None:
         return False
-    source, call = found
+    source, call = target
     place = guarded_statement(source, call, guard, program)
     if place is None:
         return False

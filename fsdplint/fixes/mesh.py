@@ -16,10 +16,10 @@ NAMES = 'mesh_dim_names=("replicate", "shard")'
 
 def name_dimensions(rewrite: Rewrite, site: Site) -> bool:
     """Name the dimensions of the mesh; False if the call has unknown arguments."""
-    found = call_at(site)
-    if found is None:
+    target = call_at(site)
+    if target is None:
         return False
-    source, call = found
+    source, call = target
     if not call.args or any(arg.star for arg in call.args):
         return False
     if argument(call, 99, "mesh_dim_names") is not None:
@@ -35,10 +35,10 @@ def name_dimensions(rewrite: Rewrite, site: Site) -> bool:
 
 def swap_dimensions(rewrite: Rewrite, site: Site) -> bool:
     """Swap the elements of the shape and of the names, if the call spells out both."""
-    found = call_at(site)
-    if found is None:
+    target = call_at(site)
+    if target is None:
         return False
-    source, call = found
+    source, call = target
     shape, names = argument(call, 1, "mesh_shape"), argument(call, 99, "mesh_dim_names")
     if shape is None or names is None:
         return False

@@ -82,11 +82,11 @@ def _switch(source: Source, context: cst.BaseExpression, called: bool = True) ->
     called: whether the expression calls the contexts; otherwise it chooses between functions.
     """
     if isinstance(context, cst.IfExp):
-        for chosen, other, negate in (
+        for choice, other, negate in (
             (context.body, context.orelse, True),
             (context.orelse, context.body, False),
         ):
-            model = _no_sync_of(source, chosen, called)
+            model = _no_sync_of(source, choice, called)
             if model is not None and _does_nothing(other, called):
                 test = context.test
                 sync = negation(source, test) if negate else source.code(test)

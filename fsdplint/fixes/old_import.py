@@ -22,12 +22,12 @@ def rewrite_import(site: Site, event: Imported, *, fsdp1: bool) -> Fix | None:
         return None
     source, node, rewrite = site.source, site.node, Rewrite()
     if isinstance(node, cst.ImportFrom) and node.module is not None and not node.relative:
-        done = (
+        rewritten = (
             _from_fsdp1(rewrite, source, node, event)
             if fsdp1
             else _from_old_home(rewrite, source, node, event)
         )
-        return rewrite.fix(TITLE, Safety.UNSAFE if fsdp1 else Safety.SAFE) if done else None
+        return rewrite.fix(TITLE, Safety.UNSAFE if fsdp1 else Safety.SAFE) if rewritten else None
     if isinstance(node, cst.Import) and not fsdp1 and _module(rewrite, source, node, event):
         return rewrite.fix(TITLE, Safety.SAFE)
     return None

@@ -42,10 +42,10 @@ def model_of(
                 before.append((start, path))
     if before:
         return max(before)[1]
-    found = call_at(built.site)
-    if found is None or not found[1].args:
+    target = call_at(built.site)
+    if target is None or not target[1].args:
         return None
-    other, call = found
+    other, call = target
     name = _parameters_of(call.args[0].value)
     if name is None or other is not source:
         return None

@@ -107,8 +107,8 @@ def _saved_as_it_is(source: Source, node: cst.CSTNode, save: cst.Call) -> bool:
     if isinstance(parent, cst.Arg):
         return parent is argument(save, 0, "obj")
     if isinstance(parent, cst.DictElement):
-        whole = source.parent(parent)
-        return isinstance(whole, cst.Dict) and _saved_as_it_is(source, whole, save)
+        statement = source.parent(parent)
+        return isinstance(statement, cst.Dict) and _saved_as_it_is(source, statement, save)
     if not isinstance(parent, cst.Assign) or len(parent.targets) != 1:
         return False
     target = parent.targets[0].target
@@ -149,7 +149,7 @@ def _path_use(
     if any(isinstance(node, cst.With) or _opens(node) for _, node in origins):
         return "the file is opened by the program"
     texts = {where.code(node) for where, node in origins}
-    known = [call for _, call in calls]
+    saving_calls = [call for _, call in calls]
     size = 0
     while size != len(texts):
         size = len(texts)
@@ -161,7 +161,7 @@ def _path_use(
                     texts |= {other.code(t.target) for t in node.targets}
     for other in program.sources.values():
         for node in _nodes(other.tree):
-            if not isinstance(node, cst.Call) or node in known or _indifferent(node):
+            if not isinstance(node, cst.Call) or node in saving_calls or _indifferent(node):
                 continue
             if any(_has(other, arg.value, texts) for arg in node.args):
                 line = other.location(node).line
@@ -177,12 +177,12 @@ def _origins(
 ) -> Iterator[tuple[Source, cst.CSTNode]]:
     """The expression of a path, and the expressions that its names refer to by assignment or
     argument."""
-    pending, seen = [(source, node)], set()
+    pending, visited = [(source, node)], set()
     while pending:
         where, current = pending.pop()
-        if current in seen:
+        if current in visited:
             continue
-        seen.add(current)
+        visited.add(current)
         yield where, current
         if not isinstance(current, cst.Name):
             continue
@@ -256,41 +256,43 @@ def _take_out(
     if not isinstance(statement, cst.Expr) or statement.value is not save:
         return False
     needed, staying = names(statement), []
-    moved: list[Statement] = [place.statement]
+    statements: list[Statement] = [place.statement]
     for other in reversed(place.before):
         if _binds(other, needed):
             if not isinstance(other, Statement) or not _pure(other, set(texts)):
                 return False
-            moved.insert(0, other)
+            statements.insert(0, other)
             needed |= names(other)
         else:
             staying.append(other)
-    if any(len(m.body) != 1 for m in moved if isinstance(m, cst.SimpleStatementLine)):
+    if any(len(m.body) != 1 for m in statements if isinstance(m, cst.SimpleStatementLine)):
         return False
-    if not all(_bound_everywhere(source, name, moved, place.test) for name in needed):
+    if not all(_bound_everywhere(source, name, statements, place.test) for name in needed):
         return False
-    for one in moved:
+    for one in statements:
         start = source.span(one)[0]
         before = tuple(s for s in staying if source.span(s)[0] < start)
         if layout.string_lines(source, one):
             return False
         if not may_overtake(source, one, replace(place, statement=one, before=before)):
             return False
-    lines = [x for m in moved for x in statement_lines(source, m, substitute(source, m, texts))]
-    gone = {node for node in texts if any(is_within(source, node, m) for m in moved)}
-    _replace(rewrite, source, {n: text for n, text in texts.items() if n not in gone})
-    if set(place.test.body.body) == set(moved):
+    lines = [
+        x for m in statements for x in statement_lines(source, m, substitute(source, m, texts))
+    ]
+    removed = {node for node in texts if any(is_within(source, node, m) for m in statements)}
+    _replace(rewrite, source, {n: text for n, text in texts.items() if n not in removed})
+    if set(place.test.body.body) == set(statements):
         rewrite.replace_statement(source, place.test, lines)
         return True
     rewrite.insert_before(source, place.test, lines)
-    for one in moved:
+    for one in statements:
         assert isinstance(one, cst.SimpleStatementLine)
         rewrite.delete_statement(source, one.body[0])
     return True
 
 
 def _bound_everywhere(
-    source: Source, name: str, moved: Sequence[cst.CSTNode], test: cst.If
+    source: Source, name: str, statements: Sequence[cst.CSTNode], test: cst.If
 ) -> bool:
     """Whether a name is bound on all ranks: no rank test surrounds its binding.
 
@@ -300,7 +302,7 @@ def _bound_everywhere(
     certain = conditional = False
     for use in uses(function_around(source, test), name):
         up = list(ancestors(source, use))
-        if not set(moved).isdisjoint(up) or not _is_bound(source, use):
+        if not set(statements).isdisjoint(up) or not _is_bound(source, use):
             continue
         tests = [p for p in up if isinstance(p, cst.If) and p not in around]
         if any(RANK_WORDS.search(source.code(p.test)) for p in tests):

@@ -94,28 +94,28 @@ def _same_name(source: Source, node: cst.Name, inside: frozenset[str]) -> bool:
 
 def _bindings(source: Source, scope: cst.CSTNode, name: str) -> list[cst.CSTNode]:
     """The bindings of a name in a scope; for an unsupported kind, the name node itself."""
-    found: list[cst.CSTNode] = []
+    nodes: list[cst.CSTNode] = []
     for use in uses(scope, name):
         outer = source.parent(use)
         if isinstance(outer, cst.Tuple | cst.Element | cst.List | cst.StarredElement):
             while isinstance(outer, cst.Tuple | cst.Element | cst.List | cst.StarredElement):
                 outer = source.parent(outer)
             if isinstance(outer, cst.For) and use in _flat(outer.target):
-                found.append(outer)
+                nodes.append(outer)
             elif isinstance(outer, cst.AssignTarget | cst.CompFor):
-                found.append(use)
+                nodes.append(use)
         elif isinstance(outer, cst.AssignTarget):
             assign = source.parent(outer)
-            found.append(assign if assign is not None else use)
+            nodes.append(assign if assign is not None else use)
         elif isinstance(outer, cst.AugAssign | cst.AnnAssign | cst.NamedExpr | cst.For):
             if outer.target is use:
-                found.append(outer)
+                nodes.append(outer)
         elif isinstance(outer, cst.Param):
             if outer.name is use:
-                found.append(outer)
+                nodes.append(outer)
         elif isinstance(outer, OTHER_BINDERS):
-            found.append(use)
-    return found
+            nodes.append(use)
+    return nodes
 
 
 def _flat(target: cst.BaseExpression) -> list[cst.BaseExpression]:

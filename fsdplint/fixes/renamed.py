@@ -26,10 +26,10 @@ def rename_checkpoint(
 
     no_dist: whether every supported torch has this argument.
     """
-    kept = KEPT | ({"no_dist"} if no_dist else set())
+    allowed = KEPT | ({"no_dist"} if no_dist else set())
     positional = [arg for arg in call.args if arg.keyword is None]
     keywords = {arg.keyword.value for arg in call.args if arg.keyword is not None}
-    if any(arg.star for arg in call.args) or len(positional) > 2 or not keywords <= kept:
+    if any(arg.star for arg in call.args) or len(positional) > 2 or not keywords <= allowed:
         return False
     if len(positional) == 2:
         keyword = "storage_writer" if name == "save" else "storage_reader"

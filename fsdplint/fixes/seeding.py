@@ -15,10 +15,10 @@ from fsdplint.syntax.dotted import dotted_name
 def seed_after_sharding(finding: Finding) -> Fix | None:
     """Seed all ranks equally before the model is built, and differently once it is sharded."""
     seed, sharded = finding.events[0], finding.events[-1]
-    found, place = call_at(finding.site), common_block(seed, sharded)
-    if found is None or place is None or seed.guards != sharded.guards[: len(seed.guards)]:
+    target, place = call_at(finding.site), common_block(seed, sharded)
+    if target is None or place is None or seed.guards != sharded.guards[: len(seed.guards)]:
         return None
-    source, call = found
+    source, call = target
     args, statement = call.args, place.first
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return None

@@ -43,10 +43,10 @@ def shard_elements(rewrite: Rewrite, program: Program, site: Site) -> str | None
         return "Leave the container out: its elements are sharded"
     if states != {"plain"}:
         return None
-    named = {(value.library_class or "").endswith("ModuleDict") for value in containers}
-    if len(named) != 1:
+    dict_kinds = {(value.library_class or "").endswith("ModuleDict") for value in containers}
+    if len(dict_kinds) != 1:
         return None
-    _loop(rewrite, shard, named.pop())
+    _loop(rewrite, shard, dict_kinds.pop())
     return "Shard the elements of the container"
 
 

@@ -37,7 +37,7 @@ class _Change:
     safety: Safety = Safety.SAFE
 
     def apply(self, rewrite: Rewrite, wrong: set[str]) -> bool:
-        gone: list[cst.Arg] = []
+        removed: list[cst.Arg] = []
         named = {arg.keyword.value: arg for arg in self.call.args if arg.keyword is not None}
         for name in sorted(wrong):
             arg = named.get(name)
@@ -45,16 +45,16 @@ class _Change:
                 return False
             if name in {"mp_policy", "offload_policy"}:
                 if name == "mp_policy" and is_constant(arg.value, "None"):
-                    gone.append(arg)
+                    removed.append(arg)
                 elif not self._policy(rewrite, arg):
                     return False
             elif self._needless(arg, name):
-                gone.append(arg)
+                removed.append(arg)
             elif not self._rename(rewrite, arg, name, named):
                 return False
-        for start, end in without(self.source, self.call, gone):
+        for start, end in without(self.source, self.call, removed):
             rewrite.delete(self.source, start, end)
-        for arg in gone:
+        for arg in removed:
             self._release_name(rewrite, arg.value)
         return True
 
@@ -88,10 +88,10 @@ class _Change:
     def _policy(self, rewrite: Rewrite, arg: cst.Arg) -> bool:
         """Replace FSDP1's MixedPrecision or CPUOffload by FSDP2's policy where it is
         constructed."""
-        made = self._maker(arg.value)
-        if made is None:
+        constructor = self._maker(arg.value)
+        if constructor is None:
             return False
-        source, call = made
+        source, call = constructor
         self.safety = Safety.UNSAFE
         if re.search(r"\bMixedPrecision$", source.code(call.func)):
             return self._precision(rewrite, source, call)

@@ -146,8 +146,8 @@ def takings_of(
                 return None
         result[call] = Taking(source, call, saved_by, *getter, place)
     takings = list(result.values())
-    alike = len({(t.source, t.place is None) for t in takings}) == 1
-    return takings if alike else None
+    same_calls = len({(t.source, t.place is None) for t in takings}) == 1
+    return takings if same_calls else None
 
 
 def _differs(program: Program, event: StateTaken) -> bool:
@@ -278,11 +278,12 @@ def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
     ((test, place),) = places.items()
     ordered = sorted(takings, key=lambda taking: source.span(taking.call)[0])
     lines, names = _getter_lines(rewrite, source, ordered, test)
-    alone = _only_name(source, ordered)
-    if alone is not None:  # `state = model.state_dict()`: move the statement with its name
+    single_name = _only_name(source, ordered)
+    if single_name is not None:  # `state = model.state_dict()`: move the statement with its name
         (name,) = names.values()
         lines = [
-            alone + line.removeprefix(name) if line.startswith(name) else line for line in lines
+            single_name + line.removeprefix(name) if line.startswith(name) else line
+            for line in lines
         ]
         rewrite.delete_statement(source, layout.statement_of(source, ordered[0].call))
     else:
@@ -309,27 +310,27 @@ def _in_place(rewrite: Rewrite, source: Source, takings: list[Taking]) -> None:
     by_statement: dict[cst.CSTNode, list[Taking]] = {}
     for taking in takings:
         by_statement.setdefault(layout.statement_of(source, taking.call), []).append(taking)
-    for statement, together in by_statement.items():
-        options = "options" if len(together) > 1 else f"StateDictOptions({FULL})"
+    for statement, grouped in by_statement.items():
+        options = "options" if len(grouped) > 1 else f"StateDictOptions({FULL})"
         texts = {
             taking.call: call_in_place(
                 source, taking.call, taking.getter, [*taking.arguments, f"options={options}"]
             )
-            for taking in together
+            for taking in grouped
         }
         alone = isinstance(statement, cst.Assign) and statement.value in texts
         lift = not alone and all(liftable(source, call, statement) for call in texts)
         if lift and any("\n" in text for text in texts.values()):
             # In the middle of a line that would become too long, each state gets a name.
-            lines, names = _getter_lines(rewrite, source, together, statement)
+            lines, names = _getter_lines(rewrite, source, grouped, statement)
             rewrite.insert_before(source, statement, lines)
             for call, name in names.items():
                 rewrite.replace(source, call, name)
             continue
-        lines, options = _shared_options(rewrite, source, statement, len(together))
+        lines, options = _shared_options(rewrite, source, statement, len(grouped))
         if lines:
             rewrite.insert_before(source, statement, lines)
-        for taking in together:
+        for taking in grouped:
             getter = rewrite.need_import(source, API, taking.getter, at=taking.call)
             arguments = [*taking.arguments, f"options={options}"]
             text = call_in_place(source, taking.call, getter, arguments)
@@ -389,5 +390,6 @@ def _on_rank0(trace: Trace | None, event: StateLoaded) -> bool:
     if trace is None:
         return False
     return any(
-        taken.rank0_only and taken.state == event.state for taken in trace.before(event, StateTaken)
+        taking.rank0_only and taking.state == event.state
+        for taking in trace.before(event, StateTaken)
     )

@@ -64,40 +64,40 @@ def argument(call: cst.Call, position: int, keyword: str) -> cst.Arg | None:
 
 def names(node: cst.CSTNode) -> set[str]:
     """All names in a node, without those of attributes and keywords."""
-    found: set[str] = set()
+    result: set[str] = set()
     stack = [node]
     while stack:
         current = stack.pop()
         if isinstance(current, cst.Name):
-            found.add(current.value)
+            result.add(current.value)
         elif isinstance(current, cst.Attribute | cst.Arg):
             stack.append(current.value)
         else:
             stack.extend(current.children)
-    return found
+    return result
 
 
 def uses(scope: cst.CSTNode, name: str) -> list[cst.Name]:
     """The occurrences of a name in a scope (not as an attribute or keyword)."""
-    found: list[cst.Name] = []
+    result: list[cst.Name] = []
     stack = [scope]
     while stack:
         current = stack.pop()
         if isinstance(current, cst.Name):
             if current.value == name:
-                found.append(current)
+                result.append(current)
         elif isinstance(current, cst.Attribute | cst.Arg):
             stack.append(current.value)
         else:
             stack.extend(current.children)
-    return found
+    return result
 
 
 def free_name(source: Source, node: cst.CSTNode, wanted: str) -> str:
     """`wanted`, or a similar name that no code around the node uses."""
-    taken = names_in_scope(source, node)
+    used_names = names_in_scope(source, node)
     name, number = wanted, 2
-    while name in taken:
+    while name in used_names:
         name, number = f"{wanted}{number}", number + 1
     return name
 

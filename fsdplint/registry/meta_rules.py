@@ -114,9 +114,9 @@ class CutShort(Rule):
         more = len(cuts) - 1
         if more < MANY:
             return [cls._of(cut) for cut in cuts]
-        found = cls._of(cuts[0])
-        found.message += f"; the same applies to {more} more files of it"
-        return [found]
+        finding = cls._of(cuts[0])
+        finding.message += f"; the same applies to {more} more files of it"
+        return [finding]
 
     @classmethod
     def _of(cls, cut: Cut) -> Finding:

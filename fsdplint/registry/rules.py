@@ -24,13 +24,13 @@ def own_rules() -> tuple[type[Rule], ...]:
     Raises:
         RuntimeError: two rules share a code or a name.
     """
-    found: dict[str, type[Rule]] = {}
+    rules: dict[str, type[Rule]] = {}
     for name in _rule_modules():
         for rule in _rules_of(name):
-            if rule.code in found:
+            if rule.code in rules:
                 raise RuntimeError(f"two rules have the code {rule.code}")
-            found[rule.code] = rule
-    return tuple(found[code] for code in sorted(found))
+            rules[rule.code] = rule
+    return tuple(rules[code] for code in sorted(rules))
 
 
 @lru_cache(maxsize=1)
@@ -41,8 +41,8 @@ def _rule_modules() -> tuple[str, ...]:
 
 
 def _rules_of(name: str) -> list[type[Rule]]:
-    found = rules_in(importlib.import_module(f"fsdplint.rules.{name}"))
-    return [rule for rule in found if issubclass(rule, Rule)]
+    rules = rules_in(importlib.import_module(f"fsdplint.rules.{name}"))
+    return [rule for rule in rules if issubclass(rule, Rule)]
 
 
 def documented_rules() -> tuple[type[Rule], ...]:
@@ -54,13 +54,13 @@ def documented_rules() -> tuple[type[Rule], ...]:
 
 def rule_by_code(code: str) -> type[Rule] | None:
     """The rule with this code or name, if there is one."""
-    wanted = code.strip()
+    key = code.strip()
     # Importing one rule is several times faster than importing all; its module's name holds its
     # code.
     for name in _rule_modules():
-        if name.startswith(f"{wanted.lower()}_"):
-            return next((rule for rule in _rules_of(name) if rule.code == wanted.upper()), None)
+        if name.startswith(f"{key.lower()}_"):
+            return next((rule for rule in _rules_of(name) if rule.code == key.upper()), None)
     for rule in documented_rules():
-        if wanted.upper() == rule.code or wanted.lower() == rule.name:
+        if key.upper() == rule.code or key.lower() == rule.name:
             return rule
     return None

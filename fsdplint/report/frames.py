@@ -45,9 +45,9 @@ def frame(source: Source, at: Location) -> list[str]:
 
 def _underline(text: str, start: int, end: int) -> str:
     """Carets under the characters start..end of a line as it is printed."""
-    left = _width(text[:start])
-    width = max(1, _width(text[: max(start, end)]) - left)
-    return " " * left + "^" * width if left < WIDEST else ""
+    indent = _width(text[:start])
+    width = max(1, _width(text[: max(start, end)]) - indent)
+    return " " * indent + "^" * width if indent < WIDEST else ""
 
 
 def shown(text: str) -> str:

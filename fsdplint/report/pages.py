@@ -51,8 +51,8 @@ def text(rule: type[Rule]) -> Iterator[str]:
     title = f"{rule.name} ({rule.code})"
     yield f"# {title}"
     yield ""
-    seen = f" {RUNTIME_ONLY}" if rule.runtime_only else ""
-    yield f"Severity: {rule.severity.value}. {fix_availability(rule)}{seen}"
+    runtime_only = f" {RUNTIME_ONLY}" if rule.runtime_only else ""
+    yield f"Severity: {rule.severity.value}. {fix_availability(rule)}{runtime_only}"
     yield ""
     yield from page(rule).splitlines()
     examples = examples_of(rule)
@@ -106,8 +106,8 @@ def rule_table(rules: Iterable[type[RuleInfo]]) -> str:
     for rule in rules:
         fix = rule.fixable.value if rule.fixable else ""
         what = summary(rule).replace("|", "\\|")
-        seen = "run" if rule.runtime_only else "check"
+        command = "run" if rule.runtime_only else "check"
         lines.append(
-            f"| {rule.code} | `{rule.name}` | {rule.severity.value} | {seen} | {fix} | {what} |"
+            f"| {rule.code} | `{rule.name}` | {rule.severity.value} | {command} | {fix} | {what} |"
         )
     return "\n".join(lines)

@@ -100,9 +100,9 @@ def summary(result: Result) -> list[str]:
     if notes:
         counts.append(plural(notes, "note"))
     if counts:
-        found = ", ".join(counts[:-1]) + " and " + counts[-1] if len(counts) > 1 else counts[0]
+        total = ", ".join(counts[:-1]) + " and " + counts[-1] if len(counts) > 1 else counts[0]
         fixed = f" ({result.fixed} fixed before)" if result.fixed else ""
-        lines.append(f"Found {found}{fixed}.")
+        lines.append(f"Found {total}{fixed}.")
     elif result.fixed:
         lines.append(f"Fixed {plural(result.fixed, 'finding')}; none remains.")
     elif result.unfinished:

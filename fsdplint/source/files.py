@@ -249,7 +249,7 @@ def read_program(path: Path) -> str:
     deeply.
     """
     text, _, _ = decode_or_refuse(str(path), read_bytes(path))
-    error = _compile_error(text, whole=True)
+    error = _compile_error(text, full=True)
     if error is not None:
         raise Unreadable(_from_syntax_error(str(path), error))
     return text
@@ -346,7 +346,7 @@ def _refuse_lone_backslash(source: Source) -> None:
     raise Unreadable(Problem(source.path, line, "a line holds a backslash only", hint))
 
 
-def _compile_error(text: str, *, whole: bool = False) -> SyntaxError | None:
+def _compile_error(text: str, *, full: bool = False) -> SyntaxError | None:
     """Python's own syntax error for a text, if any.
 
     whole: also compile the text, which finds more errors than parsing.
@@ -357,7 +357,7 @@ def _compile_error(text: str, *, whole: bool = False) -> SyntaxError | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            flags = 0 if whole else ast.PyCF_ONLY_AST
+            flags = 0 if full else ast.PyCF_ONLY_AST
             compile(text, "<unknown>", "exec", flags, dont_inherit=True)
     except SyntaxError as error:
         return error

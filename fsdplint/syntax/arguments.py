@@ -15,33 +15,33 @@ def arguments(
 ) -> tuple[dict[str, cst.Arg], list[cst.Arg]]:
     """The arguments by parameter name, and those without a certain parameter (`*args`,
     `**kwargs`)."""
-    named: dict[str, cst.Arg] = {}
+    by_name: dict[str, cst.Arg] = {}
     rest: list[cst.Arg] = []
     position = 0
     for arg in call.args:
         if arg.star:
             rest.append(arg)
         elif arg.keyword is not None:
-            named[arg.keyword.value] = arg
+            by_name[arg.keyword.value] = arg
         elif position < len(parameters):
-            named[parameters[position]] = arg
+            by_name[parameters[position]] = arg
             position += 1
         else:
             rest.append(arg)
-    return named, rest
+    return by_name, rest
 
 
-def without(source: Source, call: cst.Call, gone: Sequence[cst.Arg]) -> list[tuple[int, int]]:
+def without(source: Source, call: cst.Call, removed: Sequence[cst.Arg]) -> list[tuple[int, int]]:
     """The spans to delete to remove some arguments of a call, with their commas.
 
     An argument on its own lines is removed with these lines, its comment and the comments above it.
     """
     args = list(call.args)
     spans: list[tuple[int, int]] = []
-    kept: cst.Arg | None = None
+    last_kept: cst.Arg | None = None
     for number, arg in enumerate(args):
-        if arg not in gone:
-            kept = arg
+        if arg not in removed:
+            last_kept = arg
             continue
         following = args[number + 1] if number + 1 < len(args) else None
         lines = _own_lines(source, arg)
@@ -49,10 +49,10 @@ def without(source: Source, call: cst.Call, gone: Sequence[cst.Arg]) -> list[tup
             spans.append(lines)
         elif following is not None:
             spans.append((source.span(arg)[0], source.span(following)[0]))
-        elif kept is not None:
+        elif last_kept is not None:
             # Delete everything after the last remaining argument except its trailing comma.
-            spans = [s for s in spans if s[1] <= source.span(kept)[0]]
-            spans.append((value_end(source, kept), value_end(source, arg)))
+            spans = [s for s in spans if s[1] <= source.span(last_kept)[0]]
+            spans.append((value_end(source, last_kept), value_end(source, arg)))
         else:
             first = args[0]
             spans = [(source.span(first)[0], _behind_comma(source, arg))]
@@ -66,8 +66,8 @@ def _own_lines(source: Source, arg: cst.Arg) -> tuple[int, int] | None:
     if source.text[first:start].strip():
         return None
     end, after = line_end(source, _behind_comma(source, arg))
-    behind = source.text[_behind_comma(source, arg) : end].strip()
-    if behind and not behind.startswith("#"):
+    trailing = source.text[_behind_comma(source, arg) : end].strip()
+    if trailing and not trailing.startswith("#"):
         return None
     while first > 0:
         above = source.line_start(first - 1)

@@ -26,10 +26,10 @@ def first_run(
     """
     if at is None:
         return None
-    known = _facts(bindings.source).first
-    if (holder, at) not in known:
-        known[holder, at] = _first_run(bindings, holder, at)
-    return known[holder, at]
+    cached = _facts(bindings.source).first
+    if (holder, at) not in cached:
+        cached[holder, at] = _first_run(bindings, holder, at)
+    return cached[holder, at]
 
 
 def _first_run(bindings: Bindings, holder: cst.CSTNode, at: cst.CSTNode) -> cst.CSTNode | None:
@@ -87,10 +87,10 @@ def _first_mention(
 ) -> cst.CSTNode | None:
     """The first code of a body that may call an inner function, directly or indirectly."""
     source = bindings.source
-    known = _facts(source).reads
-    if holder not in known:
-        known[holder] = _reads_of(holder)
-    reads = known[holder]
+    cached = _facts(source).reads
+    if holder not in cached:
+        cached[holder] = _reads_of(holder)
+    reads = cached[holder]
     names = {inner.name.value}
     for parent in ancestors(source, inner):
         if parent is holder:

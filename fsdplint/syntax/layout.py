@@ -149,8 +149,8 @@ def comments(source: Source, node: cst.CSTNode, end: int | None = None) -> list[
 
 def comments_at(source: Source, node: cst.CSTNode) -> list[tuple[int, str]]:
     """The comments below a node with their offsets, in order, without those for tools."""
-    found = [part for part in source.descend(node) if isinstance(part, cst.Comment)]
-    return sorted((source.span(x)[0], x.value) for x in found if not PRAGMA.match(x.value))
+    result = [part for part in source.descend(node) if isinstance(part, cst.Comment)]
+    return sorted((source.span(x)[0], x.value) for x in result if not PRAGMA.match(x.value))
 
 
 def needs_own_line(lines: Sequence[str]) -> bool:

@@ -42,10 +42,10 @@ class Spot:
     limit: cst.CSTNode | None = None
 
 
-def choose(source: Source, wanted: Iterable[Import]) -> list[Spot]:
+def choose(source: Source, imports: Iterable[Import]) -> list[Spot]:
     """A place for every import; an import that several functions can share gets one place."""
     bindings = bindings_of(source)
-    spots = [_spot(bindings, item) for item in dict.fromkeys(wanted)]
+    spots = [_spot(bindings, item) for item in dict.fromkeys(imports)]
     for group in _group_by_name(bindings, spots):
         if not _sound(bindings, group):
             for spot in group:
@@ -138,13 +138,13 @@ def _uses(bindings: Bindings, scope: Scope, local: str) -> list[cst.CSTNode]:
     """The reads of a name at which a scope does not certainly bind it yet."""
     source = bindings.source
     result: list[cst.CSTNode] = []
-    known = [x for x in scope.imports if x.local == local]
+    candidates = [x for x in scope.imports if x.local == local]
     for node in layout.descend(scope.node):
         if not isinstance(node, cst.Name) or node.value != local or _only_a_label(source, node):
             continue
         owner = next(x for x in bindings.scope_at(node).chain() if x is scope or x.binds(local))
         if owner is scope and not any(
-            has_run_before(bindings, x.statement, scope, node, local) for x in known
+            has_run_before(bindings, x.statement, scope, node, local) for x in candidates
         ):
             result.append(node)
     return result

@@ -67,17 +67,17 @@ def edit_names(
         return None
 
     order = next((x for x in ORDERS if _is_sorted([part.name for part in parts], x)), None)
-    gone = {source.code(alias) for alias in removed}
+    removed_names = {source.code(alias) for alias in removed}
     for name, text in sorted(new, key=lambda pair: by_kind(pair[0])):
         _insert(source, parts, name, text, order)
-    parts, close = _without(parts, gone, close)
+    parts, close = _without(parts, removed_names, close)
     for part in parts[:-1]:
         part.after = _comma(part.after, True)
     parts[-1].after = _comma(parts[-1].after, trailing_comma)
     if removed and len(parts) == 1 and getattr(statement, "lpar", None) is not None:
-        alone = _without_brackets(source, statement, parts[0], start, close)
-        if alone is not None:
-            return alone
+        single = _without_brackets(source, statement, parts[0], start, close)
+        if single is not None:
+            return single
     if new:
         fitted = _wrap_names(source, statement, parts, start, several_lines)
         if fitted is not None:
@@ -101,12 +101,12 @@ def _join(parts: Sequence[Part]) -> str:
     return "".join(part.before + part.text + part.after for part in parts)
 
 
-def _comma(after: str, wanted: bool) -> str:
+def _comma(after: str, needed: bool) -> str:
     """The text after a name, with or without a comma."""
     has = after.lstrip(" \t").startswith(",")
-    if has == wanted:
+    if has == needed:
         return after
-    return "," + after if wanted else re.sub(r"^[ \t]*,", "", after)
+    return "," + after if needed else re.sub(r"^[ \t]*,", "", after)
 
 
 def _parts(
@@ -179,12 +179,12 @@ def _insert(
     parts.insert(place, Part(name, text, model, ""))
 
 
-def _without(parts: list[Part], gone: set[str], close: str) -> tuple[list[Part], str]:
+def _without(parts: list[Part], names: set[str], close: str) -> tuple[list[Part], str]:
     """The parts without the removed names. Comments on their own lines stay."""
     result: list[Part] = []
     owed: str | None = None  # the text before a removed name
     for part in parts:
-        if part.text in gone:
+        if part.text in names:
             owed = part.before if owed is None else _merge(owed, part.before)
             continue
         if owed is not None:
@@ -223,8 +223,8 @@ def _wrap_names(
     if several_lines:
         _wrap(parts, len(first), limit)
         return None
-    alone = not first[: source.span(statement)[0] - line_start].strip()
-    if not alone or not isinstance(statement, cst.ImportFrom):
+    single = not first[: source.span(statement)[0] - line_start].strip()
+    if not single or not isinstance(statement, cst.ImportFrom):
         return None
     indent = layout.line_indent(source, start)
     unit = indent + source.tree.default_indent
@@ -235,10 +235,10 @@ def _wrap_names(
 
 def _wrap(parts: Sequence[Part], column: int, limit: int) -> None:
     """For several names on a line: break before a name that exceeds the limit."""
-    broken = [part.before for part in parts[1:] if layout.NEWLINE.search(part.before)]
-    if not broken:
+    breaks = [part.before for part in parts[1:] if layout.NEWLINE.search(part.before)]
+    if not breaks:
         return
-    model = re.sub(r"[ \t]*#[^\r\n]*", "", broken[-1])
+    model = re.sub(r"[ \t]*#[^\r\n]*", "", breaks[-1])
     for number, part in enumerate(parts):
         lines = layout.NEWLINE.split(part.before)
         column = len(lines[-1]) if len(lines) > 1 else column + len(part.before)

@@ -91,7 +91,7 @@ def _import_lines(
     source: Source, block: Block, limit: cst.CSTNode | None
 ) -> list[cst.SimpleStatementLine]:
     """The import lines of a block but `__future__`: those above its first definition, if any."""
-    every: list[cst.SimpleStatementLine] = []
+    lines: list[cst.SimpleStatementLine] = []
     top: list[cst.SimpleStatementLine] = []
     definitions = False
     for statement in block.body:
@@ -100,10 +100,10 @@ def _import_lines(
         definitions = definitions or isinstance(statement, cst.FunctionDef | cst.ClassDef)
         if is_import(statement) and not _is_future(statement):
             assert isinstance(statement, cst.SimpleStatementLine)
-            every.append(statement)
+            lines.append(statement)
             if not definitions:
                 top.append(statement)
-    return top or every
+    return top or lines
 
 
 def _module(line: cst.SimpleStatementLine) -> str:

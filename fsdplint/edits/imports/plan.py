@@ -96,8 +96,12 @@ def _edit_statements(
         losses.setdefault(item.statement, []).append(item.alias)
     for statement in dict.fromkeys([*losses, *extended]):
         aliases, names = losses.get(statement, []), extended.get(statement, [])
-        every = statement.names
-        if not names and not isinstance(every, cst.ImportStar) and len(aliases) == len(every):
+        all_names = statement.names
+        if (
+            not names
+            and not isinstance(all_names, cst.ImportStar)
+            and len(aliases) == len(all_names)
+        ):
             emptied.append(statement)
             continue
         edit = edit_names(source, statement, aliases, names)
@@ -107,7 +111,7 @@ def _edit_statements(
 
 
 def _removable(
-    source: Source, whole: Sequence[Statement], gaining: Sequence[cst.CSTNode | None]
+    source: Source, emptied: Sequence[Statement], gaining: Sequence[cst.CSTNode | None]
 ) -> list[cst.CSTNode]:
     """The statements to delete because they import no name any more.
 
@@ -116,9 +120,9 @@ def _removable(
 
     gaining: blocks that gain imports.
     """
-    lines = [layout.line_of(source, statement) for statement in whole]
+    lines = [layout.line_of(source, statement) for statement in emptied]
     result: dict[cst.CSTNode, None] = {}
-    for statement, line in zip(whole, lines, strict=True):
+    for statement, line in zip(emptied, lines, strict=True):
         block = source.parent(line)
         holder: cst.CSTNode | None = block  # of a one-line suite
         others: list[cst.CSTNode] = []
@@ -213,10 +217,13 @@ def _extendable(
     """
     if item.name is None:
         return None
-    here = _from_imports(bindings, block, item.module, limit)
-    if _one_each(here):
+    candidates = _from_imports(bindings, block, item.module, limit)
+    if _one_each(candidates):
         return None
-    return next((x for x in reversed(here) if _has_unaliased_name(x)), here[-1] if here else None)
+    return next(
+        (x for x in reversed(candidates) if _has_unaliased_name(x)),
+        candidates[-1] if candidates else None,
+    )
 
 
 def _has_unaliased_name(statement: cst.ImportFrom) -> bool:
@@ -227,10 +234,10 @@ def _has_unaliased_name(statement: cst.ImportFrom) -> bool:
 
 def _one_each(statements: Sequence[cst.ImportFrom]) -> bool:
     """Whether several statements import a single name each from one module."""
-    plain = [x for x in statements if _has_unaliased_name(x)]
-    return len(plain) > 1 and all(
+    unaliased = [x for x in statements if _has_unaliased_name(x)]
+    return len(unaliased) > 1 and all(
         x.lpar is None and not isinstance(x.names, cst.ImportStar) and len(x.names) == 1
-        for x in plain
+        for x in unaliased
     )
 
 
@@ -239,7 +246,7 @@ def _from_imports(
 ) -> list[cst.ImportFrom]:
     """The `from M import ...` of a block; if the module has none at its top, those in its `try`."""
     source = bindings.source
-    here: dict[cst.ImportFrom, None] = {}
+    direct: dict[cst.ImportFrom, None] = {}
     tried: dict[cst.ImportFrom, None] = {}
     for other in bindings.imports():
         statement = other.statement
@@ -249,7 +256,7 @@ def _from_imports(
             continue
         outer = source.parent(layout.line_of(source, statement))
         if outer is block:
-            here[statement] = None
+            direct[statement] = None
         elif block is source.tree and outer is not None:
             attempt = source.parent(outer)
             if (
@@ -258,7 +265,7 @@ def _from_imports(
                 and source.parent(attempt) is block
             ):
                 tried[statement] = None
-    return list(here or tried)
+    return list(direct or tried)
 
 
 def _text(source: Source, items: Sequence[Import], indent: str) -> list[list[str]]:

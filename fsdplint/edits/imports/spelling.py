@@ -34,13 +34,13 @@ def name_for(
     if existing is not None:
         return existing, None
     if usual is not None:
-        taken = {local_name(x) for x in planned if (x.module, x.name) != (module, name)}
-        if usual not in taken and not re.search(rf"\b{re.escape(usual)}\b", source.text):
+        used_names = {local_name(x) for x in planned if (x.module, x.name) != (module, name)}
+        if usual not in used_names and not re.search(rf"\b{re.escape(usual)}\b", source.text):
             return usual, Import(module, name, usual)
-    plain = name or module.partition(".")[0]
-    offset = _place(bindings, module, plain, at) if at is not None else None
+    short_name = name or module.partition(".")[0]
+    offset = _place(bindings, module, short_name, at) if at is not None else None
     if _free(bindings, module, name, at) and not any(
-        local_name(other) == plain and (other.module, other.name) != (module, name)
+        local_name(other) == short_name and (other.module, other.name) != (module, name)
         for other in planned
         if name is not None or other.name is not None or other.alias is not None
     ):
@@ -49,9 +49,9 @@ def name_for(
     return alias, Import(module, name, alias, offset)
 
 
-def local_name(wanted: Import) -> str:
+def local_name(item: Import) -> str:
     """The name that an import binds."""
-    return wanted.alias or wanted.name or wanted.module.partition(".")[0]
+    return item.alias or item.name or item.module.partition(".")[0]
 
 
 def _alias(source: Source, module: str, name: str | None, planned: Sequence[Import]) -> str:
@@ -61,11 +61,11 @@ def _alias(source: Source, module: str, name: str | None, planned: Sequence[Impo
     base = f"{package}_{last}" if package else f"{last}_module"
     if package and last[:1].isupper():
         base = package.capitalize() + last
-    taken = {local_name(x) for x in planned if (x.module, x.name) != (module, name)}
+    used_names = {local_name(x) for x in planned if (x.module, x.name) != (module, name)}
     number = 1
     while True:
         alias = base if number == 1 else f"{base}_{number}"
-        if alias not in taken and not re.search(rf"\b{re.escape(alias)}\b", source.text):
+        if alias not in used_names and not re.search(rf"\b{re.escape(alias)}\b", source.text):
             return alias
         number += 1
 
@@ -82,7 +82,7 @@ def imported_only(scope: Scope, local: str, full: str) -> bool:
     )
 
 
-def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
+def _place(bindings: Bindings, module: str, short_name: str, at: cst.CSTNode) -> int:
     """The offset that stands for a node in `Import.at`.
 
     It is the node's own offset, unless its statement uses a name of the same package that is
@@ -94,12 +94,14 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
     package = module.partition(".")[0]
     scope = bindings.scope_at(at)
     statement = layout.statement_of(source, at)
-    own = bindings.owner(scope, plain)  # a function that imports the name owns it
+    own = bindings.owner(scope, short_name)  # a function that imports the name owns it
     best: tuple[bool, int] | None = None
-    around = {at, *ancestors(source, at)}
+    ancestor_set = {at, *ancestors(source, at)}
     inside = source.descend(statement if isinstance(statement, cst.BaseSmallStatement) else at)
     names = [
-        x for x in inside if isinstance(x, cst.Name) and not _may_be_skipped(source, x, around)
+        x
+        for x in inside
+        if isinstance(x, cst.Name) and not _may_be_skipped(source, x, ancestor_set)
     ]
     for name in dict.fromkeys(x.value for x in names):
         owner = bindings.owner(scope, name)
@@ -107,14 +109,14 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
             continue
         for item in _sole(bindings, owner, name, at) if owner is not None else ():
             if item.module.partition(".")[0] == package:
-                found = (item.module == module, source.span(item.statement)[0])
-                apart = _is_in_package(item.module, module) and not _at_top(bindings, module)
-                if apart or not (_lazy(bindings, item) and _at_top(bindings, package)):
-                    best = max(best, found) if best is not None else found
+                key = (item.module == module, source.span(item.statement)[0])
+                of_module = _is_in_package(item.module, module) and not _at_top(bindings, module)
+                if of_module or not (_lazy(bindings, item) and _at_top(bindings, package)):
+                    best = max(best, key) if best is not None else key
     return best[1] if best is not None else source.span(at)[0]
 
 
-def _may_be_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) -> bool:
+def _may_be_skipped(source: Source, name: cst.Name, ancestor_set: set[cst.CSTNode]) -> bool:
     """Whether short-circuit evaluation can skip the name while the code at `at` runs."""
     child: cst.CSTNode = name
     for parent in ancestors(source, name):
@@ -127,7 +129,7 @@ def _may_be_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) ->
                 skipped = child is not parent.test
             case _:
                 skipped = isinstance(parent, cst.Lambda | cst.BaseComp)
-        if skipped and child not in around:
+        if skipped and child not in ancestor_set:
             return True
         child = parent
     return False
@@ -135,9 +137,9 @@ def _may_be_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) ->
 
 def _sole(bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode) -> list[Imported]:
     """The conditional import that gives a scope a name at a node, if there is exactly one."""
-    every = [x for x in scope.imports if x.local == local]
-    ran = [x for x in every if has_run_before(bindings, x.statement, scope, at)]
-    maybe = [x for x in every if conditional(bindings.source, x.statement)]
+    candidates = [x for x in scope.imports if x.local == local]
+    ran = [x for x in candidates if has_run_before(bindings, x.statement, scope, at)]
+    maybe = [x for x in candidates if conditional(bindings.source, x.statement)]
     if ran:
         return ran[-1:] if all(x in maybe for x in ran) else []
     return maybe if len(maybe) == 1 else []
@@ -145,8 +147,8 @@ def _sole(bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode) -> list
 
 def _lazy(bindings: Bindings, item: Imported) -> bool:
     """Whether an import is in a function and is unconditional there."""
-    around = ancestors(bindings.source, item.statement)
-    return item.scope.kind == "function" and around.index(item.scope.node) == 2
+    parents = ancestors(bindings.source, item.statement)
+    return item.scope.kind == "function" and parents.index(item.scope.node) == 2
 
 
 def _at_top(bindings: Bindings, package: str) -> bool:
@@ -173,11 +175,11 @@ def in_block(source: Source, at: cst.CSTNode | None) -> bool:
 
 def conditional(source: Source, statement: cst.CSTNode) -> bool:
     """Whether an import is in a block that is neither a fallback nor for type checking."""
-    around = ancestors(source, statement)
-    return not isinstance(around[1], cst.Module) and not any(
+    parents = ancestors(source, statement)
+    return not isinstance(parents[1], cst.Module) and not any(
         isinstance(x, cst.ExceptHandler | cst.ExceptStarHandler)
         or (isinstance(x, cst.If) and dotted_name(x.test).endswith("TYPE_CHECKING"))
-        for x in around
+        for x in parents
     )
 
 
@@ -221,15 +223,15 @@ def _only_meaning(bindings: Bindings, item: Imported) -> bool:
     others: list[cst.CSTNode] = list(item.scope.others.get(item.local, ()))
     for other in item.scope.imports:
         if other.local == item.local and canonical(other.full) != canonical(item.full):
-            plain = other.name is None and item.name is None
-            if not (plain and not other.renamed and not item.renamed):
+            unaliased = other.name is None and item.name is None
+            if not (unaliased and not other.renamed and not item.renamed):
                 others.append(other.alias)
     return all(_alternative(bindings.source, item.statement, other) for other in others)
 
 
 def _alternative(source: Source, statement: cst.CSTNode, other: cst.CSTNode) -> bool:
     """Whether `other` runs only if the `try` or `if` around the statement did not run it."""
-    around = set(ancestors(source, other))
+    parents = set(ancestors(source, other))
     child = statement
     for parent in ancestors(source, statement):
         instead: list[cst.CSTNode | None] = []
@@ -237,7 +239,7 @@ def _alternative(source: Source, statement: cst.CSTNode, other: cst.CSTNode) -> 
             instead = list(parent.handlers)
         elif isinstance(parent, cst.If) and child is parent.body:
             instead = [parent.orelse]
-        if any(node in around for node in instead):
+        if any(node in parents for node in instead):
             return True
         child = parent
     return False
@@ -246,22 +248,22 @@ def _alternative(source: Source, statement: cst.CSTNode, other: cst.CSTNode) -> 
 def _free(bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | None) -> bool:
     """Whether the name can be imported without an alias and has this meaning at a node."""
     full = canonical(module if name is None else f"{module}.{name}")
-    plain = name or module.partition(".")[0]
+    short_name = name or module.partition(".")[0]
     scope = bindings.scope_at(at) if at is not None else bindings.module
     for owner in scope.chain():
         if owner is not bindings.module:
-            if owner.binds(plain):
+            if owner.binds(short_name):
                 # Another branch of the function imports the name, so this branch can too.
-                return imported_only(owner, plain, full) and in_block(bindings.source, at)
+                return imported_only(owner, short_name, full) and in_block(bindings.source, at)
             continue
-        same = [item for item in owner.imports if item.local == plain]
+        same = [item for item in owner.imports if item.local == short_name]
         for item in same:
             package = name is None and item.name is None and not item.renamed
             if canonical(item.full) != full and not package:
                 return False
-        for other in owner.others.get(plain, ()):
+        for other in owner.others.get(short_name, ()):
             if not any(_alternative(bindings.source, x.statement, other) for x in same):
                 return False
-        if not same and owner.star and ("", plain) in bindings.uses():
+        if not same and owner.star and ("", short_name) in bindings.uses():
             return all(star == module for star in owner.star)
     return True

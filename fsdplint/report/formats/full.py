@@ -64,11 +64,11 @@ def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, st
     if finding.fix is not None:
         unsafe = finding.fix.safety is Safety.UNSAFE
         yield "fix", finding.fix.title + (" (unsafe: needs --unsafe-fixes)" if unsafe else "")
-    outside = result.outside.get(id(finding))
-    if outside:
+    other_files = result.outside.get(id(finding))
+    if other_files:
         yield (
             "note",
-            f"the fix also changes {', '.join(outside)}: "
+            f"the fix also changes {', '.join(other_files)}: "
             "name these files as well, or use --project",
         )
 

@@ -26,14 +26,14 @@ _LEVELS = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO:
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""
     folder = top()
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     issues: list[dict[str, Any]] = []
     for one in records(result):
         path = from_top(one.at.path, folder) or one.at.path
         mark = fingerprint(one.code, path, result.sources.get(one.at.path), one.at.line)
-        seen[mark] += 1
-        if seen[mark] > 1:  # fingerprints must be unique
-            mark = sha256(f"{mark}:{seen[mark]}".encode()).hexdigest()
+        counts[mark] += 1
+        if counts[mark] > 1:  # fingerprints must be unique
+            mark = sha256(f"{mark}:{counts[mark]}".encode()).hexdigest()
         issues.append(
             {
                 "check_name": one.code,

@@ -37,8 +37,8 @@ def write(result: Result) -> Iterator[str]:
             suggested.add(wanted)
             diagnostic["suggestions"] = [_suggestion(result.sources[one.at.path], wanted)]
         diagnostics.append(diagnostic)
-    whole = {"source": {"name": "fsdplint", "url": BASE}, "diagnostics": diagnostics}
-    yield json.dumps(whole, indent=2)
+    report = {"source": {"name": "fsdplint", "url": BASE}, "diagnostics": diagnostics}
+    yield json.dumps(report, indent=2)
 
 
 def _diagnostic(result: Result, one: Record) -> dict[str, Any]:
