@@ -207,27 +207,27 @@ BLOCKED = {
     "a test with another branch": (
         "state = model.state_dict()\nif dist.get_rank() == 0:\n"
         '    torch.save(state, "c.pt")\nelse:\n    print("waiting")\n',
-        "can't be moved out of the test",
+        "can't be moved out of the rank test",
     ),
     "a dict that one rank has": (
         "state = model.state_dict()\nif dist.get_rank() == 0:\n    all = {'model': state}\n"
         'if dist.get_rank() == 0:\n    torch.save(all, "c.pt")\n',
-        "can't be moved out of the test",
+        "can't be moved out of the rank test",
     ),
     "a state that one rank takes": (
         "if dist.get_rank() == 0:\n    state = model.state_dict()\n"
         'if dist.get_rank() == 0:\n    torch.save(state, "c.pt")\n',
-        "can't be moved out of the test",
+        "can't be moved out of the rank test",
     ),
     "an entry that one rank has": (
         "all = {'model': model.state_dict()}\nif dist.get_rank() == 0:\n    all['x'] = 1\n"
         'if dist.get_rank() == 0:\n    torch.save(all, "c.pt")\n',
-        "can't be moved out of the test",
+        "can't be moved out of the rank test",
     ),
     "work under the test": (
         "state = model.state_dict()\nif dist.get_rank() == 0:\n"
         "    path = input()\n    torch.save(state, path)\n",
-        "can't be moved out of the test",
+        "can't be moved out of the rank test",
     ),
 }
 
