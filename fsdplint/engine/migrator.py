@@ -90,7 +90,7 @@ class Migrator:
         migrated = {name_of(one) for one in changes.applied}
         for section in sections.all:
             if section.group in migrated:
-                section.applied = True
+                section.is_written = True
                 after_writing(section)
             else:
                 with_options(section, self._proving)
@@ -118,4 +118,4 @@ class Migrator:
             if text != source.text:
                 contents = source.to_bytes(source.text), source.to_bytes(text)
                 changes.contents[Path(path)] = contents
-                self._report.annotated.append(path)
+                self._report.annotated_files.append(path)

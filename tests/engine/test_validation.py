@@ -246,7 +246,7 @@ def test_what_only_the_wrapper_has_is_not_left_in_a_branch(tmp_path: Path) -> No
         assert b"model.clip_grad_norm_" not in after
     (section,) = result.report.sections
     reasons = [one.reason for one in section.obstacles]
-    assert section.applied or "would leave `model.clip_grad_norm_` as it is" in reasons[0]
+    assert section.is_written or "would leave `model.clip_grad_norm_` as it is" in reasons[0]
 
 
 OFFLOADED = """\
@@ -271,7 +271,7 @@ def test_the_fix_of_an_error_that_a_migration_brings_is_a_part_of_it(tmp_path: P
     path = tmp_path / "train.py"
     path.write_text(OFFLOADED)
     migrated = MigrationRun([path]).migrate(fix=True)
-    assert [one.applied for one in migrated.report.sections] == [True]
+    assert [one.is_written for one in migrated.report.sections] == [True]
     after = migrated.contents[path][1].decode()
     assert 'dist.init_process_group("cpu:gloo,cuda:nccl")' in after
     assert fix(Workspace([path]), [rule() for rule in own_rules()]).texts[path] == after

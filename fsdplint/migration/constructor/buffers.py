@@ -35,7 +35,7 @@ class Buffers:
     may_be_none: Callable[[cst.BaseExpression], bool]
 
     def add_casts(self, value: cst.BaseExpression, keywords: Keywords) -> None:
-        """Add the casts of the buffers that a policy of mixed precision asks for.
+        """Add the casts of the buffers that a policy of mixed precision requires.
 
         Raises:
             Blocked: their dtype cannot be written beside the constructor call.

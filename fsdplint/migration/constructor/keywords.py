@@ -46,7 +46,7 @@ class Keywords:
         strategy: the variable that holds the strategy, or "".
         state: the variable that holds rank 0's weights, or "".
         is_part: whether the call wraps a part of a module that is wrapped itself.
-        own_casts: whether each policy of mixed precision says if its module casts its inputs.
+        own_casts: whether each policy of mixed precision sets if its module casts its inputs.
         mapped_policy: whether the mapping has a policy of mixed precision.
     """
 
@@ -181,9 +181,7 @@ class Keywords:
         return library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
 
     def _policy_of_one(self, policy: str) -> str:
-        """The policy of a single module: the root casts its inputs, a part only if its policy
-        says so.
-        """
+        """The policy of one module: the root casts its inputs, a part only if its policy does."""
         if not self.is_part:
             return self._with_casts(policy, True)
         return policy if self.own_casts else self._with_casts(policy, False)

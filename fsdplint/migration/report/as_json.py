@@ -20,7 +20,7 @@ def as_data(report: Report) -> dict[str, Any]:
     return {
         "summary": " ".join(summary(report)),
         "wrote": report.wrote,
-        "annotated": report.annotated,
+        "annotated": report.annotated_files,
         "problems": [
             {"filename": one.path, "row": one.line, "message": one.message, "help": one.hint}
             for one in report.problems
@@ -68,6 +68,6 @@ def _section(section: Section) -> dict[str, Any]:
 
 
 def _verdict(section: Section) -> str:
-    if section.blocked:
+    if section.is_blocked:
         return "blocked"
-    return "migrated" if section.applied else "migratable"
+    return "migrated" if section.is_written else "migratable"

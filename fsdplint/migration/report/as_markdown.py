@@ -68,7 +68,7 @@ def _section(section: Section) -> Iterator[str]:
         yield section.prove_note
     if section.changes:
         yield ""
-        yield "### " + ("What was rewritten" if section.applied else "What would be rewritten")
+        yield "### " + ("What was rewritten" if section.is_written else "What would be rewritten")
     for change in section.changes:
         yield from _change(change)
 

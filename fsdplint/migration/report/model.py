@@ -73,7 +73,7 @@ class Section:
         remarks: what changes in behaviour or cost.
         waiting: uses of FSDP1 that can be rewritten once the obstacles are removed.
         outside: files that have to change and were not given.
-        applied: whether the changes were written.
+        is_written: whether the changes were written.
         prove: the commands that prove the migration.
         prove_note: a remark on these commands.
     """
@@ -86,12 +86,12 @@ class Section:
     remarks: list[Remark] = field(default_factory=list)
     waiting: list[Place] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
-    applied: bool = False
+    is_written: bool = False
     prove: list[str] = field(default_factory=list)
     prove_note: str = ""
 
     @property
-    def blocked(self) -> bool:
+    def is_blocked(self) -> bool:
         return bool(self.obstacles)
 
     @property
@@ -101,7 +101,7 @@ class Section:
             return f"not migrated: blocked at {places}"
         changed = plural(len({split(one.place.path)[0] for one in self.changes}), "file")
         what = f"{plural(len(self.changes), 'change')} in {changed}"
-        if self.applied:
+        if self.is_written:
             return f"migrated whole ({what})"
         if self.outside:
             return f"can be migrated whole ({what}), with files that were not given"
@@ -117,7 +117,7 @@ class Report:
         problems: files that could not be read.
         warnings: further lines for standard error.
         wrote: whether the command was asked to write changes.
-        annotated: files whose comments on blockers changed.
+        annotated_files: files whose comments on blockers changed.
         files: the number of files that were read.
     """
 
@@ -125,21 +125,21 @@ class Report:
     problems: Sequence[Problem] = ()
     warnings: Sequence[str] = ()
     wrote: bool = False
-    annotated: list[str] = field(default_factory=list)
+    annotated_files: list[str] = field(default_factory=list)
     files: int = 0
 
     @property
     def uses_fsdp1(self) -> bool:
         """Whether a program still uses FSDP1."""
-        return any(not section.applied for section in self.sections)
+        return any(not section.is_written for section in self.sections)
 
 
 def summary(report: Report) -> list[str]:
     """The sentences that close a report."""
     sections = report.sections
-    blocked = [one for one in sections if one.blocked]
-    pending = [one for one in sections if not one.blocked and not one.applied]
-    done = [one for one in sections if one.applied]
+    blocked = [one for one in sections if one.is_blocked]
+    pending = [one for one in sections if not one.is_blocked and not one.is_written]
+    done = [one for one in sections if one.is_written]
     if not sections:
         if report.files == 0 and not report.problems:
             return ["No Python files were found; nothing was looked at."]
@@ -159,8 +159,8 @@ def summary(report: Report) -> list[str]:
         lines.append("Nothing was written: --fix writes.")
     if any(one.outside for one in pending):
         lines.append("Name the files outside of the paths as well, or give --project.")
-    if report.annotated:
-        lines.append(f"The comments were changed in {', '.join(report.annotated)}.")
+    if report.annotated_files:
+        lines.append(f"The comments were changed in {', '.join(report.annotated_files)}.")
     return lines
 
 

@@ -27,7 +27,7 @@ ARGUMENTS = re.compile(
 def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
     """The commands, a remark on them, and the file that names the section."""
     entries = _entries(program, section)
-    if section.blocked or not any(path in program.sources for path in section.files):
+    if section.is_blocked or not any(path in program.sources for path in section.files):
         return [], "", (entries or section.files)[0]
     scripts = [path for path in entries if not path.endswith(NOTEBOOK)]
     if entries and not scripts:

@@ -43,7 +43,7 @@ CODE = "FSDP201"  # of an obstacle without a finding: it keeps the constructor f
 
 @dataclass(frozen=True)
 class Mark:
-    """A comment that says why code blocks the migration."""
+    """A comment on code that blocks the migration."""
 
     source: Source
     node: cst.CSTNode
@@ -109,7 +109,7 @@ class Sections:
                 section.remarks = (
                     remarks(fix, self._place_of) if plan is not None else _title_notes(fix)
                 )
-        if section.blocked:
+        if section.is_blocked:
             at = {obstacle.place for obstacle in section.obstacles}
             places = [_place(one) for one in findings]
             if plan is None:
