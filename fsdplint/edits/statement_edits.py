@@ -28,7 +28,7 @@ class Change:
     keep_comments: bool = True
 
     @property
-    def gone(self) -> bool:
+    def is_removed(self) -> bool:
         return self.deleted and not self.above and not self.before and not self.after
 
 
@@ -108,7 +108,7 @@ class Statements:
         """Add a `pass` to each block that loses its last statement."""
         blocks: dict[cst.CSTNode, None] = {}
         for statement, change in self.changes.items():
-            if change.gone:
+            if change.is_removed:
                 line = statement
                 if isinstance(statement, cst.BaseSmallStatement):
                     line = layout.line_of(self.source, statement)
@@ -120,7 +120,7 @@ class Statements:
             inside: list[cst.CSTNode] = []
             for item in block.body:
                 inside.extend(item.body if isinstance(item, cst.SimpleStatementLine) else [item])
-            if all(part in self.changes and self.changes[part].gone for part in inside):
+            if all(part in self.changes and self.changes[part].is_removed for part in inside):
                 change = self.changes[inside[0]]
                 change.deleted, change.replaced = False, ["pass"]
 
@@ -171,7 +171,7 @@ class Statements:
                 smalls = [self.changes.get(small) for small in line.body]
             else:
                 smalls = [change]
-            if all(small is not None and small.gone for small in smalls):
+            if all(small is not None and small.is_removed for small in smalls):
                 start, end = self.source.span(line)
                 last = self.source.position(max(start, end - 1))[0]
                 first_lines[last] = self.source.position(start)[0]
@@ -217,11 +217,11 @@ class Statements:
             keep_comments = changes[0].keep_comments
             replacement = [text for change in changes for text in change.before + change.after]
             if isinstance(line, cst.SimpleStatementLine):
-                if all(change.gone for change in changes):
+                if all(change.is_removed for change in changes):
                     return self._delete_simple(line, keep_comments)
                 if not keep_comments:
                     return self._replace_line(line, replacement)
-            if all(change.gone for change in changes):
+            if all(change.is_removed for change in changes):
                 replacement = ["pass"]
             changes = [Change(replaced=replacement, keep_comments=keep_comments)] + [
                 Change(deleted=True) for _ in changes[1:]
@@ -313,7 +313,7 @@ class Statements:
             if item is line:
                 return True
             parts = item.body if isinstance(item, cst.SimpleStatementLine) else [item]
-            if not all(part in self.changes and self.changes[part].gone for part in parts):
+            if not all(part in self.changes and self.changes[part].is_removed for part in parts):
                 return False
         return False
 

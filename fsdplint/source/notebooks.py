@@ -44,7 +44,7 @@ class Cell:
         number: its position among all cells, from 1.
         start, end: the span of its source in the file.
         items: the strings of the source, each with its offset in the file and its text.
-        listed: whether the source is a list of lines, not a single string.
+        is_list: whether the source is a list of lines, not a single string.
         text: its code.
         masked: the code in which text that is not Python is masked.
         originals: the masked texts by the numbers of their masks, and whether each is a whole line.
@@ -54,7 +54,7 @@ class Cell:
     start: int
     end: int
     items: tuple[tuple[int, int, str], ...]
-    listed: bool
+    is_list: bool
     text: str
     masked: str = ""
     originals: dict[int, tuple[str, bool]] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Notebook:
             masked, originals = _mask(cell.text, number)
             if masked is not None:
                 number += len(originals)
-                parts = (cell.number, cell.start, cell.end, cell.items, cell.listed, cell.text)
+                parts = (cell.number, cell.start, cell.end, cell.items, cell.is_list, cell.text)
                 self.cells.append(Cell(*parts, masked, originals))
         non_ascii = not raw.isascii()
         self.ascii = not non_ascii and _ESCAPED.search(raw) is not None
@@ -128,7 +128,7 @@ class Notebook:
 
     def _source(self, cell: Cell, text: str) -> str:
         """The source of a changed cell, in the same JSON form as before."""
-        if not cell.listed:
+        if not cell.is_list:
             return self._string(text)
         known = {item: self.raw[start:end] for start, end, item in cell.items}
         lines = [known.get(line) or self._string(line) for line in _LINE.findall(text)]
@@ -198,7 +198,7 @@ class NotebookSource(Source):
         number, row = self.cell_of(line)
         cell = next(one for one in self.notebook.cells if one.number == number)
         raw = self.notebook.raw
-        if cell.listed and row <= len(cell.items):
+        if cell.is_list and row <= len(cell.items):
             start, _, item = cell.items[row - 1]
             before = self.notebook._string(item[: column - 1])[:-1]
         else:

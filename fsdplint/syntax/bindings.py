@@ -69,7 +69,7 @@ class Scope:
         imports: the names that import statements bind here, in source order.
         others: the names bound here in other ways, with the nodes that bind them.
         references: dotted texts that start with a name read here.
-        elsewhere: names declared global or nonlocal.
+        outer_names: names declared global or nonlocal.
         star: modules of `from x import *`.
     """
 
@@ -80,11 +80,11 @@ class Scope:
     imports: list[Imported] = field(default_factory=list)
     others: dict[str, list[cst.CSTNode]] = field(default_factory=dict)
     references: list[str] = field(default_factory=list)
-    elsewhere: set[str] = field(default_factory=set)
+    outer_names: set[str] = field(default_factory=set)
     star: list[str] = field(default_factory=list)
 
     def binds(self, name: str) -> bool:
-        if name in self.elsewhere and self.parent is not None:
+        if name in self.outer_names and self.parent is not None:
             return False
         return name in self.others or any(item.local == name for item in self.imports)
 
@@ -199,7 +199,7 @@ class Bindings:
                 self._later(scope, node.value)
             case cst.Global() | cst.Nonlocal():
                 for item in node.names:
-                    scope.elsewhere.add(item.name.value)
+                    scope.outer_names.add(item.name.value)
                     scope.references.append(item.name.value)
                     if isinstance(node, cst.Global):
                         self.module.others.setdefault(item.name.value, []).append(node)
@@ -245,7 +245,7 @@ class Bindings:
     def _bind(self, target: cst.CSTNode, scope: Scope) -> None:
         match target:
             case cst.Name():
-                place = self.module if target.value in scope.elsewhere else scope
+                place = self.module if target.value in scope.outer_names else scope
                 place.others.setdefault(target.value, []).append(target)
             case cst.Tuple() | cst.List():
                 for element in target.elements:
@@ -277,7 +277,7 @@ class Bindings:
             text = dotted_name(alias.name)
             renamed = alias.asname is not None
             local = alias.evaluated_alias or (text if base is not None else text.partition(".")[0])
-            place = self.module if local in scope.elsewhere else scope
+            place = self.module if local in scope.outer_names else scope
             module, name = (text, None) if base is None else (base, text)
             place.imports.append(Imported(local, module, name, alias, node, place, renamed))
 

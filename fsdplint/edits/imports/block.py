@@ -84,7 +84,7 @@ def _scope(bindings: Bindings, spot: Spot) -> Scope:
     """The scope in which the import binds its name."""
     inside = spot.body.body
     scope = bindings.scope_at(inside[0]) if inside else bindings.module
-    return bindings.module if local_name(spot.item) in scope.elsewhere else scope
+    return bindings.module if local_name(spot.item) in scope.outer_names else scope
 
 
 def _group_by_name(bindings: Bindings, spots: Sequence[Spot]) -> list[list[Spot]]:

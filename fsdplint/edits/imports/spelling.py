@@ -77,7 +77,7 @@ def imported_only(scope: Scope, local: str, full: str) -> bool:
         scope.kind == "function"
         and bool(same)
         and local not in scope.others
-        and local not in scope.elsewhere
+        and local not in scope.outer_names
         and all(canonical(item.full) == canonical(full) for item in same)
     )
 
@@ -204,7 +204,7 @@ def _existing(
                 through_module = through_module or f"{item.local}.{name}"
         hidden.update(owner.others)
         hidden.update(item.local for item in owner.imports)
-        hidden -= owner.elsewhere
+        hidden -= owner.outer_names
     return through_module
 
 
