@@ -173,7 +173,7 @@ def condition(run: Run, value: Value, node: cst.BaseExpression) -> Condition:
 
 
 def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
-    holds = run.decisions.decide(value, prefer)
+    holds = run.decisions.decide(value, prefer, node)
     guard = Guard(
         GuardKind.CONFIG,
         value.text,

@@ -1,25 +1,17 @@
 """Configurations: the decisions of the conditions that depend on the environment of a program.
 
-One run of the interpreter follows one configuration. The first run takes every branch with which
-the program continues, the second run none. Further runs decide each relevant condition the other
-way, against both. So every pair of conditions occurs in all four combinations, at linear cost.
+One run of the interpreter follows one configuration. `fsdplint.interpreter.search` chooses the
+configurations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fsdplint.interpreter.values import Condition
 from fsdplint.source.fsdp_words import names_strategy
-
-MAX_RUNS = 40
-
-
-def _key_order(key: str) -> tuple[bool, str]:
-    """The order of keys: keys whose name means the choice of a parallelism strategy come first."""
-    return not names_strategy(key), key
 
 
 class Question(NamedTuple):
@@ -37,6 +29,20 @@ class Question(NamedTuple):
     answer: bool
 
 
+class BranchTaken(NamedTuple):
+    """A branch that a run came to.
+
+    Attributes:
+        holds: whether its test was true.
+        keys: the keys that decided it, in order.
+        goals: the outcomes of its test with which the contract's API is reached.
+    """
+
+    holds: bool
+    keys: tuple[str, ...]
+    goals: frozenset[bool]
+
+
 @dataclass
 class Decisions:
     """The decisions of one run.
@@ -44,6 +50,12 @@ class Decisions:
     Attributes:
         base: the decision of conditions that are not `forced` (True: the preferred one).
         forced: conditions that are decided in advance, with the values of their keys.
+        preferred: how keys are decided, before the base is used, where the program continues with
+            either value.
+        going_on: how keys are decided because of which an earlier run left a function.
+        places: the nodes of the tests of each key.
+        branches: how the run took each branch with goals, by its node.
+        left_by: the keys because of which this run left a function, with the value that continues.
         single_rank: the program runs on a single rank, and without a launcher.
         world_size_tested: a test of the number of ranks, or of the launcher, was decided.
         leaving: the current condition chooses between continuing and leaving the function; then
@@ -53,11 +65,15 @@ class Decisions:
         relevant: the keys that the FSDP contract depends on.
         urgent: the relevant keys that choose between FSDP code and other code; they are tried
             first, since the number of runs is bounded.
+        shards: a model was wrapped or sharded.
+        sharding: the keys under which a model was wrapped or sharded.
         questions: the conditions in the order of the run, by key.
     """
 
     base: bool = True
     forced: tuple[tuple[Condition, bool], ...] = ()
+    preferred: Mapping[str, bool] = field(default_factory=dict)
+    going_on: Mapping[str, bool] = field(default_factory=dict)
     single_rank: bool = False
     world_size_tested: bool = False
     leaving: bool = False
@@ -65,6 +81,11 @@ class Decisions:
     conditions: dict[str, Condition] = field(default_factory=dict)
     relevant: set[str] = field(default_factory=set)
     urgent: set[str] = field(default_factory=set)
+    places: dict[str, set[object]] = field(default_factory=dict)
+    branches: dict[object, list[BranchTaken]] = field(default_factory=dict)
+    left_by: dict[str, bool] = field(default_factory=dict)
+    shards: bool = False
+    sharding: set[str] = field(default_factory=set)
     questions: dict[str, Question] = field(default_factory=dict)
     _equal: dict[str, object] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
@@ -75,11 +96,15 @@ class Decisions:
         for condition, value in self.forced:
             self._record(condition, value)
 
-    def decide(self, condition: Condition, prefer: bool = True) -> bool:
+    def decide(self, condition: Condition, prefer: bool = True, place: object = None) -> bool:
         """Whether the condition holds in this run.
 
-        prefer: the value with which the program continues, rather than returns or raises.
+        Args:
+            condition: the condition.
+            prefer: the value with which the program continues, rather than returns or raises.
+            place: the node of the test.
         """
+        self.places.setdefault(condition.key, set()).add(place)
         value = self._decide_key(condition, prefer != condition.negated)
         return value != condition.negated
 
@@ -87,20 +112,46 @@ class Decisions:
         known = self.values_by_key.get(condition.key)
         if known is not None and condition.key in self.questions:
             return known
-        value = self._infer(condition) if known is None else known
+        value = self.infer(condition) if known is None else known
         if value is None:
-            value = prefer if self.base or self.leaving else not prefer
+            value = self._chosen(condition.key, prefer)
         if known is None:
             self._record(condition, value)
         self.questions[condition.key] = Question(condition, prefer, self.leaving, value)
         return value
+
+    def _chosen(self, key: str, prefer: bool) -> bool:
+        """The value of a key that nothing decides yet."""
+        if self.leaving:
+            value = prefer
+        elif key in self.going_on:
+            value = self.going_on[key]
+        else:
+            value = self.preferred.get(key, prefer if self.base else not prefer)
+        return value
+
+    def note_branch(self, node: object, taken: BranchTaken) -> None:
+        """The run takes a branch with goals."""
+        known = self.branches.setdefault(node, [])
+        if taken not in known:
+            known.append(taken)
+
+    def note_leaving(self, keys: Iterable[str]) -> None:
+        """The run leaves a function early, which the program does not prefer, since these keys had
+        been decided before. One of them is to be decided otherwise: the first that is not forced
+        and, if possible, names no strategy."""
+        forced = {condition.key for condition, _ in self.forced}
+        free = [key for key in keys if key not in forced]
+        if free:
+            key = min(free, key=names_strategy)
+            self.left_by.setdefault(key, not self.values_by_key[key])
 
     def repeat(self, earlier: Decisions) -> bool:
         """Whether a run with these decisions would repeat an earlier run: each answer is the same.
 
         If so, they take the state that they would have at its end.
         """
-        made = Decisions(self.base, self.forced)
+        made = Decisions(self.base, self.forced, self.preferred, self.going_on)
         for question in earlier.questions.values():
             made.leaving = question.leaving
             if made._decide_key(question.condition, question.prefer) != question.answer:
@@ -111,6 +162,8 @@ class Decisions:
             made.questions,
         )
         self.relevant, self.urgent = set(earlier.relevant), set(earlier.urgent)
+        self.sharding, self.branches = set(earlier.sharding), earlier.branches
+        self.places, self.shards = earlier.places, earlier.shards
         self.world_size_tested = earlier.world_size_tested
         return True
 
@@ -128,7 +181,7 @@ class Decisions:
         if condition.relation == "truth" and value:
             self._none[condition.subject] = False
 
-    def _infer(self, condition: Condition) -> bool | None:
+    def infer(self, condition: Condition) -> bool | None:
         """The value that earlier decisions about the same subject imply; None if they do not."""
         subject = condition.subject
         if not subject:
@@ -171,61 +224,3 @@ class Decisions:
             < number
             <= self._upper_bounds.get(subject, number)
         )
-
-
-@dataclass
-class Exploration:
-    """Plans the runs, given the conditions that earlier runs reached."""
-
-    max_runs: int = MAX_RUNS
-    untried: int = 0  # configurations beyond `max_runs`
-    _known: set[frozenset[tuple[str, bool]]] = field(default_factory=set)
-
-    def runs(self) -> Iterator[Decisions]:
-        """The decisions to run with; the caller runs each before asking for the next."""
-        queue: list[tuple[bool, tuple[tuple[Condition, bool], ...]]] = [(True, ()), (False, ())]
-        planned: set[tuple[bool, frozenset[tuple[str, bool]]]] = set()
-        base_keys: dict[bool, set[str]] = {}
-        for _ in range(self.max_runs):
-            if not queue:
-                return
-            base, forced = queue.pop(0)
-            decisions = Decisions(base, forced)
-            yield decisions
-            if not decisions.values_by_key:
-                return
-            if not forced:
-                base_keys[base] = set(decisions.values_by_key)
-            first = sum(1 for entry in queue if not entry[1])  # the two bases come before all
-            for key in sorted(decisions.relevant & decisions.values_by_key.keys(), key=_key_order):
-                turned = (decisions.conditions[key], not decisions.values_by_key[key])
-                candidates: list[tuple[bool, tuple[tuple[Condition, bool], ...]]] = [
-                    (other, (turned,)) for other in (base, not base)
-                ]
-                if len(forced) == 1 and key not in base_keys.get(base, {key}):
-                    # only reached after the first forced decision
-                    candidates.append((base, (*forced, turned)))
-                for candidate in candidates:
-                    name = (
-                        candidate[0],
-                        frozenset((condition.key, value) for condition, value in candidate[1]),
-                    )
-                    if name in planned:
-                        continue
-                    planned.add(name)
-                    if key in decisions.urgent:
-                        queue.insert(first, candidate)
-                        first += 1
-                    else:
-                        queue.append(candidate)
-        self.untried = len(queue)
-
-    def is_new(self, decisions: Decisions) -> bool:
-        """Whether this run differs from earlier ones in a relevant decision."""
-        made = frozenset(
-            (k, v) for k, v in decisions.values_by_key.items() if k in decisions.relevant
-        )
-        if made in self._known:
-            return False
-        self._known.add(made)
-        return True

@@ -13,7 +13,8 @@ import libcst as cst
 import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run can follow)
 from fsdplint.discovery.relevance import RelevantCode
 from fsdplint.interpreter import lazy
-from fsdplint.interpreter.configurations import Decisions, Exploration
+from fsdplint.interpreter.configurations import Decisions
+from fsdplint.interpreter.coverage import Coverage
 from fsdplint.interpreter.entry_points import (
     MAIN_TEST,
     called_names,
@@ -29,6 +30,7 @@ from fsdplint.interpreter.instances import instantiate
 from fsdplint.interpreter.program import Cut, Program
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.search import Search, Shown
 from fsdplint.interpreter.values import Class, Const, Function, Unknown, Value
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import MAX_BYTES, Unreadable, read_config
@@ -90,6 +92,8 @@ class ProgramLoader:
         self.config_paths = [path for path in paths if is_config(path)]
         self.relevant = RelevantCode.among(self.paths, overrides, max_bytes)
         self.program = Program(max_bytes=max_bytes)
+        self.coverage = Coverage()
+        self.shown: set[Shown] = set()
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
         self.executed: set[str] = set()
@@ -109,6 +113,12 @@ class ProgramLoader:
         self._read_unreached()
         self.program.sources = self.project.sources
         self.program.problems = self.project.problems
+        self.program.coverage = tuple(
+            self.coverage.of(
+                [s for s in self.project.sources.values() if self._is_relevant(s)],
+                self.program.cuts,
+            )
+        )
         self.program.configs = dict(self.project.configs)
         self.program.file_queries = self.project.file_queries
         known = {os.path.realpath(path) for path in self.program.configs}
@@ -122,6 +132,9 @@ class ProgramLoader:
         return self.program
 
     # Programs ----------------------------------------------------------------------------------
+
+    def _is_relevant(self, source: Source) -> bool:
+        return os.path.realpath(source.path) in self.relevant.files
 
     def _explore_entry(self, source: Source) -> None:
         """Run a file as a program in every relevant configuration."""
@@ -143,28 +156,27 @@ class ProgramLoader:
         complete: bool,
     ) -> None:
         """Run code that begins at a node in every relevant configuration."""
-        exploration = Exploration()
+        search = Search(shown=self.shown)
         limit = self.steps + (MAX_PROGRAM_STEPS if complete else MAX_FUNCTION_STEPS)
         counted, wraps = False, set[object]()
         count = events = 0
-        runs = exploration.runs()
-        done: list[tuple[Decisions, int, int]] = []  # with the steps and the events of each
+        runs = search.runs()
+        done: list[Decisions] = []
         for decisions in runs:
+            if any(decisions.repeat(one) for one in done):
+                continue
             count += 1
-            # A repeated run counts with its steps and events, so that the bounds hold.
-            same = next((one for one in done if decisions.repeat(one[0])), None)
-            if same is None:
-                run = self._run(decisions, body, source, complete, count == 1)
-                self._keep(run, exploration.is_new(decisions))
-                counted = counted or decisions.world_size_tested
-                wraps |= {event.site for event in run.trace.of(Wrapped)}
-                same = decisions, run.steps, len(run.trace.events)
-                done.append(same)
-            self.steps += same[1]
-            events += same[2]
+            done.append(decisions)
+            run = self._run(decisions, body, source, complete, count == 1)
+            self._keep(run, search.is_new(decisions))
+            counted = counted or decisions.world_size_tested
+            wraps |= {event.site for event in run.trace.of(Wrapped)}
+            self.steps += run.steps
+            events += len(run.trace.events)
             if self.steps > min(limit, self.limit) or events > MAX_PROGRAM_EVENTS:
                 break
-        if exploration.untried or next(runs, None) is not None:
+        search.finish()
+        if search.untried or next(runs, None) is not None:
             self._cut(source, node, _configurations(count))
         if counted and wraps:
             self._explore_alone(body, wraps)
@@ -229,6 +241,7 @@ class ProgramLoader:
     def _keep(self, run: Run, new: bool) -> None:
         """Add the results of a run to the program."""
         run.trace.seal()
+        self.coverage.add(run)
         self.reached |= run.reached
         self.instantiated |= run.instantiated
         self.executed |= {scope.source.path for scope in run.module_scopes.values()}

@@ -59,6 +59,7 @@ class Frame:
     yields: list[Value] = field(default_factory=list)
     on_yield: Any = None  # called at `yield`, for a @contextmanager
     first_step: int = 0  # the number of steps of the run before it
+    guards_outside: list[GuardEntry] = field(default_factory=list)  # those that the call stands in
 
 
 @dataclass

@@ -134,6 +134,7 @@ def _execute_function(
             if isinstance(value, Unknown):
                 value.synthetic_for = owner
     outer_source, outer_guards = run.source, list(run.guards)
+    frame.guards_outside = outer_guards
     run.stack.append(run.site(node))
     run.frames.append(frame)
     run.source = function.site.source

@@ -16,6 +16,7 @@ from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
+    from fsdplint.interpreter.gaps import SiteCoverage
     from fsdplint.interpreter.values import Value
     from fsdplint.source.config_source import ConfigSource
     from fsdplint.source.files import Problem
@@ -72,6 +73,7 @@ class Program:
     file_queries: dict[str, bool] = field(default_factory=dict)
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
+    coverage: tuple[SiteCoverage, ...] = ()
     cache: dict[str, Any] = field(default_factory=dict)
     max_bytes: int = MAX_BYTES
 

@@ -92,6 +92,7 @@ class Run:
         ] = {}  # modules that nodes were, by wrapper
         self.reached: set[cst.CSTNode] = set()  # functions that were entered
         self.instantiated: set[cst.CSTNode] = set()  # classes
+        self.executed: set[cst.CSTNode] = set()  # statements and calls
         self.frames: list[Frame] = []
         self.guards: list[GuardEntry] = []
         self.stack: list[NodeSite] = []
@@ -145,6 +146,7 @@ class Run:
         if execute is None:
             return None
         outer, self.executing = self.executing, node
+        self.executed.add(node)
         signal = execute(self, node)
         self.executing = outer
         return signal
@@ -254,12 +256,22 @@ class Run:
             if entry.guard.kind is GuardKind.CONFIG:
                 self.decisions.relevant.add(entry.key)
 
+    def note_leaving(self, keys: Sequence[str] = ()) -> None:
+        """The function is left early because of decisions: those of keys, and those under which
+        this point is reached in it."""
+        outside = {id(entry) for entry in self.frames[-1].guards_outside}
+        inside = [entry.key for entry in reversed(self.guards) if id(entry) not in outside]
+        self.decisions.note_leaving(filter(None, [*keys, *inside]))
+
     # Events ------------------------------------------------------------------------------------
 
     def emit(self, kind: type[E], node: cst.CSTNode, **details: Any) -> E:
         """Add an event at a node, under the active guards, to the trace."""
         if issubclass(kind, DECISIVE):
             self.mark_relevant()
+        if issubclass(kind, Wrapped | Sharded):
+            self.decisions.shards = True
+            self.decisions.sharding.update(e.key for e in self.guards if e.key)
         if len(self.trace.events) >= MAX_EVENTS:
             raise self.out_of_steps(f"more than {MAX_EVENTS:,} events")
         event = kind(

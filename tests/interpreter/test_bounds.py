@@ -178,8 +178,10 @@ def test_it_is_said_where_in_what_another_file_calls_back(train: Path, tmp_path:
     assert "FSDP904" in output and "Error" not in output
 
 
-def test_configurations_that_were_not_tried(train: Path) -> None:
-    train.write_text(HEAD + lines("if fsdp#:\n    model = FSDP(model)\n", 60) + "model(1)\n")
+def test_configurations_that_were_not_tried(train: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsdplint.interpreter.search.MAX_RUNS", 2)
+    nested = "if a:\n    if b:\n        model = FSDP(model)\n    else:\n        print(model)\n"
+    train.write_text(HEAD + nested + "model(1)\n")
     output = checked("--output-format", "concise", "--select", "FSDP9", "train.py")[1]
     assert output.startswith("train.py:1:1: FSDP904 the program is too large: not all conf")
 

@@ -15,6 +15,7 @@ from fsdplint.interpreter.branch_conditions import (
     truth,
     varying_guard,
 )
+from fsdplint.interpreter.configurations import BranchTaken
 from fsdplint.interpreter.merging import join_by_rank, matters
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
@@ -28,10 +29,15 @@ def execute_if(run: Run, node: cst.If) -> Signal | None:
     orelse = node.orelse
     other = orelse.body if isinstance(orelse, cst.Else) else None
     prefer = ends is None or terminates(other) is not None
-    run.decisions.leaving = (ends is None) != (terminates(other) is None)
+    run.decisions.leaving = leaving = (ends is None) != (terminates(other) is None)
     verdict = truth(run, node.test, prefer)
     run.decisions.leaving = False
-    _note_branches(run, node, verdict)
+    if leaving and verdict.outcome is (Truth.FALSE if prefer else Truth.TRUE):
+        keys = [key for _, key in verdict.guards]
+        run.note_leaving(keys)
+        run.decisions.note_branch(node, BranchTaken(not prefer, tuple(keys), frozenset([prefer])))
+    else:
+        _note_branches(run, node, verdict)
     return branch(
         run,
         node.test,
@@ -48,8 +54,17 @@ def _note_branches(run: Run, node: cst.If, verdict: Verdict) -> None:
     if verdict.guards and run.project.words.stand_in(node):
         keys = [key for _, key in verdict.guards]
         run.decisions.relevant.update(keys)
+        _note_goals(run, node, verdict.outcome is Truth.TRUE, tuple(keys))
         if run.project.fsdp_words.stand_in(node):
             run.decisions.urgent.update(keys)
+
+
+def _note_goals(run: Run, node: cst.If, holds: bool, keys: tuple[str, ...]) -> None:
+    words = run.project.words
+    goals = {True} if words.stand_in(node.body) else set()
+    if node.orelse is not None and words.stand_in(node.orelse):
+        goals.add(False)
+    run.decisions.note_branch(node, BranchTaken(holds, keys, frozenset(goals)))
 
 
 def _orelse(run: Run, node: cst.If | cst.Else | None) -> Signal | None:

@@ -56,6 +56,7 @@ _READERS = {"copy", "count", "get", "index", "items", "keys", "values", "__getit
 
 @evaluates(cst.Call)
 def eval_call(run: Run, node: cst.Call) -> Value:
+    run.executed.add(node)
     function = run.eval(node.func)
     note_row_edit(run, node)
     call = Call(node)

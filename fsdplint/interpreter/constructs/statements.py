@@ -22,7 +22,7 @@ from fsdplint.interpreter.imports import (
 from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.run import Run, executes
-from fsdplint.interpreter.signals import Signal, is_exit, raises
+from fsdplint.interpreter.signals import Signal, is_exit, is_in_try, raises
 from fsdplint.interpreter.torch_values import RankTest
 from fsdplint.interpreter.values import Class, Const, Dict, Scope, Symbol
 from fsdplint.interpreter.values import Sequence as SequenceValue
@@ -84,6 +84,8 @@ def execute_return(run: Run, node: cst.Return) -> Signal:
 def execute_raise(run: Run, node: cst.Raise) -> Signal:
     if node.exc is not None:
         run.eval(node.exc)
+    if not is_in_try(run.source, node):
+        run.note_leaving()
     return Signal(raises(node))
 
 

@@ -1,0 +1,127 @@
+"""Coverage: which sites of the contract's API the runs of a program reached, and why others not.
+
+A site is covered if a run executed it in which a model is sharded, or if nothing is sharded by the
+code of the program that reached it. Sites come from `fsdplint.syntax.api_sites`, so that their
+number does not depend on what was executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.interpreter.gaps import Gap, SiteCoverage
+from fsdplint.interpreter.run import Run
+from fsdplint.source.source import STATEMENTS, Source
+from fsdplint.syntax.api_sites import ApiSite, SiteKind, sites_in
+from fsdplint.syntax.qualified_names import walk
+from fsdplint.trace import Sharded, Wrapped
+
+
+@dataclass
+class Coverage:
+    """What all runs of a program executed.
+
+    Attributes:
+        sharded: statements and calls that a run executed in which a model is sharded.
+        unsharded: those that another run executed.
+        plain: those of them that were executed by a run whose code holds no site that shards.
+        functions: the functions that some run entered.
+    """
+
+    sharded: set[cst.CSTNode] = field(default_factory=set)
+    unsharded: set[cst.CSTNode] = field(default_factory=set)
+    plain: set[cst.CSTNode] = field(default_factory=set)
+    functions: set[cst.CSTNode] = field(default_factory=set)
+
+    def add(self, run: Run) -> None:
+        """Add what a run executed."""
+        self.functions |= run.reached
+        if any(True for _ in run.trace.of(Sharded)) or any(True for _ in run.trace.of(Wrapped)):
+            self.sharded |= run.executed
+            return
+        self.unsharded |= run.executed
+        if not any(map(_shards, {scope.source for scope in run.module_scopes.values()})):
+            self.plain |= run.executed
+
+    def of(self, sources: Iterable[Source], cut: Container[str]) -> Iterator[SiteCoverage]:
+        """What the runs did with the sites of some files, in source order.
+
+        cut: the paths of the files in which the work met a bound.
+        """
+        called = _Called(self)
+        for source in sources:
+            for site in sites_in(source):
+                yield self._site(source, site, cut, called)
+
+    def _site(
+        self, source: Source, site: ApiSite, cut: Container[str], called: _Called
+    ) -> SiteCoverage:
+        if site.node in self.sharded or site.node in self.plain:
+            return SiteCoverage(source, site)
+        if site.node in self.unsharded:
+            return SiteCoverage(source, site, Gap.UNSHARDED)
+        if source.path in cut:
+            return SiteCoverage(source, site, Gap.BOUND)
+        return SiteCoverage(source, site, *self._gap(source, site.node, called))
+
+    def _gap(self, source: Source, node: cst.CSTNode, called: _Called) -> tuple[Gap, str]:
+        child, parent = node, source.parent(node)
+        while parent is not None:
+            if isinstance(parent, cst.FunctionDef) and parent not in self.functions:
+                return called.gap(source, parent)
+            executed = parent in self.sharded or parent in self.unsharded
+            if executed and isinstance(parent, STATEMENTS):
+                return _branch_gap(source, parent, child)
+            if isinstance(parent, cst.IndentedBlock | cst.Module):
+                before = parent.body[: list(parent.body).index(child)]  # type: ignore[arg-type]
+                if any(one in self.sharded or one in self.unsharded for one in before):
+                    return Gap.LEFT, ""
+            child, parent = parent, source.parent(parent)
+        return Gap.LEFT, ""
+
+
+def _branch_gap(source: Source, statement: cst.CSTNode, child: cst.CSTNode) -> tuple[Gap, str]:
+    """Why a part of a statement that a run executed was not."""
+    if isinstance(child, cst.ExceptHandler | cst.ExceptStarHandler):
+        return Gap.HANDLER, ""
+    if isinstance(
+        child, cst.IndentedBlock | cst.Else | cst.If | cst.MatchCase | cst.SimpleStatementSuite
+    ):
+        head = source.tree.code_for_node(statement).strip().partition("\n")[0]
+        return Gap.BRANCH, head.rstrip(":")
+    return Gap.EXPRESSION, ""
+
+
+def _shards(source: Source) -> bool:
+    return any(site.kind is SiteKind.SHARDING for site in sites_in(source))
+
+
+class _Called:
+    """Where functions are called by their names, worked out once for each file."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        self._coverage = coverage
+        self._calls: dict[str, dict[str, list[cst.Call]]] = {}
+
+    def gap(self, source: Source, function: cst.FunctionDef) -> tuple[Gap, str]:
+        name = function.name.value
+        calls = self._in(source).get(name, ())
+        if not calls:
+            return Gap.UNCALLED, name
+        reached = self._coverage.sharded | self._coverage.unsharded
+        if any(call in reached for call in calls):
+            return Gap.UNKNOWN_CALLEE, name
+        return Gap.UNREACHED_CALL, name
+
+    def _in(self, source: Source) -> dict[str, list[cst.Call]]:
+        if source.path not in self._calls:
+            found: dict[str, list[cst.Call]] = {}
+            for node in walk(source):
+                if isinstance(node, cst.Call) and isinstance(node.func, cst.Name | cst.Attribute):
+                    last = node.func if isinstance(node.func, cst.Name) else node.func.attr
+                    found.setdefault(last.value, []).append(node)
+            self._calls[source.path] = found
+        return self._calls[source.path]

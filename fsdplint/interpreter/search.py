@@ -1,0 +1,274 @@
+"""The search through a program's configurations: which runs are made, and in what order.
+
+The first run takes every branch that lets the program go on, the second run none. They show on
+which conditions something depends. Further runs are chosen so that
+
+- each such condition is decided both ways,
+- each branch that leads to the contract's API is taken, whatever it stands behind,
+- each condition is decided both ways where the conditions hold under which a model is sharded,
+
+as far as the program allows it. What the runs of one entry have shown, those of another need not
+show again. A run tests many combinations at once, so that the number of runs
+grows slowly with the number of conditions (a covering array, see Cohen et al., "The AETG system",
+IEEE TSE 1997).
+
+A run that leaves a function early because of what it had decided before shows little. The decision
+is regretted: the run is repeated without it, and later runs take it only as their target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+
+from fsdplint.interpreter.configurations import Decisions
+from fsdplint.interpreter.values import Condition
+from fsdplint.source.fsdp_words import names_strategy
+
+MAX_RUNS = 60
+MAX_RESTARTS = 4  # of a base whose decisions made it leave early
+ATTEMPTS = 2  # runs for one target: the second one decides as before all that comes before it
+
+Choice = tuple[str, bool]  # a condition's key, and how it is decided
+Shown = tuple[object, bool, bool]  # a test's node, its key's value, and whether a model is sharded
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a run is to show.
+
+    Attributes:
+        choices: the decisions that it is to make.
+        branch: the branch that it is to take, if the target is one, with the test's outcome.
+    """
+
+    choices: frozenset[Choice]
+    branch: tuple[object, bool] | None = None
+
+    @property
+    def name(self) -> object:
+        """What two targets have in common that ask for the same."""
+        return self.branch or self.choices
+
+
+def _order(key: str) -> tuple[bool, str]:
+    """Keys whose own name says that they choose how a model is distributed come first."""
+    return not names_strategy(key), key
+
+
+@dataclass
+class Search:
+    """The configurations of one entry.
+
+    Attributes:
+        max_runs: the bound on the number of runs.
+        shown: the outcomes of tests that the runs of other entries have shown; those of this entry
+            are added at its end.
+        untried: targets that were not tried because of it; set at the end.
+    """
+
+    max_runs: int = field(default_factory=lambda: MAX_RUNS)
+    shown: set[Shown] = field(default_factory=set)
+    untried: int = 0
+    _done: list[Decisions] = field(default_factory=list)
+    _going_on: dict[str, bool] = field(default_factory=dict)
+    _conditions: dict[str, Condition] = field(default_factory=dict)
+    _places: dict[str, set[object]] = field(default_factory=dict)  # of tests, by key
+    _relevant: dict[str, bool] = field(default_factory=dict)  # and whether each is urgent
+    _sharding: set[Choice] = field(default_factory=set)  # with which a model was sharded
+    _seen: set[object] = field(default_factory=set)  # names of targets that a run has shown
+    _met_with: dict[Choice, set[str]] = field(default_factory=dict)
+    # What all runs have in common that met a condition, or took a branch; by key or node.
+    _needs: dict[object, set[Choice]] = field(default_factory=dict)
+    _goals: dict[tuple[object, bool], tuple[Decisions, str]] = field(default_factory=dict)
+    _attempts: dict[object, int] = field(default_factory=dict)
+    _distinct: set[frozenset[Choice]] = field(default_factory=set)
+
+    def runs(self) -> Iterator[Decisions]:
+        """The decisions to run with; the caller makes each run before it asks for the next."""
+        for base in (True, False):
+            for _ in range(MAX_RESTARTS):
+                decisions = self._decisions(base)
+                yield decisions
+                if self._learn(decisions):
+                    break
+            if not decisions.values_by_key:
+                return
+        while len(self._done) < self.max_runs:
+            target = next(self._targets(), None)
+            if target is None:
+                return
+            decisions = self._aimed_at(target)
+            yield decisions
+            if not self._learn(decisions):
+                self._attempts[target.name] -= 1
+        self.untried = sum(1 for _ in self._targets())
+
+    def finish(self) -> None:
+        """Add what the runs have shown to what entries have shown."""
+        for run in self._done:
+            for key in run.questions:
+                value = run.values_by_key[key]
+                for place in run.places.get(key, ()):
+                    self.shown |= {(place, value, False), (place, value, run.shards)}
+            for node, outcomes in run.branches.items():
+                self.shown.update((node, taken.holds, False) for taken in outcomes)
+
+    def is_new(self, decisions: Decisions) -> bool:
+        """Whether a run differs from earlier ones in what something depended on."""
+        values = decisions.values_by_key.items()
+        made = frozenset((key, value) for key, value in values if key in decisions.relevant)
+        if made in self._distinct:
+            return False
+        self._distinct.add(made)
+        return True
+
+    # What runs show ----------------------------------------------------------------------------
+
+    def _learn(self, decisions: Decisions) -> bool:
+        """Note what a run has shown; whether none of its decisions is regretted.
+
+        What a run has not come to, since it left a function early, it has not shown.
+        """
+        self._done.append(decisions)
+        self._sharding.update((k, decisions.values_by_key[k]) for k in decisions.sharding)
+        for key in decisions.relevant & decisions.questions.keys():
+            self._relevant[key] = self._relevant.get(key, False) or key in decisions.urgent
+        met = self._relevant.keys() & decisions.questions.keys()
+        for key in met:
+            self._places.setdefault(key, set()).update(decisions.places[key])
+        self._conditions.update((key, decisions.conditions[key]) for key in met)
+        choices = set(decisions.values_by_key.items())
+        for name in (*met, *decisions.branches):
+            self._needs[name] = self._needs.get(name, choices) & choices
+        self._learn_branches(decisions)
+        made = sorted((key, decisions.values_by_key[key]) for key in met)
+        for choice in made:
+            self._met_with.setdefault(choice, set()).update(met)
+        if self._regret(decisions):
+            return False
+        for number, choice in enumerate(made):
+            self._seen.add(frozenset([choice]))
+            self._seen.update(frozenset([choice, other]) for other in made[:number])
+        return True
+
+    def _learn_branches(self, decisions: Decisions) -> None:
+        for node, outcomes in decisions.branches.items():
+            for taken in outcomes:
+                self._seen.add((node, taken.holds))
+                if (not taken.holds) in taken.goals and taken.keys:
+                    self._goals[node, not taken.holds] = decisions, taken.keys[-1]
+
+    def _regret(self, decisions: Decisions) -> bool:
+        """Note decisions because of which a run left a function later on; whether some are new."""
+        left_by = decisions.left_by.items()
+        new = {key: value for key, value in left_by if key not in self._going_on}
+        self._going_on.update(new)
+        return bool(new)
+
+    # Targets -----------------------------------------------------------------------------------
+
+    def _targets(self) -> Iterator[Target]:
+        """The targets that no run has shown, the most important first."""
+        keys = sorted(self._relevant, key=lambda key: (not self._relevant[key], *_order(key)))
+        for key in keys:
+            for value in (True, False):
+                target = Target(frozenset([(key, value)]))
+                if self._is_open(target) and not self._was_shown(key, value, False):
+                    yield target
+        for branch, (run, key) in self._goals.items():
+            if (*branch, False) in self.shown:
+                continue
+            target = Target(frozenset([(key, not run.values_by_key[key])]), branch)
+            if self._is_open(target):
+                yield target
+        for sharding in sorted(self._sharding):
+            for key in keys:
+                for value in (True, False):
+                    target = Target(frozenset([sharding, (key, value)]))
+                    if key == sharding[0] or self._was_shown(key, value, True):
+                        continue
+                    if self._is_open(target) and self._is_possible(target):
+                        yield target
+
+    def _was_shown(self, key: str, value: bool, sharded: bool) -> bool:
+        """Whether another entry had such a value at all tests of a key."""
+        return all((place, value, sharded) in self.shown for place in self._places[key])
+
+    def _is_open(self, target: Target) -> bool:
+        is_pair = len(target.choices) > 1
+        attempts = 1 if is_pair else ATTEMPTS
+        return target.name not in self._seen and self._attempts.get(target.name, 0) < attempts
+
+    def _is_possible(self, pair: Target) -> bool:
+        """Whether a run can have both: each condition is met where the other is decided so."""
+        one, other = pair.choices
+        met = self._met_with
+        if other[0] not in met.get(one, ()) or one[0] not in met.get(other, ()):
+            return False
+        decisions = Decisions(forced=((self._conditions[one[0]], one[1]),))
+        inferred = decisions.infer(self._conditions[other[0]])
+        return inferred is None or inferred == other[1]
+
+    # Runs --------------------------------------------------------------------------------------
+
+    def _decisions(
+        self,
+        base: bool,
+        forced: tuple[tuple[Condition, bool], ...] = (),
+        preferred: Mapping[str, bool] | None = None,
+        fixed: Set[str] = frozenset(),
+    ) -> Decisions:
+        going_on = {key: value for key, value in self._going_on.items() if key not in fixed}
+        return Decisions(base, forced, preferred or {}, going_on)
+
+    def _aimed_at(self, target: Target) -> Decisions:
+        """Decisions that shall meet a target, and show what else no run has shown, if possible."""
+        self._attempts[target.name] = self._attempts.get(target.name, 0) + 1
+        context = self._context(target)
+        fixed = self._fixed_keys(target, context)
+        chosen = dict(target.choices)
+        for key in sorted(self._relevant.keys() - chosen.keys() - fixed, key=_order):
+            chosen[key] = self._best(key, chosen, context.values_by_key.get(key, True))
+        preferred = {**context.values_by_key, **chosen}
+        forced = tuple((context.conditions[key], value) for key, value in sorted(target.choices))
+        return self._decisions(context.base, forced, preferred, fixed)
+
+    def _fixed_keys(self, target: Target, context: Decisions) -> set[str]:
+        """The keys on which it may depend whether a run comes to a target: those that the context
+        met before it, but at the first attempt not those that runs which came there decided both
+        ways."""
+        keys = {key for key, _ in target.choices}
+        order = list(context.questions)
+        last = max((order.index(key) for key in keys if key in context.questions), default=-1)
+        fixed = set(order[: last + 1])
+        if target.branch is not None:
+            fixed |= {key for key, _ in self._needs[target.branch[0]]}
+        if self._attempts[target.name] < ATTEMPTS:
+            names = keys if target.branch is None else {target.branch[0]}
+            fixed &= {key for name in names for key, _ in self._needs.get(name, ())}
+        return fixed - keys
+
+    def _context(self, target: Target) -> Decisions:
+        """The last run that came to a target and shares most of it."""
+        if target.branch is not None:
+            return self._goals[target.branch][0]
+        keys = {key for key, _ in target.choices}
+        runs = [run for run in reversed(self._done) if keys <= run.questions.keys()]
+        return max(runs, key=lambda run: len(target.choices & run.values_by_key.items()))
+
+    def _best(self, key: str, chosen: Mapping[str, bool], otherwise: bool) -> bool:
+        """The value of a condition that shows more of what no run has shown."""
+        gain = {value: self._gain((key, value), chosen) for value in (True, False)}
+        if gain[True] == gain[False]:
+            return otherwise
+        return gain[True] > gain[False]
+
+    def _gain(self, choice: Choice, chosen: Mapping[str, bool]) -> tuple[bool, int]:
+        """Whether no run had a choice, and how many pairs of it with others no run had."""
+        pairs = (
+            frozenset([choice, other]) not in self._seen
+            and choice[0] in self._met_with.get(other, ())
+            for other in chosen.items()
+        )
+        return frozenset([choice]) not in self._seen, sum(pairs)

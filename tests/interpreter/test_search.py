@@ -1,0 +1,183 @@
+"""The search through configurations, on programs that are trees of decisions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from fsdplint.interpreter.configurations import BranchTaken, Decisions
+from fsdplint.interpreter.search import MAX_RUNS, Search
+from fsdplint.interpreter.values import Condition
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """`if key: then... else: otherwise...`; leaves: the value with which the program returns."""
+
+    key: str
+    then: tuple[Branch, ...] = ()
+    otherwise: tuple[Branch, ...] = ()
+    leaves: bool | None = None
+
+
+Program = tuple[Branch, ...]
+
+
+def execute(program: Program, decisions: Decisions, around: tuple[str, ...] = ()) -> bool:
+    """Run a program as the interpreter does; whether it came to its end.
+
+    around: the keys of the branches that it stands in, the innermost first.
+    """
+    for branch in program:
+        decisions.leaving = branch.leaves is not None
+        prefer = branch.leaves is not True
+        value = decisions.decide(
+            Condition(branch.key, branch.key, subject=branch.key), prefer, branch
+        )
+        decisions.leaving = False
+        decisions.relevant.add(branch.key)
+        goals = {side for side in (True, False) if (branch.then, branch.otherwise)[not side]}
+        if value is branch.leaves:
+            goals = {prefer}
+        decisions.note_branch(branch, BranchTaken(value, (branch.key,), frozenset(goals)))
+        if value is branch.leaves:
+            if value is not prefer:
+                decisions.note_leaving([branch.key, *around])
+            return False
+        inner = branch.then if value else branch.otherwise
+        if not execute(inner, decisions, (branch.key, *around)):
+            return False
+    return True
+
+
+def explored(program: Program, max_runs: int = MAX_RUNS) -> list[Decisions]:
+    """The runs that the search makes."""
+    found = []
+    for decisions in Search(max_runs).runs():
+        execute(program, decisions)
+        found.append(decisions)
+    return found
+
+
+def keys_of(program: Program) -> Iterator[str]:
+    for branch in program:
+        yield branch.key
+        yield from keys_of(branch.then)
+        yield from keys_of(branch.otherwise)
+
+
+class Assigned(Decisions):
+    """Decisions that are all known beforehand."""
+
+    def __init__(self, values: Mapping[str, bool]) -> None:
+        super().__init__()
+        self.values = values
+
+    def decide(self, condition: Condition, prefer: bool = True, place: object = None) -> bool:
+        self.values_by_key[condition.key] = self.values[condition.key]
+        return self.values[condition.key]
+
+
+def all_runs(program: Program) -> list[Decisions]:
+    """The runs in all configurations."""
+    keys = sorted(set(keys_of(program)))
+    found: list[Decisions] = []
+    for values in itertools.product((True, False), repeat=len(keys)):
+        found.append(Assigned(dict(zip(keys, values, strict=True))))
+        execute(program, found[-1])
+    return found
+
+
+def visited(runs: Iterable[Decisions]) -> set[Branch]:
+    """The branches that some run comes to."""
+    return {branch for run in runs for branch in run.branches if isinstance(branch, Branch)}
+
+
+def choices(runs: Iterable[Decisions]) -> set[tuple[str, bool]]:
+    return {choice for run in runs for choice in run.values_by_key.items()}
+
+
+def random_program(random: Random, depth: int, leaves: bool) -> Program:
+    def block(below: int) -> Program:
+        return random_program(random, below, leaves) if below >= 0 else ()
+
+    return tuple(
+        Branch(
+            random.choice("abcdef"),
+            block(depth - 1),
+            block(depth - 1),
+            random.choice([None, None, None, True, False]) if leaves else None,
+        )
+        for _ in range(random.randint(1, 3))
+    )
+
+
+def visited_share(leaves: bool) -> float:
+    """How many of the branches that random programs can come to the search does visit."""
+    random = Random(7)
+    shown = total = 0
+    for _ in range(60):
+        program = random_program(random, 2, leaves)
+        every = visited(all_runs(program))
+        shown += len(visited(explored(program, 200)) & every)
+        total += len(every)
+    return shown / total
+
+
+def test_every_branch_is_visited() -> None:
+    assert visited_share(leaves=False) == 1
+
+
+def test_nearly_every_branch_is_visited_where_the_program_leaves_early() -> None:
+    assert visited_share(leaves=True) > 0.98
+
+
+def test_independent_conditions_need_few_runs() -> None:
+    program = tuple(Branch(f"option {number}") for number in range(30))
+    runs = explored(program)
+    assert len(runs) == 2
+    assert len(choices(runs)) == 60
+
+
+def test_an_early_decision_that_makes_the_program_leave_is_regretted() -> None:
+    # `if export is not None: ...`, and later `if export is not None: return`.
+    program = (
+        Branch("export"),
+        Branch("export", leaves=True),
+        Branch("fsdp", then=(Branch("save"),)),
+    )
+    runs = explored(program)
+    values = [run.values_by_key for run in runs]
+    assert any(one.get("fsdp") and one.get("save") for one in values)
+    assert any(one["export"] for one in values)
+
+
+def test_a_condition_behind_several_others_is_decided_both_ways() -> None:
+    program = (Branch("a", (Branch("b", (), (Branch("c", (Branch("d"),)),)),)),)
+    assert choices(explored(program)) >= {("d", True), ("d", False)}
+
+
+def test_each_option_is_seen_with_the_sharding() -> None:
+    options = [f"option {number}" for number in range(8)]
+    search, found = Search(), []
+    for decisions in search.runs():
+        execute((*map(Branch, options), Branch("fsdp")), decisions)
+        if decisions.values_by_key["fsdp"]:
+            decisions.sharding.add("fsdp")
+            found.append(dict(decisions.values_by_key))
+    for option in options:
+        assert {run[option] for run in found} == {True, False}
+    assert search.untried == 0
+
+
+def test_what_one_entry_has_shown_another_need_not_show() -> None:
+    library = random_program(Random(3), 2, leaves=False)
+    first, second = Search(), Search()
+    for search in (first, second):
+        second.shown = first.shown
+        for decisions in search.runs():
+            execute((*library, Branch("fsdp")), decisions)
+        search.finish()
+    assert len(second._done) < len(first._done) / 2
