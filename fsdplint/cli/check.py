@@ -54,6 +54,7 @@ class Job:
     add_noqa: bool = False
     show_fixes: bool = False
     statistics: bool = False
+    coverage: bool = False
     show_files: bool = False
     show_settings: bool = False
     output: Path | None = None
@@ -86,6 +87,8 @@ def do(job: Job) -> int:
         return _show_settings(job, session)
     if job.statistics:
         refuse_statistics(session.settings.output_format)
+    if job.coverage:
+        return _coverage(job, session, cache)
     if job.add_noqa:
         code = _add_noqa(job, session, cache)
     elif job.diff:
@@ -101,6 +104,16 @@ def do(job: Job) -> int:
 
 def _check(session: Session, cache: Cache | None) -> Result:
     return check_files(session, processes=processors(), cache=cache)
+
+
+def _coverage(job: Job, session: Session, cache: Cache | None) -> int:
+    """Report the coverage instead of the findings."""
+    from fsdplint.report.coverage import coverage
+
+    result = _check(session, cache)
+    show_problems(result.problems)
+    _emit(job, coverage(result, session.settings.output_format))
+    return _exit_code((), result.problems)
 
 
 def _kind(job: Job) -> str:

@@ -143,6 +143,11 @@ def main() -> None:
 @section("Output")
 @output_options
 @file_options
+@click.option(
+    "--coverage",
+    is_flag=True,
+    help="Show which calls of the FSDP API the check reached, and why not the others.",
+)
 @click.option("-w", "--watch", is_flag=True, help="Run again whenever a file changes.")
 def check(
     paths: tuple[Path, ...],
@@ -206,6 +211,10 @@ def _refuse_together(values: dict[str, Any], watch: bool, stdin: bool) -> None:
         ("--fix", values["fix"] or values["fix_only"], "--add-noqa", "add_noqa"),
         ("--watch", watch, "--add-noqa", "add_noqa"),
         ("`-`", stdin, "--add-noqa", "add_noqa"),
+        ("--coverage", values["coverage"], "--statistics", "statistics"),
+        ("--fix", values["fix"] or values["fix_only"], "--coverage", "coverage"),
+        ("--diff", values["diff"], "--coverage", "coverage"),
+        ("--add-noqa", values["add_noqa"], "--coverage", "coverage"),
         ("--baseline", values["baseline"] is not None, "--no-baseline", "no_baseline"),
     ]
     for name, given, other, key in pairs:

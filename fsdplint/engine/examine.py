@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.diagnostics.coverage import CoveredSite
 from fsdplint.diagnostics.finding import Finding
 from fsdplint.engine.check import CheckedProgram, check, load_program
 from fsdplint.engine.validation import without_harmful_fixes
@@ -90,6 +91,20 @@ def check_alone(
 ) -> None:
     """Check one file without those of its group. Raises what a defect of fsdplint raises."""
     check(load([path], overrides, max_bytes=max_bytes), rules)
+
+
+def reported_coverage(program: Program) -> list[CoveredSite]:
+    """The sites of a program as they are reported."""
+    return [
+        CoveredSite(
+            one.source.location(one.site.node),
+            one.site.kind.value,
+            one.site.name,
+            one.gap.name.lower().replace("_", "-") if one.gap is not None else None,
+            one.reason,
+        )
+        for one in program.coverage
+    ]
 
 
 def meta_findings(

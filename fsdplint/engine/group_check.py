@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fsdplint.discovery.importers import ImportQueries
 from fsdplint.engine.check import rule_failures
-from fsdplint.engine.examine import examine, meta_findings
+from fsdplint.engine.examine import examine, meta_findings, reported_coverage
 from fsdplint.engine.group_result import GroupResult, without_trace
 from fsdplint.engine.isolation import run_isolated
 from fsdplint.engine.session import Session
@@ -44,6 +44,7 @@ class GroupChecker:
             program.file_queries,
             queries,
             program.files,
+            reported_coverage(program),
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsdplint.diagnostics.coverage import CoveredSite
 from fsdplint.diagnostics.finding import Edit, Finding, Fix, Import, Note, Safety, sorted_findings
 from fsdplint.discovery.importers import ImportQueries
 from fsdplint.source.files import Problem, Unreadable, open_source
@@ -28,6 +29,7 @@ class GroupResult:
         asked: whether there are the files that decided what an import means.
         queries: about other files of the project.
         sources: the files, if they were read in this process.
+        coverage: the sites of the contract's API in the files.
     """
 
     found: list[Finding] = field(default_factory=list)
@@ -37,6 +39,7 @@ class GroupResult:
     asked: dict[str, bool] = field(default_factory=dict)
     queries: ImportQueries = field(default_factory=ImportQueries)
     sources: Mapping[str, Source] = field(default_factory=dict)
+    coverage: list[CoveredSite] = field(default_factory=list)
 
     def as_data(self) -> dict[str, Any]:
         """What JSON can hold."""
@@ -47,6 +50,7 @@ class GroupResult:
             "problems": [asdict(one) for one in self.problems],
             "asked": self.asked,
             "queries": asdict(self.queries),
+            "coverage": [asdict(one) for one in self.coverage],
         }
 
     @classmethod
@@ -63,6 +67,7 @@ class GroupResult:
             [Problem(**one) for one in data["problems"]],
             dict(data["asked"]),
             ImportQueries(**data["queries"]),
+            coverage=[_covered_site(one) for one in data["coverage"]],
         )
 
 
@@ -153,6 +158,10 @@ def _finding(data: Mapping[str, Any]) -> Finding:
         blocker_codes=tuple(data["blocker_codes"]),
         fix=None if data["fix"] is None else _fix(data["fix"]),
     )
+
+
+def _covered_site(data: Mapping[str, Any]) -> CoveredSite:
+    return CoveredSite(**{**data, "at": Location(**data["at"])})
 
 
 def _note(data: Mapping[str, Any]) -> Note:

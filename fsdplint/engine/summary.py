@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
+from fsdplint.diagnostics.coverage import CoveredSite, merged
 from fsdplint.diagnostics.finding import Finding, applicable, changed_files, group_of
 from fsdplint.engine.group_result import GroupResult, load_sources, merge_findings
 from fsdplint.engine.session import Session
@@ -28,7 +29,15 @@ def summarize(session: Session, results: Sequence[GroupResult]) -> Result:
         if not session.unsafe_in(group)
     }
     sources = load_sources(results, session.overrides)
-    return with_findings(session, merge_findings(results), sources, context, only_safe)
+    result = with_findings(session, merge_findings(results), sources, context, only_safe)
+    result.coverage = _coverage(session, results)
+    return result
+
+
+def _coverage(session: Session, results: Sequence[GroupResult]) -> list[CoveredSite]:
+    """The sites in the files of a session; those of other files belong to other programs."""
+    files = {str(path) for path in session.files}
+    return merged(site for one in results for site in one.coverage if site.at.path in files)
 
 
 def with_findings(

@@ -6,7 +6,7 @@ configurations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -53,6 +53,7 @@ class Decisions:
         preferred: how keys are decided, before the base is used, where the program continues with
             either value.
         going_on: how keys are decided because of which an earlier run left a function.
+        fixed: keys for which `preferred` holds also where the program leaves a function with it.
         places: the nodes of the tests of each key.
         branches: how the run took each branch with goals, by its node.
         left_by: the keys because of which this run left a function, with the value that continues.
@@ -74,6 +75,7 @@ class Decisions:
     forced: tuple[tuple[Condition, bool], ...] = ()
     preferred: Mapping[str, bool] = field(default_factory=dict)
     going_on: Mapping[str, bool] = field(default_factory=dict)
+    fixed: Set[str] = frozenset()
     single_rank: bool = False
     world_size_tested: bool = False
     leaving: bool = False
@@ -122,13 +124,13 @@ class Decisions:
 
     def _chosen(self, key: str, prefer: bool) -> bool:
         """The value of a key that nothing decides yet."""
+        if key in self.fixed:
+            return self.preferred[key]
         if self.leaving:
-            value = prefer
-        elif key in self.going_on:
-            value = self.going_on[key]
-        else:
-            value = self.preferred.get(key, prefer if self.base else not prefer)
-        return value
+            return prefer
+        if key in self.going_on:
+            return self.going_on[key]
+        return self.preferred.get(key, prefer if self.base else not prefer)
 
     def note_branch(self, node: object, taken: BranchTaken) -> None:
         """The run takes a branch with goals."""
@@ -151,7 +153,7 @@ class Decisions:
 
         If so, they take the state that they would have at its end.
         """
-        made = Decisions(self.base, self.forced, self.preferred, self.going_on)
+        made = Decisions(self.base, self.forced, self.preferred, self.going_on, self.fixed)
         for question in earlier.questions.values():
             made.leaving = question.leaving
             if made._decide_key(question.condition, question.prefer) != question.answer:

@@ -28,7 +28,7 @@ class Coverage:
         sharded: statements and calls that a run executed in which a model is sharded.
         unsharded: those that another run executed.
         plain: those of them that were executed by a run whose code holds no site that shards.
-        functions: the functions that some run entered.
+        functions: the functions that the run of a program entered.
     """
 
     sharded: set[cst.CSTNode] = field(default_factory=set)
@@ -38,10 +38,13 @@ class Coverage:
 
     def add(self, run: Run) -> None:
         """Add what a run executed."""
-        self.functions |= run.reached
+        if run.trace.entry:
+            self.functions |= run.reached
         if any(True for _ in run.trace.of(Sharded)) or any(True for _ in run.trace.of(Wrapped)):
             self.sharded |= run.executed
             return
+        if not run.trace.entry:
+            return  # a function that no program calls, with unknown arguments
         self.unsharded |= run.executed
         if not any(map(_shards, {scope.source for scope in run.module_scopes.values()})):
             self.plain |= run.executed

@@ -220,7 +220,7 @@ class Search:
         fixed: Set[str] = frozenset(),
     ) -> Decisions:
         going_on = {key: value for key, value in self._going_on.items() if key not in fixed}
-        return Decisions(base, forced, preferred or {}, going_on)
+        return Decisions(base, forced, preferred or {}, going_on, fixed)
 
     def _aimed_at(self, target: Target) -> Decisions:
         """Decisions that shall meet a target, and show what else no run has shown, if possible."""
@@ -232,7 +232,7 @@ class Search:
             chosen[key] = self._best(key, chosen, context.values_by_key.get(key, True))
         preferred = {**context.values_by_key, **chosen}
         forced = tuple((context.conditions[key], value) for key, value in sorted(target.choices))
-        return self._decisions(context.base, forced, preferred, fixed)
+        return self._decisions(context.base, forced, preferred, fixed & preferred.keys())
 
     def _fixed_keys(self, target: Target, context: Decisions) -> set[str]:
         """The keys on which it may depend whether a run comes to a target: those that the context

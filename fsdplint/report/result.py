@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fsdplint.diagnostics.coverage import CoveredSite
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.source.files import Problem
 
@@ -36,6 +37,7 @@ class Result:
         colour: whether the output goes to a terminal with colours.
         links: whether the terminal supports links.
         unfinished: whether the recorded run did not end normally.
+        coverage: the sites of the contract's API in the checked files.
     """
 
     findings: Sequence[Finding] = ()
@@ -52,6 +54,7 @@ class Result:
     colour: bool = False
     links: bool = False
     unfinished: bool = False
+    coverage: Sequence[CoveredSite] = ()
 
     def applicable(self, finding: Finding) -> bool:
         """Whether `--fix` with the same options would fix the finding."""
@@ -110,6 +113,8 @@ def summary(result: Result) -> list[str]:
     elif not result.problems:
         none = "No Python files were found; nothing was checked."
         lines.append(none if result.files == 0 else "All checks passed.")
+    if not all(site.covered for site in result.coverage):
+        lines.append(f"{covered_line(result)} See --coverage.")
     if result.changed_outside:
         lines.append(f"Changed with them: {', '.join(result.changed_outside)}.")
     if result.problems:
@@ -124,6 +129,13 @@ def summary(result: Result) -> list[str]:
     elif unsafe:
         lines.append(f"{unsafe} fixable with --fix --unsafe-fixes.")
     return lines
+
+
+def covered_line(result: Result) -> str:
+    """How many of the sites were covered, in a sentence."""
+    covered = sum(site.covered for site in result.coverage)
+    number = plural(len(result.coverage), "call")
+    return f"The check covered {covered} of {number} of the FSDP API."
 
 
 def waiting(result: Result) -> list[str]:

@@ -1,0 +1,104 @@
+"""Coverage: which sites of a program its runs reach, and the reasons for the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.interpreter import load
+from fsdplint.interpreter.gaps import Gap
+from fsdplint.syntax.api_sites import SiteKind
+
+HEAD = """\
+import sys
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+"""
+TRAIN = """\
+def main(args):
+    model = torch.nn.Linear(2, 2)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loss = model(torch.ones(2)).sum()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    {}
+
+
+main(parse())
+"""
+GAPS = {
+    "torch.save(model.state_dict(), 'a.pt')": None,
+    "if False:\n        torch.save(1, 'a')": (Gap.BRANCH, "if False"),
+    "if args.save:\n        torch.save(1, 'a')": None,
+    "return\n    torch.save(1, 'a')": (Gap.LEFT, ""),
+    "def inner():\n        torch.save(1, 'a')": (Gap.UNCALLED, "inner"),
+    "def a():\n        torch.save(1, 'a')\n    def b():\n        a()": (Gap.UNREACHED_CALL, "a"),
+    "def a():\n        torch.save(1, 'a')\n    args.unknown.a()": (Gap.UNKNOWN_CALLEE, "a"),
+    "False and torch.save(1, 'a')": (Gap.EXPRESSION, ""),
+}
+
+
+@pytest.mark.parametrize("code", GAPS, ids=lambda code: code.split("\n")[0])
+def test_the_reason_for_a_site_that_is_not_covered(code: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(HEAD + TRAIN.format(code))
+    gaps = [one for one in load([file]).coverage if one.gap is not None]
+    expected = GAPS[code]
+    assert [(one.gap, one.detail) for one in gaps] == ([expected] if expected else [])
+    assert all(one.site.kind is SiteKind.STORAGE for one in gaps)
+
+
+def test_a_site_that_only_unsharded_models_reach(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        HEAD
+        + """
+model = torch.nn.Linear(2, 2)
+if len(sys.argv) == 17 and unknown(sys.argv):
+    fully_shard(model)
+    sys.exit()
+loss = model(torch.ones(2)).sum()
+loss.backward()
+"""
+    )
+    (gap,) = [one for one in load([file]).coverage if one.gap is not None]
+    assert (gap.gap, gap.site.name) == (Gap.UNSHARDED, "loss.backward")
+
+
+def test_a_program_that_shards_nothing_is_covered(tmp_path: Path) -> None:
+    file = tmp_path / "evaluate.py"
+    file.write_text(
+        HEAD.replace("from torch.distributed.fsdp import fully_shard", "USES_FSDP = 'fsdp'")
+        + "model = torch.nn.Linear(2, 2)\nmodel(torch.ones(2)).sum().backward()\ndist.barrier()\n"
+    )
+    assert all(one.gap is None for one in load([file]).coverage)
+
+
+def test_sites_do_not_depend_on_what_is_executed(tmp_path: Path) -> None:
+    file = tmp_path / "library.py"
+    file.write_text(
+        HEAD
+        + """
+def train(model, optimizer, scheduler, scaler):
+    with model.no_sync():
+        model(1).backward()
+    scaler.step(optimizer)
+    scheduler.step()
+    dist.all_reduce(torch.ones(1))
+    optimizer.load_state_dict(torch.load("a"))
+"""
+    )
+    found = {one.site.name: one.site.kind for one in load([file]).coverage}
+    assert found == {
+        "model.no_sync": SiteKind.SYNCHRONIZATION,
+        "(...).backward": SiteKind.BACKWARD,
+        "scaler.step": SiteKind.STEP,
+        "dist.all_reduce": SiteKind.COLLECTIVE,
+        "optimizer.load_state_dict": SiteKind.STATE,
+        "torch.load": SiteKind.STORAGE,
+    }
+    assert {one.gap for one in load([file]).coverage} == {Gap.UNCALLED}
