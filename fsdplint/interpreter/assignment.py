@@ -13,6 +13,7 @@ from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_m
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.settings import override_settings
 from fsdplint.interpreter.torch_values import ParametersOf, SamplerValue, StateValue, TensorValue
 from fsdplint.interpreter.values import (
     Class,
@@ -23,6 +24,7 @@ from fsdplint.interpreter.values import (
     LazyImport,
     LibraryObject,
     ModuleValue,
+    Namespace,
     OptimizerValue,
     Symbol,
     Unknown,
@@ -98,6 +100,11 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
         same = isinstance(value, StateValue) and value.id == container.id
         if not same and not isinstance(value, Const):
             container.id, container.layout = run.new_id("state"), Layout.UNKNOWN
+    elif isinstance(container, Namespace):
+        if isinstance(key, Const):
+            container.scope.names[str(key.value)] = value
+        else:
+            override_settings(container.scope)
     elif isinstance(container, Unknown):
         module = as_module(run, container) if isinstance(value, ModuleValue) else None
         if module is not None:

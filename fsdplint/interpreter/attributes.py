@@ -34,6 +34,7 @@ from fsdplint.interpreter.values import (
     LibraryObject,
     Method,
     ModuleValue,
+    Namespace,
     OptimizerValue,
     ProjectModule,
     Sequence,
@@ -170,6 +171,9 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         return value.items[0] if len(value.items) == 1 else Unknown()
     if isinstance(value, Symbol) and value.name == "os.environ":
         return environment(index)
+    if isinstance(value, Namespace):
+        found = value.scope.names.get(index.value) if isinstance(index, Const) else None
+        return found if found is not None else Unknown(origin=run.text(node))
     if isinstance(value, StateValue):
         if isinstance(index, Const) and index.value == "param_groups":
             return Unknown()  # settings of an optimizer, not tensors

@@ -27,6 +27,7 @@ from fsdplint.interpreter.models import (
     iterators,
     launcher,
     mixing,
+    namespaces,
     nn,
     optim,
     python,
@@ -43,6 +44,6 @@ CONSTRUCTS = (
 )  # fmt: skip
 MODELS = (
     attribute_access, checkpoint, containers, copies, data, datasets, distributed, frameworks,
-    fsdp1, fsdp2, iterators, launcher, mixing, nn, optim, python, randomness, raw, state_dicts,
-    state_loading, tensors, type_tests,
+    fsdp1, fsdp2, iterators, launcher, mixing, namespaces, nn, optim, python, randomness, raw,
+    state_dicts, state_loading, tensors, type_tests,
 )  # fmt: skip

@@ -177,6 +177,13 @@ class ProjectModule(Value):
 
 
 @dataclass(eq=False, repr=False)
+class Namespace(Value):
+    """The names of a scope as a dict: `globals()`."""
+
+    scope: Scope
+
+
+@dataclass(eq=False, repr=False)
 class Function(Value):
     """A function or lambda of the project, with the scope in which it was defined."""
 

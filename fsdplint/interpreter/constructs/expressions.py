@@ -18,7 +18,7 @@ from fsdplint.trace import PickedByRank
 
 BUILTINS = frozenset(
     "abs all any bool bytes callable classmethod delattr dict dir divmod enumerate eval "
-    "exit filter float format frozenset getattr globals hasattr hash id input int "
+    "exec exit filter float format frozenset getattr globals hasattr hash id input int "
     "isinstance issubclass iter len list locals map max min next object open ord pow "
     "print property quit range repr reversed round set setattr slice sorted staticmethod "
     "str sum super tuple type vars zip Exception ValueError RuntimeError "

@@ -1,0 +1,53 @@
+"""Constants that a configurator may override are settings, with what was assigned as the default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.interpreter import load
+from fsdplint.trace import OptimizerBuilt, Sharded
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+use_fsdp = False
+learning_rate = 0.1
+"""
+TAIL = """
+model = torch.nn.Linear(2, 2)
+if use_fsdp:
+    fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+"""
+OVERRIDES = {
+    "": False,
+    "exec(open('configurator.py').read())": True,
+    "exec('pass')": False,
+    "globals().update(read())": True,
+    "globals().update(use_fsdp=True)": True,
+    "globals().update({'learning_rate': 1.0})": False,
+    "for key, value in read():\n    globals()[key] = value": True,
+    "globals()['use_fsdp'] = True": True,
+    "globals()['learning_rate'] = 1.0": False,
+    "exec(open('configurator.py').read(), globals())": True,
+    "def configure():\n    globals().update(read())\nconfigure()": True,
+}
+
+
+@pytest.mark.parametrize("code", OVERRIDES)
+def test_what_may_be_overridden_is_no_constant(code: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(f"{HEAD}{code}\n{TAIL}")
+    traces = load([file]).traces
+    assert any(list(trace.of(Sharded)) for trace in traces) is OVERRIDES[code]
+    assert all(list(trace.of(OptimizerBuilt)) for trace in traces)
+
+
+def test_a_finding_says_which_setting_it_needs(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(f"{HEAD}exec(open('configurator.py').read())\n{TAIL}")
+    events = [event for trace in load([file]).traces for event in trace.of(Sharded)]
+    assert {str(guard) for event in events for guard in event.guards} == {"`use_fsdp` is true"}
