@@ -40,7 +40,8 @@ class Coverage:
         """Add what a run executed."""
         if run.trace.entry:
             self.functions |= run.reached
-        if any(True for _ in run.trace.of(Sharded)) or any(True for _ in run.trace.of(Wrapped)):
+        events = run.trace.events[run.first_event :]
+        if any(isinstance(event, Sharded | Wrapped) for event in events):
             self.sharded |= run.executed
             return
         if not run.trace.entry:

@@ -350,6 +350,7 @@ class ProgramLoader:
         function: cst.FunctionDef,
     ) -> None:
         scope = run.module_scope(source.path, source)
+        run.begin_function()
         if owner is None:
             value: Value | None = scope.names.get(function.name.value)
             if isinstance(value, Function):

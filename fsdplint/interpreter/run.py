@@ -93,6 +93,7 @@ class Run:
         self.reached: set[cst.CSTNode] = set()  # functions that were entered
         self.instantiated: set[cst.CSTNode] = set()  # classes
         self.executed: set[cst.CSTNode] = set()  # statements and calls
+        self.first_event = 0  # of the entry's own code
         self.frames: list[Frame] = []
         self.guards: list[GuardEntry] = []
         self.stack: list[NodeSite] = []
@@ -301,6 +302,11 @@ class Run:
     def out_of_steps(self, bound: str) -> OutOfSteps:
         """The error for a bound that the run reached."""
         return OutOfSteps((*self.stack, self.site(self.executing)), bound)
+
+    def begin_function(self) -> None:
+        """From here on a function is executed by itself, which no program calls."""
+        self.first_event = len(self.trace.events)
+        self.executed.clear()
 
     # Entries -----------------------------------------------------------------------------------
 
