@@ -1,0 +1,29 @@
+"""All refactorings, one module a theme."""
+
+from refactorings import (
+    blocks,
+    calls,
+    classes,
+    conditions,
+    entries,
+    halves,
+    imports,
+    loops,
+    settings,
+    several_files,
+    values,
+)
+
+__all__ = [
+    "blocks",
+    "calls",
+    "classes",
+    "conditions",
+    "entries",
+    "halves",
+    "imports",
+    "loops",
+    "settings",
+    "several_files",
+    "values",
+]
