@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import refactorings  # noqa: F401 (registers them)
 from outcomes import RIGHT, Outcome, outcome
-from programs import Program, examples, migrations
+from subjects import Program, examples, migrations
 from refactoring import REFACTORINGS, Refactoring, chain
 from same_meaning import differences
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from programs import Program
+from subjects import Program
 from refactoring import Files, Refactoring
 
 from fsdplint.config.options import Options

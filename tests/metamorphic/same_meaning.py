@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from programs import Program
+from subjects import Program
 from refactoring import Refactoring
 from two_ranks import Outcome, TwoRanks
 

@@ -13,7 +13,7 @@ import pytest
 import refactorings  # noqa: F401 (registers them)
 from known_misses import MISSES, NOT_FOLLOWED
 from outcomes import RIGHT, Outcome, outcome
-from programs import Program, examples, migrations
+from subjects import Program, examples, migrations
 from refactoring import REFACTORINGS, Refactoring, chain
 from same_meaning import differences
 from two_ranks import TwoRanks
