@@ -16,7 +16,6 @@ from fsdplint.interpreter.constructs import (
 from fsdplint.interpreter.models import (
     attribute_access,
     checkpoint,
-    commands,
     containers,
     copies,
     data,
@@ -25,14 +24,12 @@ from fsdplint.interpreter.models import (
     frameworks,
     fsdp1,
     fsdp2,
-    instantiation,
     iterators,
     launcher,
     mixing,
     namespaces,
     nn,
     optim,
-    processes,
     python,
     randomness,
     raw,
@@ -46,7 +43,7 @@ CONSTRUCTS = (
     branches, calls, comprehensions, contexts, expressions, literals, loops, operators, statements,
 )  # fmt: skip
 MODELS = (
-    attribute_access, checkpoint, commands, containers, copies, data, datasets, distributed,
-    frameworks, fsdp1, fsdp2, instantiation, iterators, launcher, mixing, namespaces, nn, optim,
-    processes, python, randomness, raw, state_dicts, state_loading, tensors, type_tests,
+    attribute_access, checkpoint, containers, copies, data, datasets, distributed, frameworks,
+    fsdp1, fsdp2, iterators, launcher, mixing, namespaces, nn, optim, python, randomness, raw,
+    state_dicts, state_loading, tensors, type_tests,
 )  # fmt: skip
