@@ -32,7 +32,8 @@ NOT_EXECUTED = {
 # Values that a program does not call: the function for `Value` treats them as unknown callees.
 NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
-    "LazyImport", "LibraryObject", "LoaderValue", "ModulesOf", "OptimizerValue", "ParameterName",
+    "LazyImport", "LibraryObject", "LoaderValue", "ModulesOf", "Namespace", "OptimizerValue",
+    "ParameterName",
     "ProjectModule", "RankTest", "RankValue", "SamplerValue", "ScalerValue", "Sequence", "Super",
     "Unknown",
 }  # fmt: skip

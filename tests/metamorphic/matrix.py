@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import refactorings  # noqa: F401 (registers them)
 from outcomes import RIGHT, Outcome, outcome
-from subjects import Program, examples, migrations
 from refactoring import REFACTORINGS, Refactoring, chain
 from same_meaning import differences
+from subjects import Program, examples, migrations
 
 KINDS = ("bad", "good", "migration")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from subjects import Program
 from refactoring import Files, Refactoring
+from subjects import Program
 
 from fsdplint.config.options import Options
 from fsdplint.config.target_torch import explicit

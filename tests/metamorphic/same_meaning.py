@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from subjects import Program
 from refactoring import Refactoring
+from subjects import Program
 from two_ranks import Outcome, TwoRanks
 
 

@@ -13,9 +13,9 @@ import pytest
 import refactorings  # noqa: F401 (registers them)
 from known_misses import MISSES, NOT_FOLLOWED
 from outcomes import RIGHT, Outcome, outcome
-from subjects import Program, examples, migrations
 from refactoring import REFACTORINGS, Refactoring, chain
 from same_meaning import differences
+from subjects import Program, examples, migrations
 from two_ranks import TwoRanks
 
 ALL = list(REFACTORINGS.values())
