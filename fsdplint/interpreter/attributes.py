@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter.choices import choose, member, namespace_of
+from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind
 from fsdplint.interpreter.imports import import_module
 from fsdplint.interpreter.models import tensors
@@ -61,6 +63,8 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, Symbol):
         return _symbol_attribute(run, value, name)
     if isinstance(value, ProjectModule):
+        if name == "__dict__":
+            return Namespace(value.scope)
         found = value.scope.names.get(name)
         return found if found is not None else import_module(run, f"{value.name}.{name}")
     if isinstance(value, ModuleValue):
@@ -71,6 +75,8 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
         return _class_attribute(value, name)
     if isinstance(value, Super):
         return _super_attribute(run, value, name)
+    if isinstance(value, Function) and name in ("__name__", "__qualname__"):
+        return Const(value.name)
     if isinstance(value, Unknown):
         return _unknown_attribute(run, value, name)
     if isinstance(value, OptimizerValue) and name in OPTIMIZER_PARTS:
@@ -92,6 +98,8 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
 
 
 def _symbol_attribute(run: Run, value: Symbol, name: str) -> Value:
+    if namespace_of(value) is not None and name in ("get", "__getitem__"):
+        return Method(value, name)
     full = canonical(f"{value.name}.{name}")
     project = import_module(run, full) if value.name in run.project.namespaces else None
     return project if project is not None else Symbol(full)
@@ -116,7 +124,7 @@ def _class_attribute(value: Class, name: str) -> Value:
         return Bound(found, value)
     if found is not None:
         return found
-    if name == "__name__":
+    if name in ("__name__", "__qualname__"):
         return Const(value.name)
     return Method(value, name)
 
@@ -163,7 +171,8 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
             return next(iter(value.tensors.values()))
         if isinstance(index, Const):
             return _parameter_in(run, value, index.value) or Unknown(origin=run.text(node))
-        return Unknown(origin=run.text(node))
+        chosen = None if value.open else choose(run, index, value.items)
+        return chosen if chosen is not None else Unknown(origin=run.text(node))
     if isinstance(value, Sequence):
         if isinstance(index, Const) and isinstance(index.value, int):
             if -len(value.items) <= index.value < len(value.items) and not value.open:
@@ -171,9 +180,21 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         return value.items[0] if len(value.items) == 1 else Unknown()
     if isinstance(value, Symbol) and value.name == "os.environ":
         return environment(index)
+    if isinstance(value, Symbol) and value.name == "sys.modules" and isinstance(index, Const):
+        scope = run.module_scopes.get(str(index.value))
+        return ProjectModule(scope.module_name, scope) if scope is not None else Unknown()
+    if isinstance(value, Symbol) and (owner := namespace_of(value)) is not None:
+        if isinstance(index, Const):
+            return read_attribute(run, owner, str(index.value), node)
+        return member(run, owner, index) or Unknown(origin=run.text(node))
     if isinstance(value, Namespace):
-        found = value.scope.names.get(index.value) if isinstance(index, Const) else None
+        if isinstance(index, Const):
+            found = value.scope.names.get(index.value)
+        else:
+            found = member(run, value, index)
         return found if found is not None else Unknown(origin=run.text(node))
+    if isinstance(value, Instance) and isinstance(value.cls.lookup("__getitem__"), Function):
+        return run.call(read_attribute(run, value, "__getitem__", node), Call(node, [index]))
     if isinstance(value, StateValue):
         if isinstance(index, Const) and index.value == "param_groups":
             return Unknown()  # settings of an optimizer, not tensors

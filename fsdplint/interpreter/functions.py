@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter import grad_mode, lazy
-from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Frame
+from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
 from fsdplint.interpreter.merging import join_by_rank
 from fsdplint.interpreter.ranks import value_by_name
 from fsdplint.interpreter.run import Run
@@ -20,6 +20,7 @@ from fsdplint.interpreter.values import (
     Function,
     GeneratorContext,
     Instance,
+    Partial,
     Scope,
     Sequence,
     Symbol,
@@ -72,13 +73,33 @@ def apply_decorators(run: Run, function: Function, node: cst.FunctionDef) -> Val
     if function.name == "forward":
         return function  # decorators do not change how it is called
     for decorator in reversed(node.decorators):
-        wrapper = run.settle(run.evaluations.get(decorator.decorator, Unknown()))
-        if isinstance(wrapper, Function):
-            result = call_function(run, wrapper, None, [value], {}, decorator.decorator)
-            if isinstance(result, Function):
-                result.owner = function.owner
-                value = result
+        result = _decorate(run, decorator, value)
+        if isinstance(result, Function):
+            result.owner = function.owner
+            value = result
     return value
+
+
+def apply_class_decorators(run: Run, klass: Class, node: cst.ClassDef) -> Value:
+    """Apply the decorators that the project defines to a class."""
+    value: Value = klass
+    for decorator in reversed(node.decorators):
+        run.eval(decorator.decorator)
+        result = _decorate(run, decorator, value)
+        if isinstance(result, Class):
+            value = result
+    return value
+
+
+def _decorate(run: Run, decorator: cst.Decorator, value: Value) -> Value | None:
+    """The result of a decorator that has a model or code; None for others."""
+    wrapper = run.settle(run.evaluations.get(decorator.decorator, Unknown()))
+    of_project = isinstance(wrapper, Function | Partial) or (
+        isinstance(wrapper, Bound) and isinstance(wrapper.function, Function)
+    )
+    if not of_project:
+        return None
+    return run.settle(run.call(wrapper, Call(decorator.decorator, [value])))
 
 
 def parameters_of(params: cst.Parameters) -> list[cst.Param]:

@@ -112,6 +112,8 @@ class Run:
         self.launcher_arguments: dict[
             str, NodeSite
         ] = {}  # the calls of `add_argument`, by destination
+        self.argument_choices: dict[str, tuple[str, ...]] = {}  # by the argument's destination
+        self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.memory = Memory()
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids

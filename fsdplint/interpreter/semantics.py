@@ -16,6 +16,7 @@ from fsdplint.interpreter.constructs import (
 from fsdplint.interpreter.models import (
     attribute_access,
     checkpoint,
+    commands,
     containers,
     copies,
     data,
@@ -24,12 +25,14 @@ from fsdplint.interpreter.models import (
     frameworks,
     fsdp1,
     fsdp2,
+    instantiation,
     iterators,
     launcher,
     mixing,
     namespaces,
     nn,
     optim,
+    processes,
     python,
     randomness,
     raw,
@@ -43,7 +46,7 @@ CONSTRUCTS = (
     branches, calls, comprehensions, contexts, expressions, literals, loops, operators, statements,
 )  # fmt: skip
 MODELS = (
-    attribute_access, checkpoint, containers, copies, data, datasets, distributed, frameworks,
-    fsdp1, fsdp2, iterators, launcher, mixing, namespaces, nn, optim, python, randomness, raw,
-    state_dicts, state_loading, tensors, type_tests,
+    attribute_access, checkpoint, commands, containers, copies, data, datasets, distributed,
+    frameworks, fsdp1, fsdp2, instantiation, iterators, launcher, mixing, namespaces, nn, optim,
+    processes, python, randomness, raw, state_dicts, state_loading, tensors, type_tests,
 )  # fmt: skip

@@ -6,7 +6,10 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from fsdplint.diagnostics.finding import Finding
+from fsdplint.engine.check import check
 from fsdplint.interpreter import Program, load
+from fsdplint.registry.rules import rule_by_code
 from fsdplint.trace import Event
 
 HEADER = """\
@@ -62,3 +65,10 @@ def events(found: Program, kind: type[Event]) -> Iterator[Event]:
 
 def class_of(found: Program, module: str, trace: int = 0) -> str:
     return found.traces[trace].modules[module].class_name
+
+
+def findings(found: Program, code: str) -> list[Finding]:
+    """What a rule finds in a program."""
+    rule = rule_by_code(code)
+    assert rule is not None
+    return check(found, [rule()])

@@ -12,6 +12,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models import mixing, tensors
+from fsdplint.interpreter.models.commands import run_group
 from fsdplint.interpreter.models.randomness import RANDOM, note_weights_set
 from fsdplint.interpreter.models.registry import find_function, find_method
 from fsdplint.interpreter.module_calls import call_library_method, call_module_method
@@ -27,6 +28,7 @@ from fsdplint.interpreter.values import (
     Function,
     GeneratorContext,
     Instance,
+    LibraryObject,
     Method,
     ModuleValue,
     OptimizerValue,
@@ -103,7 +105,8 @@ def _spread(call: Call, value: Value) -> None:
 def call_plain_function(run: Run, function: Function, call: Call) -> Value:
     if "contextmanager" in function.decorators:
         return GeneratorContext(function, call.args, call.kwargs)
-    return call_function(run, function, None, call.args, call.kwargs, call.node, call.open)
+    result = call_function(run, function, None, call.args, call.kwargs, call.node, call.open)
+    return run_group(run, function, call) if function.node in run.commands else result
 
 
 @calls(Bound)
@@ -129,6 +132,12 @@ def call_partial(run: Run, partial: Partial, call: Call) -> Value:
         call.open or partial.open,
     )
     return run.call(partial.function, whole)
+
+
+@calls(LibraryObject)
+def call_library_object(run: Run, value: LibraryObject, call: Call) -> Value:
+    model = find_method(value, "__call__")
+    return call_unknown(run, value, call) if model is None else model(run, value, "__call__", call)
 
 
 @calls(Instance)

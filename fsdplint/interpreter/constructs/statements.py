@@ -11,7 +11,7 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard
 from fsdplint.interpreter.constructs.operators import arithmetic
 from fsdplint.interpreter.frames import SUITE, Frame, GuardEntry
-from fsdplint.interpreter.functions import apply_decorators, make_function
+from fsdplint.interpreter.functions import apply_class_decorators, apply_decorators, make_function
 from fsdplint.interpreter.imports import (
     absolute_name,
     import_from,
@@ -181,4 +181,4 @@ def execute_class_def(run: Run, node: cst.ClassDef) -> None:
         run.execute_block(node.body.body)
     finally:
         run.frames.pop()
-    run.scope.assign(node.name.value, klass)
+    run.scope.assign(node.name.value, apply_class_decorators(run, klass, node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.assignment import assign_attribute
 from fsdplint.interpreter.attributes import LOADER_PARTS, read_attribute
+from fsdplint.interpreter.choices import member
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import function
@@ -27,6 +28,8 @@ from fsdplint.interpreter.values import (
     Method,
     ModuleValue,
     OptimizerValue,
+    ProjectModule,
+    Symbol,
     Unknown,
     Value,
     constant,
@@ -52,7 +55,8 @@ def get_attribute(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, ModuleValue):
         return element_of(run, value, Unknown())
-    return unknown_result(call)
+    found = member(run, value, call.args[1]) if len(call.args) >= 2 else None
+    return found if found is not None else unknown_result(call)
 
 
 @function("builtins.setattr")
@@ -131,5 +135,7 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
 def attributes_of(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, OptimizerValue):
+        return read_attribute(run, value, "__dict__", call.node)
+    if isinstance(value, Symbol | ProjectModule):
         return read_attribute(run, value, "__dict__", call.node)
     return unknown_result(call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.interpreter.choices import choose
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.registry import function, method
@@ -103,6 +104,10 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
         if name == "pop":
             del receiver.items[key.value]
         return value
+    if name == "get" and not receiver.open and not isinstance(key, Const):
+        found = choose(run, key, receiver.items)
+        if found is not None:
+            return found
     if len(call.args) > 1 and not receiver.open:
         if name == "setdefault" and isinstance(key, Const):
             receiver.items[key.value] = call.args[1]

@@ -14,12 +14,9 @@ from fsdplint.interpreter.ranks import WORLD_SIZE, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import (
-    Bound,
     Const,
     Context,
-    Function,
     LibraryObject,
-    Partial,
     Sequence,
     Unknown,
     Value,
@@ -35,7 +32,6 @@ from fsdplint.trace import (
     ProcessGroupDestroyed,
     ProcessGroupInit,
     Ranks,
-    RunElsewhere,
     Sharded,
 )
 
@@ -192,17 +188,4 @@ def set_device(run: Run, name: str, call: Call) -> Value:
     text = run.text(call.node)
     note_rank_use(run, call.node, *call.values)
     run.emit(DeviceSet, call.node, device=text.partition("(")[2].rstrip(")"))
-    return Const(None)
-
-
-@function("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
-def spawn(run: Run, name: str, call: Call) -> Value:
-    """`mp.spawn(fn, args=...)` calls fn(rank, *args) on every rank."""
-    target = run.settle(call.arg(0, "fn") or Unknown())
-    args = call.arg(1, "args")
-    items = list(args.items) if isinstance(args, Sequence) else []
-    if isinstance(target, Function | Bound | Partial):
-        run.emit(RunElsewhere, call.node)
-        run.call(target, Call(call.node, [RankValue("global"), *items], open=args is None))
-        run.emit(RunElsewhere, call.node)
     return Const(None)

@@ -1,4 +1,4 @@
-"""The local rank as a command-line argument, as an old launcher passed it."""
+"""Command-line arguments: their choices, and the local rank that an old launcher passed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import method
 from fsdplint.interpreter.ranks import ARGUMENT
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, Unknown, Value, constant
+from fsdplint.interpreter.values import Const, Sequence, Unknown, Value, constant
 
 
 @method("Unknown", "add_argument")
@@ -18,4 +18,23 @@ def add_argument(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
         run.launcher_arguments["local_rank"] = run.site(call.node)
     elif ARGUMENT in names:
         run.launcher_arguments.pop("local_rank", None)
+    _note_choices(run, names, call)
     return Unknown()
+
+
+def _note_choices(run: Run, names: list[object], call: Call) -> None:
+    """Note what `choices=` offers; another parser may have an argument of the same name."""
+    given = constant(call.kwargs.get("dest"))
+    flags = [name for name in names if isinstance(name, str)]
+    long = [name for name in flags if not name.startswith("-") or name.startswith("--")]
+    name = given if isinstance(given, str) else next(iter(long or flags), "")
+    choices = run.settle(call.kwargs.get("choices") or Unknown())
+    offered = (
+        [constant(run.settle(item)) for item in choices.items]
+        if isinstance(choices, Sequence) and not choices.open
+        else []
+    )
+    texts = tuple(one for one in offered if isinstance(one, str))
+    destination = name.lstrip("-").replace("-", "_")
+    if run.argument_choices.setdefault(destination, texts) != texts:
+        run.argument_choices[destination] = ()

@@ -7,11 +7,26 @@ value.
 
 from __future__ import annotations
 
+import re
+
+from fsdplint.interpreter.attributes import read_attribute, subscript
+from fsdplint.interpreter.choices import member
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_settings
-from fsdplint.interpreter.values import Const, Dict, Namespace, Unknown, Value
+from fsdplint.interpreter.unknown_results import unknown_result
+from fsdplint.interpreter.values import (
+    Const,
+    Dict,
+    Namespace,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+)
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 @function("builtins.exec")
@@ -24,6 +39,19 @@ def execute_code(run: Run, name: str, call: Call) -> Value:
     elif isinstance(found := run.settle(namespace), Namespace):
         override_settings(found.scope)
     return Const(None)
+
+
+@function("builtins.eval")
+def evaluate_code(run: Run, name: str, call: Call) -> Value:
+    """`eval` of a dotted name."""
+    text = constant(call.arg(0, "source"))
+    if not isinstance(text, str) or len(call.values) > 1 or not _DOTTED.fullmatch(text):
+        return unknown_result(call, run.text(call.node))
+    head, *rest = text.split(".")
+    found = run.scope.lookup(head)
+    for part in rest:
+        found = read_attribute(run, found, part, call.node) if found is not None else None
+    return found if found is not None else Unknown(origin=run.text(call.node))
 
 
 @function("builtins.globals")
@@ -50,10 +78,19 @@ def update(run: Run, receiver: Namespace, name: str, call: Call) -> Value:
 @method("Namespace", "get", "pop", "setdefault", "__getitem__")
 def get(run: Run, receiver: Namespace, name: str, call: Call) -> Value:
     key = call.arg(0, "key")
-    found = receiver.scope.names.get(key.value) if isinstance(key, Const) else None
+    if isinstance(key, Const):
+        found = receiver.scope.names.get(key.value)
+    else:
+        found = member(run, receiver, key) if key is not None else None
     if found is not None:
         return run.settle(found)
     return Unknown(origin=run.text(call.node))
+
+
+@method("Symbol", "get", "__getitem__")
+def get_of_library(run: Run, receiver: Symbol, name: str, call: Call) -> Value:
+    """`module.__dict__.get(name)` for a module of a library."""
+    return subscript(run, receiver, call.arg(0, "key") or Unknown(), call.node)
 
 
 @method("Namespace", "items", "keys", "values", "copy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fsdplint.interpreter.choices import ANY
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.fsdp1 import option
@@ -35,11 +36,11 @@ def optimizer(run: Run, name: str, call: Call) -> Value:
     if name.startswith("torch.optim.lr_scheduler.") or name.startswith("torch.optim.swa_utils."):
         return LibraryObject(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
     receiver = run.settle(call.args[0]) if call.args else None
-    if isinstance(receiver, OptimizerValue):  # `Adam.__init__(optimizer, params)`
+    if isinstance(receiver, OptimizerValue) and last != ANY:  # `Adam.__init__(optimizer, params)`
         return run.call(Method(receiver, last), replace(call, args=call.args[1:]))
-    if not last[:1].isupper() or last == "Optimizer":
+    if last != ANY and not last[:1].isupper() or last == "Optimizer":
         return Unknown()
-    return build_optimizer(run, last, call)
+    return build_optimizer(run, "Optimizer" if last == ANY else last, call)
 
 
 @function("torch.distributed.optim.ZeroRedundancyOptimizer")

@@ -121,6 +121,16 @@ def import_by_name(run: Run, name: str, call: Call) -> Value:
     return call_unknown(run, Symbol(name), call) if full is None else import_module(run, full)
 
 
+@function("builtins.__import__")
+def import_function(run: Run, name: str, call: Call) -> Value:
+    """`__import__("a.b")` is the package `a`, unless it gets a list of names."""
+    wanted, names = constant(call.arg(0, "name")), call.arg(3, "fromlist")
+    if not isinstance(wanted, str) or not absolute(wanted, None):
+        return call_unknown(run, Symbol(name), call)
+    whole = isinstance(names, Sequence) and names.items
+    return import_module(run, wanted if whole else wanted.partition(".")[0])
+
+
 @function("contextlib.nullcontext")
 def null_context(run: Run, name: str, call: Call) -> Value:
     return Context("null")
@@ -156,12 +166,25 @@ def dataclass_field(run: Run, name: str, call: Call) -> Value:
     return Unknown()
 
 
-@method("Const", "format", "join")
+@method("Const", "format")
 def text_of(run: Run, receiver: Const, name: str, call: Call) -> Value:
     return unknown_result(call)
 
 
-@method("Const", "split", "lower", "upper", "strip", "startswith", "endswith", "replace")
+@method("Const", "join")
+def joined_text(run: Run, receiver: Const, name: str, call: Call) -> Value:
+    parts = run.settle(call.args[0]) if call.args else Unknown()
+    if not isinstance(parts, Sequence) or parts.open:
+        return unknown_result(call)
+    texts = [constant(run.settle(item)) for item in parts.items]
+    if not isinstance(receiver.value, str) or not all(isinstance(text, str) for text in texts):
+        return unknown_result(call)
+    return Const(receiver.value.join(map(str, texts)))
+
+
+@method("Const", "split", "lower", "upper", "strip", "startswith", "endswith", "replace", "rsplit",
+        "partition", "rpartition", "capitalize", "title", "lstrip", "rstrip", "removeprefix",
+        "removesuffix")  # fmt: skip
 def fold_text(run: Run, receiver: Const, name: str, call: Call) -> Value:
     if isinstance(receiver.value, str) and all(isinstance(a, Const) for a in call.args):
         try:
@@ -170,7 +193,7 @@ def fold_text(run: Run, receiver: Const, name: str, call: Call) -> Value:
             )
         except (TypeError, ValueError):
             return Unknown()
-        if isinstance(result, list):
-            return Sequence([Const(item) for item in result], "list")
+        if isinstance(result, list | tuple):
+            return Sequence([Const(item) for item in result], type(result).__name__)
         return Const(result)
     return unknown_result(call)
