@@ -32,8 +32,7 @@ NOT_EXECUTED = {
 # Values that a program does not call: the function for `Value` treats them as unknown callees.
 NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
-    "LazyImport", "LibraryObject", "LoaderValue", "ModulesOf", "Namespace", "OptimizerValue",
-    "ParameterName",
+    "LazyImport", "LoaderValue", "ModulesOf", "Namespace", "OptimizerValue", "ParameterName",
     "ProjectModule", "RankTest", "RankValue", "SamplerValue", "ScalerValue", "Sequence", "Super",
     "Unknown",
 }  # fmt: skip
