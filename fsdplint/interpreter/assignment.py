@@ -6,6 +6,7 @@ import libcst as cst
 
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
+from fsdplint.interpreter.contract_code import leads_to_contract
 from fsdplint.interpreter.freezing import freeze_parameters
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
@@ -16,6 +17,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_settings
 from fsdplint.interpreter.torch_values import ParametersOf, SamplerValue, StateValue, TensorValue
 from fsdplint.interpreter.values import (
+    Bound,
     Class,
     Const,
     Dict,
@@ -36,7 +38,9 @@ from fsdplint.trace import EpochSet, Layout, RequiresGradSet, WeightsSet
 
 def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
     """Bind a target (name, attribute, subscript, tuple) to a value."""
-    if decisive(value):
+    if decisive(value) or (
+        run.guards and isinstance(value, Function | Class | Bound) and leads_to_contract(run, value)
+    ):
         run.mark_relevant()
     if isinstance(target, cst.Name):
         if isinstance(value, Unknown) and not value.label:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter.choices import choose, member, namespace_of
+from fsdplint.interpreter.choices import entry_of, member, namespace_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind
 from fsdplint.interpreter.imports import import_module
@@ -171,7 +171,7 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
             return next(iter(value.tensors.values()))
         if isinstance(index, Const):
             return _parameter_in(run, value, index.value) or Unknown(origin=run.text(node))
-        chosen = None if value.open else choose(run, index, value.items)
+        chosen = entry_of(run, value, index, node)
         return chosen if chosen is not None else Unknown(origin=run.text(node))
     if isinstance(value, Sequence):
         if isinstance(index, Const) and isinstance(index.value, int):
@@ -186,12 +186,12 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     if isinstance(value, Symbol) and (owner := namespace_of(value)) is not None:
         if isinstance(index, Const):
             return read_attribute(run, owner, str(index.value), node)
-        return member(run, owner, index) or Unknown(origin=run.text(node))
+        return member(run, owner, index, node) or Unknown(origin=run.text(node))
     if isinstance(value, Namespace):
         if isinstance(index, Const):
             found = value.scope.names.get(index.value)
         else:
-            found = member(run, value, index)
+            found = member(run, value, index, node)
         return found if found is not None else Unknown(origin=run.text(node))
     if isinstance(value, Instance) and isinstance(value.cls.lookup("__getitem__"), Function):
         return run.call(read_attribute(run, value, "__getitem__", node), Call(node, [index]))

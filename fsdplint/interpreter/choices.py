@@ -1,18 +1,27 @@
 """Values that a name chooses: `getattr(module, name)` and `registry[name]` with an unknown name.
 
-The name is a setting, so each candidate is a configuration of the program. The classes of
-`torch.optim` need none: each of them builds an optimizer of the parameters that it gets.
+The name is a setting, so each candidate is a configuration of the program, and the search tries all
+of them. A value that no contract depends on is not chosen, but stays unknown. The classes of
+`torch.optim` need no configurations: each of them builds an optimizer of the parameters that it
+gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import libcst as cst
+
+from fsdplint.interpreter.contract_code import leads_to_contract
+from fsdplint.interpreter.imports import load_registrations
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Bound,
     Class,
     Condition,
+    Dict,
     Function,
     Instance,
     ModuleValue,
@@ -25,8 +34,9 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
+from fsdplint.trace import Guard, GuardKind
 
-MAX_CANDIDATES = 32
+MAX_CANDIDATES = 12  # each is at least one configuration
 ANY = "*"  # the name of a class of one of the packages that an unknown name chooses
 _OPTIM = "torch.optim."
 _PACKAGES = {"torch.optim", "torch.optim.lr_scheduler"}
@@ -34,34 +44,99 @@ _PACKAGES = {"torch.optim", "torch.optim.lr_scheduler"}
 _CHOSEN = Bound | Class | Function | Instance | ModuleValue | OptimizerValue | Partial
 
 
-def choose(run: Run, name: Value, candidates: Mapping[object, Value]) -> Value | None:
-    """The candidate that a name chooses in this configuration; None if that is not known."""
-    if not isinstance(name, Unknown) or name.varying or name.by_rank or name.by_process:
+def choose(
+    run: Run,
+    name: Value,
+    candidates: Mapping[Any, Value],
+    node: cst.CSTNode,
+    *,
+    complete: bool = True,
+    default: Value | None = None,
+) -> Value | None:
+    """The candidate that a name chooses in this configuration; None if that is not known.
+
+    Args:
+        run: the run.
+        name: the value of the name.
+        candidates: the values that it may choose, by name.
+        node: the expression that chooses.
+        complete: whether it chooses one of the candidates in any case.
+        default: the value if it chooses none of them; None if that is not known.
+    """
+    if not isinstance(name, Unknown):
         return None
     known = {key: run.settle(value) for key, value in candidates.items()}
-    if known and all(map(_is_optimizer_class, known.values())):
-        return Symbol(_OPTIM + ANY) if len(known) > 1 else next(iter(known.values()))
+    every = [*known.values(), *([run.settle(default)] if default is not None else [])]
+    if known and all(map(_is_optimizer_class, every)):
+        return Symbol(_OPTIM + ANY) if len(every) > 1 else every[0]
     if not known or len(known) > MAX_CANDIDATES or not all(map(_is_choice, known.values())):
         return None
-    return _decide(run, name, known)
-
-
-def _decide(run: Run, name: Unknown, candidates: Mapping[object, Value]) -> Value | None:
-    *others, last = sorted(
-        candidates.items(), key=lambda item: not _leads_to_contract(run, item[1])
-    )
-    if others and not name.origin:
+    if complete and len(known) == 1:
+        return every[0]
+    if not name.origin or name.varying or name.by_rank or name.by_process:
         return None
-    matters = any(_leads_to_contract(run, value) for value in candidates.values())
-    for key, value in others:
-        origin = name.origin
-        test = Condition(f"{origin} == {key!r}", f"{origin} == {key!r}", False, origin, "==", key)
-        chosen = run.decisions.decide(test)
-        if matters:
-            run.decisions.relevant.add(test.key)
-        if chosen:
-            return value
-    return last[1]
+    if not any(leads_to_contract(run, value) for value in every):
+        return None
+    return _Choice(run, name, node).among(known, None if complete else default, complete)
+
+
+@dataclass
+class _Choice:
+    """A choice among values, each of which is a configuration of the program."""
+
+    run: Run
+    name: Unknown
+    node: cst.CSTNode
+
+    def among(
+        self, candidates: Mapping[Any, Value], default: Value | None, complete: bool
+    ) -> Value | None:
+        """The chosen value. All candidates but the last of a complete choice have a condition."""
+        ordered = sorted(candidates, key=lambda key: not self._matters(candidates[key]))
+        tested = ordered[:-1] if complete else ordered
+        for key in tested:
+            if self._holds(key):
+                return self._chosen(candidates[key], key, self._key(key))
+        if complete:
+            return self._chosen(candidates[ordered[-1]], ordered[-1], self._key(tested[0]))
+        return default
+
+    def _matters(self, value: Value) -> bool:
+        words = self.run.project.words
+        return any(words.stand_in(node) for node in _code_of(self.run, value))
+
+    def _key(self, name: object) -> str:
+        return f"{self.name.origin} == {name!r}"
+
+    def _holds(self, name: object) -> bool:
+        """Whether the name is this one in this configuration."""
+        key = self._key(name)
+        test = Condition(key, key, False, self.name.origin, "==", name, chooses=True)
+        decisions = self.run.decisions
+        leaving, decisions.leaving = decisions.leaving, False  # of a test around the choice
+        holds = decisions.decide(test, place=(self.node, key))
+        decisions.leaving = leaving
+        decisions.relevant.add(key)
+        return holds
+
+    def _chosen(self, value: Value, name: object, key: str) -> Value:
+        """The value; its calls stand under the condition that the name is this one."""
+        text = f"{self._shown()} == {name!r}"
+        guard = Guard(GuardKind.CONFIG, text, True, self.run.site(self.node))
+        self.run.chosen[id(value)] = value, (guard, key)
+        return value
+
+    def _shown(self) -> str:
+        """The name as the program writes it where it chooses."""
+        parts: list[cst.CSTNode] = []
+        if isinstance(self.node, cst.Subscript):
+            parts = [one.slice.value for one in self.node.slice if isinstance(one.slice, cst.Index)]
+        elif isinstance(self.node, cst.Call):
+            parts = [arg.value for arg in self.node.args]
+        for part in parts:
+            if self.run.evaluations.get(part) is self.name:
+                return self.run.text(part)
+        return self.name.origin
 
 
 def _is_choice(value: Value) -> bool:
@@ -77,28 +152,56 @@ def _is_optimizer_class(value: Value) -> bool:
     return "." not in value.name.removeprefix(_OPTIM) and (last[:1].isupper() or last == ANY)
 
 
-def _leads_to_contract(run: Run, value: Value) -> bool:
-    """Whether a candidate has code of its own that the FSDP contract depends on."""
+def _code_of(run: Run, value: Value) -> list[cst.CSTNode]:
+    """The code that a candidate has of its own."""
     if isinstance(value, Partial):
         value = run.settle(value.function)
     if isinstance(value, Bound):
         value = value.function
     if isinstance(value, Instance):
         value = value.cls
-    return isinstance(value, Function | Class) and run.project.words.stand_in(value.node)
+    return [value.node] if isinstance(value, Function | Class) else []
 
 
-def member(run: Run, owner: Value, name: Value) -> Value | None:
+def entry_of(run: Run, registry: Dict, name: Value, node: cst.CSTNode) -> Value | None:
+    """The entry of a dict that an unknown name chooses; None if that is not known.
+
+    A dict that a display wrote and nothing filled has no other entries.
+    """
+    complete = is_written_out(registry)
+    if not complete:
+        load_registrations(run)
+    if registry.open:
+        return None
+    return choose(run, name, registry.items, node, complete=complete)
+
+
+def is_written_out(value: Dict) -> bool:
+    """Whether an expression shows all entries of a dict, so that no other file adds one."""
+    made = value.created_at.node if value.created_at is not None else None
+    if not value.items:
+        return False
+    if isinstance(made, cst.Dict):
+        shown = [one for one in made.elements if isinstance(one, cst.DictElement)]
+        return len(shown) == len(made.elements) == len(value.items)
+    if isinstance(made, cst.Call):
+        named = [arg for arg in made.args if arg.keyword is not None]
+        return len(named) == len(made.args) == len(value.items)
+    return False
+
+
+def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | None:
     """The member of a module that an unknown name chooses; None if that is not known."""
     if isinstance(owner, Symbol) and owner.name in _PACKAGES:
         return Symbol(f"{owner.name}.{ANY}")
     if not isinstance(owner, Namespace | ProjectModule):
         return None
     names = owner.scope.names
-    offered = [one for one in offered_names(run, name) if one in names]
-    if offered:
-        return choose(run, name, {one: names[one] for one in offered})
-    return choose(run, name, _public(owner))
+    offered = offered_names(run, name)
+    found = {one: names[one] for one in offered if one in names}
+    if found:
+        return choose(run, name, found, node, complete=len(found) == len(offered))
+    return choose(run, name, _public(owner), node, complete=False)
 
 
 def _public(owner: Namespace | ProjectModule) -> dict[object, Value]:
@@ -114,7 +217,7 @@ def _public(owner: Namespace | ProjectModule) -> dict[object, Value]:
     return own if len(kinds) == 1 else {}
 
 
-def offered_names(run: Run, name: Value) -> Iterable[str]:
+def offered_names(run: Run, name: Value) -> tuple[str, ...]:
     """What `choices=` of a command-line argument offers for a name."""
     if not isinstance(name, Unknown) or "parse_args()" not in name.origin:
         return ()

@@ -175,9 +175,10 @@ class ProgramLoader:
             events += len(run.trace.events)
             if self.steps > min(limit, self.limit) or events > MAX_PROGRAM_EVENTS:
                 break
-        search.finish()
+        leaves_choices = search.leaves_choices()
         if search.untried or next(runs, None) is not None:
-            self._cut(source, node, _configurations(count))
+            self._cut(source, node, _configurations(count), unfinished=leaves_choices)
+        search.finish()
         if counted and wraps:
             self._explore_alone(body, wraps)
 
@@ -236,7 +237,9 @@ class ProgramLoader:
     ) -> None:
         given = source.path in self.named_by_user
         cut = Cut(NodeSite(source, node), what, inner, named_by_user=given, unfinished=unfinished)
-        self.program.cuts.setdefault(source.path, cut)
+        known = self.program.cuts.setdefault(source.path, cut)
+        if unfinished and not known.unfinished:
+            self.program.cuts[source.path] = cut
 
     def _keep(self, run: Run, new: bool) -> None:
         """Add the results of a run to the program."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import libcst as cst
@@ -53,7 +53,7 @@ def import_module(run: Run, name: str) -> Value:
     found = locate_module(run, name)
     if found is None:
         return Symbol(canonical(name)) if not name.startswith(".") else Unknown()
-    return LazyImport(lambda: _load(run, found[0], found[1], name))
+    return _lazy(run, lambda: _load(run, found[0], found[1], name), found)
 
 
 def locate_module(run: Run, name: str) -> tuple[str, str] | None:
@@ -88,13 +88,31 @@ def import_from(run: Run, base: str, name: str) -> Value:
             module = _load(run, found[0], found[1], base)
             if isinstance(module, ProjectModule):
                 value = module.scope.names.get(name)
-                if value is not None:
+                if value is not None and value is not imported:
                     return value
         if submodule is not None:
             return _load(run, submodule[0], submodule[1], f"{base}.{name}")
         return Unknown(origin=name)
 
-    return LazyImport(load)
+    imported = _lazy(run, load, found, submodule)
+    return imported
+
+
+def _lazy(run: Run, load: Callable[[], Value], *found: tuple[str, str] | None) -> LazyImport:
+    """An import of a project file, whose statements are executed when it is used."""
+    value = LazyImport(load, tuple(one[1] for one in found if one is not None))
+    run.imports.append(value)
+    return value
+
+
+def load_registrations(run: Run) -> None:
+    """Execute the imported files that may add something to a registry when they are loaded."""
+    done = 0
+    while done < len(run.imports):
+        value = run.imports[done]
+        done += 1
+        if value.value is None and any(map(run.project.registers, value.files)):
+            run.settle(value)
 
 
 def note_import(

@@ -31,7 +31,8 @@ class Cut:
         reason: the code that was not followed to its end, and the bound, as text for messages.
         inner: the last place that was reached, if it is another one.
         named_by_user: whether the user named the file.
-        unfinished: whether the first run of the file, which takes every branch, ended there.
+        unfinished: whether the first run of the file, which takes every branch, ended there, or
+            values that a name may choose were not tried.
     """
 
     site: NodeSite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,8 @@ from fsdplint.discovery.module_resolver import LIBRARY, search_path
 from fsdplint.interpreter.values import Const
 from fsdplint.source.files import MAX_BYTES, Problem, Unreadable, read_source
 from fsdplint.source.folders import project_root
-from fsdplint.source.fsdp_words import CONTRACT_WORDS, FSDP_WORDS
+from fsdplint.source.fsdp_words import CONTRACT_WORDS, FSDP_WORDS, MODEL_WORDS
+from fsdplint.source.reading import read
 from fsdplint.source.source import Source
 from fsdplint.syntax.keywords import Words
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from fsdplint.source.config_source import ConfigSource
 
 MAX_FILES = 400  # files that imports may pull in
+# A statement of a file, or a decorator, that adds something to a registry.
+_REGISTERS = re.compile(
+    r"^@?[\w.]*(?i:regist)\w*\b|^@[A-Z][A-Z_]*\.\w+|^[A-Z][A-Z_0-9]*\[.+\] *=", re.MULTILINE
+)
 
 
 class Project:
@@ -34,6 +40,7 @@ class Project:
         file_queries: for each path that decides how an import resolves, whether the file exists.
         words: finds branches and functions that the FSDP contract may depend on.
         fsdp_words: finds branches and functions that name FSDP itself.
+        model_words: finds functions and classes that make or get a model.
     """
 
     def __init__(
@@ -56,11 +63,14 @@ class Project:
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self.generators: dict[cst.CSTNode, bool] = {}
+        self.names_in: dict[cst.CSTNode, frozenset[str]] = {}
         self.words = Words(CONTRACT_WORDS)
         self.fsdp_words = Words(FSDP_WORDS)
+        self.model_words = Words(MODEL_WORDS)
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
         self._relative: dict[tuple[int, str, str], str | None] = {}
         self._real: dict[str, str] = {}
+        self._registers: dict[str, bool] = {}
         self._by_file: dict[str, Source | None] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
 
@@ -113,6 +123,19 @@ class Project:
                 self.configs[source.path] = source
                 return source
         return None
+
+    def registers(self, path: str) -> bool:
+        """Whether the statements of a file, or the files that it imports, may fill a registry."""
+        if os.path.basename(path) == "__init__.py":
+            return True
+        if path not in self._registers:
+            text = self.override(Path(path))
+            try:
+                text = read(path).decode("utf-8", "replace") if text is None else text
+            except OSError:
+                text = ""
+            self._registers[path] = _REGISTERS.search(text) is not None
+        return self._registers[path]
 
     def is_read(self, path: str) -> bool:
         """Whether the project tried to read a file."""

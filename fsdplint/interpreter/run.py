@@ -103,6 +103,7 @@ class Run:
         self.marks: set[str] = set()  # names of attributes that were set on parameters
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
         self.module_scopes: dict[str, Scope] = {}
+        self.imports: list[LazyImport] = []  # of project files, in order
         self.counters: dict[str, int] = {}
         self.source: Source = Source("", "")
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first
@@ -117,6 +118,8 @@ class Run:
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.memory = Memory()
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
+        # The values that names chose, by identity, with the condition of the choice and its key.
+        self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}
 
     # Dispatch on types -------------------------------------------------------------------------
 
@@ -172,7 +175,11 @@ class Run:
     def call(self, function: Value, call: Call) -> Value:
         """Call a value. The arguments of an unknown callee escape."""
         function = self.settle(function)
-        return CALLERS.get(type(function), CALLERS[Value])(self, function, call)
+        caller = CALLERS.get(type(function), CALLERS[Value])
+        if id(function) not in self.chosen:
+            return caller(self, function, call)
+        with self.under_guards([self.chosen[id(function)][1]]):
+            return caller(self, function, call)
 
     def settle(self, value: Value) -> Value:
         """Resolve a lazy import, a refined unknown value or a consumed iterator."""

@@ -114,6 +114,15 @@ class Search:
             for node, outcomes in run.branches.items():
                 self.shown.update((node, taken.holds, False) for taken in outcomes)
 
+    def leaves_choices(self) -> bool:
+        """Whether some values that a name may choose were not tried."""
+        return any(
+            self._conditions[key].chooses
+            for target in self._targets()
+            if len(target.choices) == 1
+            for key, _ in target.choices
+        )
+
     def is_new(self, decisions: Decisions) -> bool:
         """Whether a run differs from earlier ones in what something depended on."""
         values = decisions.values_by_key.items()

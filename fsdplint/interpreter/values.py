@@ -335,6 +335,7 @@ class Condition(Value):
     negated: whether it is true if the key is decided false.
     subject, relation, operand: its parts ("args.strategy", "==", "fsdp"), so that decisions about
         one subject agree; relation is "truth", "==", ">", "is None" or "".
+    chooses: whether it selects one of several values that something depends on.
     """
 
     key: str
@@ -343,6 +344,7 @@ class Condition(Value):
     subject: str = ""
     relation: str = ""
     operand: Any = None
+    chooses: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -358,6 +360,7 @@ class LazyImport(Value):
     """A name imported from a file of the project that is not loaded yet."""
 
     load: Callable[[], Value]
+    files: tuple[str, ...] = ()
     value: Value | None = None
 
 

@@ -65,6 +65,11 @@ CONTRACT_WORDS = re.compile(
     r"|full_tensor|precision|offload|torch\.save|dcp|to_empty",
     re.IGNORECASE,
 )
+# Code that may make a model or do something with one.
+MODEL_WORDS = re.compile(
+    rf"{CONTRACT_WORDS.pattern}|^(?:self\.)?(?:model|module|net|network)s?$|^nn\.\w|backward",
+    re.IGNORECASE,
+)
 # Code that uses FSDP.
 FSDP_WORDS = re.compile(r"fsdp|fully_?shard|state_dict_type|no_sync", re.IGNORECASE)
 _STRATEGIES = re.compile(r"fsdp|ddp|deepspeed|distributed|shard|parallel", re.IGNORECASE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ class Sharded(Strategy):
 
 
 BODIES = {"small": Small, "large": Large}
-STRATEGIES = {"sharded": Sharded}
+STRATEGIES = {"sharded": Sharded, "default": Sharded}
 
 
 def build(name):
@@ -144,9 +145,10 @@ def build(name):
 
 def main():
     dist.init_process_group("gloo")
-    for name in os.environ.get("BODY", "small large").split():
+    for item in os.environ.get("RUNS", "small=sharded large=sharded").split():
+        name, kind = item.split("=")
         torch.manual_seed(0)
-        strategy = STRATEGIES[os.environ.get("STRATEGY", "sharded")](build(name))
+        strategy = STRATEGIES[kind](build(name))
         strategy.setup()
         strategy.train()
         strategy.save()
@@ -155,6 +157,9 @@ def main():
 
 main()
 '''
+
+
+ONLY = 'STRATEGIES = {"sharded": Sharded}'  # so that the traces reach the class
 
 
 def plan_of(folder: Path, old: str = "", new: str = "") -> Plan:
@@ -166,9 +171,14 @@ def plan_of(folder: Path, old: str = "", new: str = "") -> Plan:
     return found
 
 
-def test_a_policy_of_methods_shards_the_same(tmp_path: Path, two_ranks: TwoRanks) -> None:
+@pytest.mark.parametrize("reached", [False, True])
+def test_a_policy_of_methods_shards_the_same(
+    reached: bool, tmp_path: Path, two_ranks: TwoRanks
+) -> None:
+    program = re.sub("STRATEGIES = .*", ONLY, PROGRAM) if reached else PROGRAM
+    modules = "self.model.modules()" + (")" if reached else ")[1:]")
     path = tmp_path / "train.py"
-    path.write_text(PROGRAM, encoding="utf-8")
+    path.write_text(program, encoding="utf-8")
     after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     for piece in (
         "        blocks = lambda module: isinstance(module, Block)\n        return blocks\n",
@@ -177,15 +187,14 @@ def test_a_policy_of_methods_shards_the_same(tmp_path: Path, two_ranks: TwoRanks
         "            or isinstance(module, layer_class)\n        )\n",
         "        should_shard = self.head.get_policy()\n        return lambda module: (\n"
         "            body_policy(module)\n            or should_shard(module)\n",
-        "        for module in reversed(list(self.model.modules())[1:]):\n"
-        "            if policy(module):\n",
+        f"        for module in reversed(list({modules}):\n            if policy(module):\n",
         '        assert state_type == "FULL_STATE_DICT", "only whole states"\n',
         "        state = get_model_state_dict(self.model, options=self.save_policy)\n",
         'print(dist.get_rank(), "buffers", precision.reduce_dtype)',
         "torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm=0.5)",
     ):
         assert piece in after, after
-    runs = [two_ranks.run(text, timeout=600) for text in (PROGRAM, after)]
+    runs = [two_ranks.run(text, timeout=600) for text in (program, after)]
     assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
     assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
     assert len(runs[0].stdout.splitlines()) > 40

@@ -141,6 +141,8 @@ def execute_import(run: Run, node: cst.Import) -> None:
         else:
             head = full.partition(".")[0]
             run.scope.assign(head, import_module(run, head))
+            if head != full:
+                import_module(run, full)  # its statements may fill a registry
         note_import(run, node, full, ())
 
 

@@ -55,7 +55,7 @@ def get_attribute(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, ModuleValue):
         return element_of(run, value, Unknown())
-    found = member(run, value, call.args[1]) if len(call.args) >= 2 else None
+    found = member(run, value, call.args[1], call.node) if len(call.args) >= 2 else None
     return found if found is not None else unknown_result(call)
 
 

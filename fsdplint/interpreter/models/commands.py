@@ -70,7 +70,8 @@ def run_command(run: Run, target: Value | None, call: Call, *, with_methods: boo
 
 
 def _choose_command(run: Run, commands: Mapping[object, Value], call: Call) -> Value:
-    chosen = choose(run, Unknown(origin=f"the command of {run.text(call.node)}"), commands)
+    name = Unknown(origin=f"the command of {run.text(call.node)}")
+    chosen = choose(run, name, commands, call.node)
     return run_command(run, chosen, call, with_methods=True) if chosen is not None else Unknown()
 
 

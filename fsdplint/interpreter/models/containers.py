@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter.choices import choose
+from fsdplint.interpreter.choices import choose, is_written_out
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.imports import load_registrations
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.optimizers import take_parameters
@@ -104,10 +105,12 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
         if name == "pop":
             del receiver.items[key.value]
         return value
-    if name == "get" and not receiver.open and not isinstance(key, Const):
-        found = choose(run, key, receiver.items)
-        if found is not None:
-            return found
+    if isinstance(key, Unknown) and not is_written_out(receiver):
+        load_registrations(run)
+    if isinstance(key, Unknown) and receiver.items and not receiver.open:
+        default = call.arg(1, "default")
+        found = choose(run, key, receiver.items, call.node, complete=False, default=default)
+        return found if found is not None else Unknown(origin=run.text(call.node))
     if len(call.args) > 1 and not receiver.open:
         if name == "setdefault" and isinstance(key, Const):
             receiver.items[key.value] = call.args[1]

@@ -81,7 +81,7 @@ def get(run: Run, receiver: Namespace, name: str, call: Call) -> Value:
     if isinstance(key, Const):
         found = receiver.scope.names.get(key.value)
     else:
-        found = member(run, receiver, key) if key is not None else None
+        found = member(run, receiver, key, call.node) if key is not None else None
     if found is not None:
         return run.settle(found)
     return Unknown(origin=run.text(call.node))

@@ -1,0 +1,96 @@
+"""Whether a value that can be called has code that the FSDP contract may depend on.
+
+The answer only says what is worth a configuration of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import (
+    Bound,
+    Class,
+    Function,
+    Instance,
+    ModuleValue,
+    OptimizerValue,
+    Partial,
+    ProjectModule,
+    Sequence,
+    Symbol,
+    Value,
+)
+from fsdplint.source.positions import code_children
+
+_LIBRARIES = ("torch.nn.", "torch.optim.", "torch.distributed.")
+MAX_CODE = 64  # functions and classes that are looked at for one value
+
+
+def leads_to_contract(run: Run, value: Value) -> bool:
+    """Whether a value is a model or an optimizer, or has code that makes or gets one."""
+    todo, seen = [value], set[cst.CSTNode]()
+    while todo and len(seen) < MAX_CODE:
+        current = run.settle(todo.pop())
+        if isinstance(current, Function | Class):
+            if current.node in seen:
+                continue
+            seen.add(current.node)
+        if _is_of_contract(run, current):
+            return True
+        todo += _parts(run, current)
+    return False
+
+
+def _is_of_contract(run: Run, value: Value) -> bool:
+    if isinstance(value, ModuleValue | OptimizerValue):
+        return True
+    if isinstance(value, Symbol):
+        return value.name.startswith(_LIBRARIES)
+    if isinstance(value, Class) and any(
+        name.startswith(_LIBRARIES) for name in value.library_bases()
+    ):
+        return True
+    return isinstance(value, Function | Class) and run.project.model_words.stand_in(value.node)
+
+
+def _parts(run: Run, value: Value) -> list[Value]:
+    """What a value calls or consists of."""
+    if isinstance(value, Sequence):
+        return value.items
+    if isinstance(value, Partial):
+        return [value.function, *value.args, *value.kwargs.values()]
+    if isinstance(value, Bound):
+        return [value.function]
+    if isinstance(value, Instance):
+        return [value.cls]
+    if isinstance(value, Class):
+        return [*value.bases, *_named(run, value)]
+    return list(_named(run, value)) if isinstance(value, Function) else []
+
+
+def _named(run: Run, value: Function | Class) -> Iterator[Value]:
+    """The functions and classes that the code of a value names."""
+    names = _names(run, value.node)
+    for name in names:
+        found = value.scope.lookup(name)
+        found = run.settle(found) if found is not None else None
+        if isinstance(found, Function | Class | Symbol):
+            yield found
+        elif isinstance(found, ProjectModule):
+            yield from (found.scope.names[one] for one in names if one in found.scope.names)
+
+
+def _names(run: Run, node: cst.CSTNode) -> frozenset[str]:
+    known = run.project.names_in
+    if node not in known:
+        found, stack = set[str](), [node]
+        while stack:
+            current = stack.pop()
+            if isinstance(current, cst.Name):
+                found.add(current.value)
+            stack += code_children(current)
+        known[node] = frozenset(found)
+    return known[node]

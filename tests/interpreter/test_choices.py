@@ -1,0 +1,228 @@
+"""Values that an unknown name chooses: each is tried, and what differs between them is not certain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import events, findings, program
+
+from fsdplint.interpreter import Program, search
+from fsdplint.trace import ModuleBuilt, OptimizerBuilt, Sharded
+
+HEAD = """\
+import argparse
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--name")
+args = parser.parse_args()
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+
+class Middle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+
+class Large(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+
+"""
+CHOICES = {
+    "display": ("BODIES = dict(a=Small, b=Middle, c=Large)", "BODIES[args.name]()"),
+    "classes": ("BODIES = {'a': Small, 'b': Middle, 'c': Large}", "BODIES[args.name]()"),
+    "functions": (
+        "def small():\n    return Small()\n"
+        "def middle():\n    return Middle()\n"
+        "def large():\n    return Large()\n"
+        "BODIES = {'a': small, 'b': middle, 'c': large}",
+        "BODIES[args.name]()",
+    ),
+    "lambdas": (
+        "BODIES = {'a': lambda: Small(), 'b': lambda: Middle(), 'c': lambda: Large()}",
+        "BODIES[args.name]()",
+    ),
+    "get": ("BODIES = {'a': Small, 'b': Middle}", "BODIES.get(args.name, Large)()"),
+    "assigned": (
+        "BODIES = {}\nBODIES['a'] = Small\nBODIES['b'] = Middle\nBODIES['c'] = Large",
+        "BODIES[args.name]()",
+    ),
+    "instances": ("BODIES = {'a': Small(), 'b': Middle(), 'c': Large()}", "BODIES[args.name]"),
+}
+
+
+def built(found: Program) -> set[str]:
+    """The classes of the modules that are sharded, over all traces."""
+    return {
+        trace.modules[event.module].class_name
+        for trace in found.traces
+        for event in trace.of(Sharded)
+    }
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_candidate_is_tried(tmp_path: Path, choice: str) -> None:
+    definitions, expression = CHOICES[choice]
+    found = program(
+        tmp_path, f"{definitions}\nmodel = {expression}\nfully_shard(model)\n", header=HEAD
+    )
+    assert built(found) >= {"Small", "Middle", "Large"}
+    assert not found.cuts
+
+
+def test_what_one_candidate_does_stands_under_a_condition(tmp_path: Path) -> None:
+    body = """
+        def early(model):
+            optimizer = torch.optim.Adam(model.parameters())
+            fully_shard(model)
+            return optimizer
+
+        def late(model):
+            fully_shard(model)
+            return torch.optim.Adam(model.parameters())
+
+        WAYS = {"late": late, "early": early}
+        model = Small()
+        way = WAYS[args.name]
+        optimizer = way(model)
+        model(torch.randn(2, 8)).sum().backward()
+        optimizer.step()
+    """
+    (finding,) = findings(program(tmp_path, body, header=HEAD), "FSDP103")
+    assert [guard.text for guard in finding.configuration] == ["args.name == 'early'"]
+
+
+def test_a_choice_agrees_with_a_test_of_its_name(tmp_path: Path) -> None:
+    body = """
+        BODIES = {"small": Small, "large": Large}
+        model = BODIES[args.name]()
+        if args.name == "small":
+            fully_shard(model)
+    """
+    found = program(tmp_path, body, header=HEAD)
+    assert built(found) == {"Small"}
+
+
+def test_a_registry_may_have_other_entries(tmp_path: Path) -> None:
+    """What fills a dict may be out of sight, so its only entry is not the only choice."""
+    body = """
+        BODIES = {}
+        BODIES["small"] = Small
+        model = BODIES[args.name]()
+        fully_shard(model)
+    """
+    found = program(tmp_path, body, header=HEAD)
+    assert len(found.traces) == 2
+    assert "Small" in built(found) and built(found) != {"Small"}
+
+
+def test_imported_files_fill_a_registry(tmp_path: Path) -> None:
+    files = {
+        "zoo__registry": """\
+            BODIES = {}
+            def register(name):
+                def add(cls):
+                    BODIES[name] = cls
+                    return cls
+                return add
+            """,
+        "zoo__small": """\
+            from torch import nn
+            from .registry import register
+            @register("small")
+            class One(nn.Module):
+                pass
+            """,
+        "zoo__large": """\
+            from torch import nn
+            from .registry import register
+            @register("large")
+            class Large(nn.Module):
+                pass
+            """,
+    }
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "__init__.py").write_text(
+        "from .registry import BODIES\nfrom . import small\nfrom .large import Large\n"
+    )
+    body = """
+        from zoo import BODIES
+        model = BODIES[args.name]()
+        fully_shard(model)
+    """
+    assert built(program(tmp_path, body, header=HEAD, **files)) >= {"One", "Large"}
+
+
+def test_a_choice_that_nothing_depends_on_stays_unknown(tmp_path: Path) -> None:
+    body = """
+        class Reader:
+            path = "one"
+
+        class Writer:
+            path = "two"
+
+        KINDS = {"reader": Reader, "writer": Writer}
+        kind = KINDS[args.name]()
+        model = Small()
+        if kind.path == "one":
+            fully_shard(model)
+        optimizer = torch.optim.Adam(model.parameters())
+    """
+    found = program(tmp_path, body, header=HEAD)
+    assert any(not list(trace.of(Sharded)) for trace in found.traces)
+    assert any(list(trace.of(Sharded)) for trace in found.traces)
+
+
+def test_too_many_candidates_stay_unknown(tmp_path: Path) -> None:
+    entries = ", ".join(f"'{number}': Small" for number in range(40))
+    body = f"BODIES = {{{entries}}}\nmodel = BODIES[args.name]()\nfully_shard(model)\n"
+    assert "Small" not in built(program(tmp_path, body, header=HEAD))
+
+
+def test_a_search_that_ends_before_all_candidates_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MAX_RUNS", 2)
+    definitions, expression = CHOICES["classes"]
+    found = program(
+        tmp_path, f"{definitions}\nmodel = {expression}\nfully_shard(model)\n", header=HEAD
+    )
+    assert [cut.unfinished for cut in found.cuts.values()] == [True]
+
+
+def test_a_name_that_varies_chooses_nothing(tmp_path: Path) -> None:
+    body = """
+        BODIES = {"small": Small, "large": Large}
+        for name in args.names:
+            fully_shard(BODIES[name]())
+    """
+    assert not built(program(tmp_path, body, header=HEAD)) & {"Small", "Large"}
+
+
+def test_the_default_of_get_is_a_candidate(tmp_path: Path) -> None:
+    body = """
+        def adam(model):
+            return torch.optim.Adam(model.parameters())
+
+        def nothing(model):
+            return None
+
+        model = Small()
+        optimizer = {"adam": adam}.get(args.name, nothing)(model)
+        fully_shard(model)
+    """
+    found = program(tmp_path, body, header=HEAD)
+    assert sorted(len(list(trace.of(OptimizerBuilt))) for trace in found.traces) == [0, 1]
+    assert list(events(found, ModuleBuilt))
