@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import libcst as cst
 
@@ -50,12 +51,17 @@ class Coverage:
         if not any(map(_shards, {scope.source for scope in run.module_scopes.values()})):
             self.plain |= run.executed
 
-    def of(self, sources: Iterable[Source], cut: Container[str]) -> Iterator[SiteCoverage]:
+    def of(
+        self, sources: Iterable[Source], cut: Container[str], program: Iterable[Source]
+    ) -> Iterator[SiteCoverage]:
         """What the runs did with the sites of some files, in source order.
 
-        cut: the paths of the files in which the work met a bound.
+        Args:
+            sources: the files.
+            cut: the paths of the files in which the work met a bound.
+            program: all files of the program.
         """
-        called = _Called(self)
+        called = _Called(self, program)
         for source in sources:
             for site in sites_in(source):
                 yield self._site(source, site, cut, called)
@@ -104,15 +110,25 @@ def _shards(source: Source) -> bool:
 
 
 class _Called:
-    """Where functions are called by their names, worked out once for each file."""
+    """Where the files of a program call functions by their names, worked out when it is asked."""
 
-    def __init__(self, coverage: Coverage) -> None:
+    def __init__(self, coverage: Coverage, program: Iterable[Source]) -> None:
         self._coverage = coverage
-        self._calls: dict[str, dict[str, list[cst.Call]]] = {}
+        self._program = program
+
+    @cached_property
+    def _calls(self) -> dict[str, list[cst.Call]]:
+        found: dict[str, list[cst.Call]] = {}
+        for source in self._program:
+            for node in walk(source):
+                if isinstance(node, cst.Call) and isinstance(node.func, cst.Name | cst.Attribute):
+                    last = node.func if isinstance(node.func, cst.Name) else node.func.attr
+                    found.setdefault(last.value, []).append(node)
+        return found
 
     def gap(self, source: Source, function: cst.FunctionDef) -> tuple[Gap, str]:
-        name = function.name.value
-        calls = self._in(source).get(name, ())
+        name = _called_as(source, function)
+        calls = self._calls.get(name, ())
         if not calls:
             return Gap.UNCALLED, name
         reached = self._coverage.sharded | self._coverage.unsharded
@@ -120,12 +136,11 @@ class _Called:
             return Gap.UNKNOWN_CALLEE, name
         return Gap.UNREACHED_CALL, name
 
-    def _in(self, source: Source) -> dict[str, list[cst.Call]]:
-        if source.path not in self._calls:
-            found: dict[str, list[cst.Call]] = {}
-            for node in walk(source):
-                if isinstance(node, cst.Call) and isinstance(node.func, cst.Name | cst.Attribute):
-                    last = node.func if isinstance(node.func, cst.Name) else node.func.attr
-                    found.setdefault(last.value, []).append(node)
-            self._calls[source.path] = found
-        return self._calls[source.path]
+
+def _called_as(source: Source, function: cst.FunctionDef) -> str:
+    """The name by which code calls a function: a constructor by that of its class."""
+    block = source.parent(function)
+    owner = source.parent(block) if block is not None else None
+    if function.name.value == "__init__" and isinstance(owner, cst.ClassDef):
+        return owner.name.value
+    return function.name.value

@@ -117,6 +117,7 @@ class ProgramLoader:
             self.coverage.of(
                 [s for s in self.project.sources.values() if self._is_relevant(s)],
                 self.program.cuts,
+                list(self.project.sources.values()),
             )
         )
         self.program.configs = dict(self.project.configs)

@@ -52,6 +52,27 @@ def test_the_reason_for_a_site_that_is_not_covered(code: str, tmp_path: Path) ->
     assert all(one.site.kind is SiteKind.STORAGE for one in gaps)
 
 
+def test_calls_of_other_files_count(tmp_path: Path) -> None:
+    """A function that only another file calls is not one without a call."""
+    called = tmp_path / "saving.py"
+    called.write_text(
+        "import torch\nfrom torch.distributed.fsdp import fully_shard\n\n\n"
+        "class Saver:\n    def __init__(self):\n        torch.save(1, 'a')\n\n\n"
+        "def save():\n    torch.save(1, 'a')\n"
+    )
+    file = tmp_path / "train.py"
+    file.write_text(
+        HEAD
+        + "import saving\n"
+        + TRAIN.format("def unused():\n        saving.save()\n        saving.Saver()")
+    )
+    gaps = [one for one in load([file, called]).coverage if one.gap is not None]
+    assert [(one.gap, one.detail) for one in gaps] == [
+        (Gap.UNREACHED_CALL, "Saver"),
+        (Gap.UNREACHED_CALL, "save"),
+    ]
+
+
 def test_a_site_that_only_unsharded_models_reach(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(
