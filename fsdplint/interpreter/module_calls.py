@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter import grad_mode, lazy, meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.module_attributes import QUIET_METHODS
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.run import Run, calls
@@ -71,7 +72,11 @@ def _enter(
     run.calling.append(event.index)
     depth = run.loop_depth
     try:
+        if via == "call":
+            fire(run, Moment.BEFORE_FORWARD, call.node, *_wrapped(module))
         result = _run_method(run, target, forward, call)
+        if via == "call":
+            fire(run, Moment.AFTER_FORWARD, call.node, *_wrapped(module))
     finally:
         run.calling.pop()
         run.loop_depth = depth
@@ -93,6 +98,12 @@ def _run_method(run: Run, module: ModuleValue, function: Function | None, call: 
 
 
 def _unwrap(module: ModuleValue) -> ModuleValue:
-    while module.inner is not None:
-        module = module.inner
-    return module
+    return _wrapped(module)[-1]
+
+
+def _wrapped(module: ModuleValue) -> list[ModuleValue]:
+    """A module and the modules that it wraps, the outermost first."""
+    found = [module]
+    while found[-1].inner is not None:
+        found.append(found[-1].inner)
+    return found

@@ -117,6 +117,7 @@ class Run:
         self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.memory = Memory()
+        self.hooks: list[Any] = []  # the Hooks that did not fire yet
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}

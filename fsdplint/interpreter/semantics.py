@@ -25,6 +25,7 @@ from fsdplint.interpreter.models import (
     frameworks,
     fsdp1,
     fsdp2,
+    hook_registration,
     instantiation,
     iterators,
     launcher,
@@ -47,6 +48,7 @@ CONSTRUCTS = (
 )  # fmt: skip
 MODELS = (
     attribute_access, checkpoint, commands, containers, copies, data, datasets, distributed,
-    frameworks, fsdp1, fsdp2, instantiation, iterators, launcher, mixing, namespaces, nn, optim,
-    processes, python, randomness, raw, state_dicts, state_loading, tensors, type_tests,
+    frameworks, fsdp1, fsdp2, hook_registration, instantiation, iterators, launcher, mixing,
+    namespaces, nn, optim, processes, python, randomness, raw, state_dicts, state_loading, tensors,
+    type_tests,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter import grad_mode as gradmode
-from fsdplint.interpreter import meta_device
+from fsdplint.interpreter import hooks, meta_device
 from fsdplint.interpreter.attributes import parameter_by_name, read_attribute
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_frozen, freeze_parameters, set_frozen
@@ -30,10 +30,9 @@ from fsdplint.interpreter.modules import (
     submodule_values,
 )
 from fsdplint.interpreter.optimizers import take_parameters
-from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import HookHandle, ModulesOf, ParametersOf, TensorValue
+from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf, TensorValue
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
@@ -317,11 +316,6 @@ def parameter_requires_grad(run: Run, receiver: ParametersOf, name: str, call: C
     return receiver
 
 
-@method("ParametersOf", "register_hook", "register_post_accumulate_grad_hook")
-def parameter_hook(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
-    return HookHandle(mark=mark_parameters(run, receiver, name, hook=True))
-
-
 @method("ModuleValue", "apply")
 def apply(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """`m.apply(fn)` calls the function for every submodule, children before their parents."""
@@ -442,4 +436,5 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
     )
     averaged = isinstance(receiver, TensorValue) and receiver.averaged
     run.emit(BackwardRun, call.node, collective=sharded, averaged=averaged)
+    hooks.fire(run, hooks.Moment.BACKWARD, call.node)
     return Const(None)

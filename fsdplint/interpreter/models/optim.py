@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fsdplint.interpreter.choices import ANY
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.fsdp1 import option
 from fsdplint.interpreter.models.registry import function, method
@@ -56,8 +57,14 @@ def init(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
 
 @method("OptimizerValue", "step")
 def step(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
-    run.emit(OptimizerStepped, call.node, optimizer=receiver.id)
+    _step(run, receiver, call)
     return Unknown()
+
+
+def _step(run: Run, optimizer: OptimizerValue, call: Call) -> None:
+    fire(run, Moment.BEFORE_STEP, call.node, optimizer)
+    run.emit(OptimizerStepped, call.node, optimizer=optimizer.id)
+    fire(run, Moment.AFTER_STEP, call.node, optimizer)
 
 
 @method("OptimizerValue", "zero_grad")
@@ -108,7 +115,7 @@ def scaler_step(run: Run, receiver: Value, name: str, call: Call) -> Value:
     if isinstance(target, OptimizerValue):
         if isinstance(receiver, ScalerValue):
             run.emit(ScalerStepped, call.node, scaler=receiver.id, optimizer=target.id)
-        run.emit(OptimizerStepped, call.node, optimizer=target.id)
+        _step(run, target, call)
     return Unknown()
 
 
