@@ -116,8 +116,9 @@ class Search:
 
     def leaves_choices(self) -> bool:
         """Whether some values that a name may choose were not tried."""
+        chosen = {key for key, condition in self._conditions.items() if condition.chooses}
         return any(
-            self._conditions[key].chooses
+            key in chosen
             for target in self._targets()
             if len(target.choices) == 1
             for key, _ in target.choices
