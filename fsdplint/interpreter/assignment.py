@@ -95,6 +95,7 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
                 container.tensors[text] = join_values(known, value)
     elif isinstance(container, SequenceValue):
         index = key.value if isinstance(key, Const) else None
+        container.every = False
         if isinstance(index, int) and -len(container.items) <= index < len(container.items):
             container.items[index] = value
         elif matters(value):

@@ -118,11 +118,11 @@ def call_function(
 ) -> Value:
     """Execute a function of the project and return its result."""
 
-    def execute() -> Value:
+    def execute(on_yield: Callable[[Value], None] | None = on_yield) -> Value:
         return _execute_function(run, function, receiver, args, kwargs, node, open_call, on_yield)
 
     if on_yield is None and lazy.is_generator(run, function.node):
-        return lazy.lazy(run, node, execute)
+        return lazy.generator(run, node, function.node, execute)
     return run.memory.once(function, [receiver, *args], kwargs, execute)
 
 
@@ -147,7 +147,7 @@ def _execute_function(
     if receiver is None and function.owner is not None and args:
         self_argument = args[0]  # called through a decorator
     frame = Frame(function, scope, self_argument, function.owner, on_yield=on_yield)
-    frame.first_step = run.steps
+    frame.first_step, frame.loop_depth = run.steps, run.loop_depth
     _bind_parameters(function, scope, receiver, args, kwargs, open_call)
     if open_call and isinstance(node, cst.ClassDef | cst.FunctionDef):  # no call in the program
         owner = function.owner.node if function.owner is not None else function.node
@@ -171,7 +171,7 @@ def _execute_function(
         run.source = outer_source
         run.drop_guards(outer_guards, "function")
     if frame.yields:
-        return Sequence(frame.yields, "list", True)
+        return Sequence(frame.yields, "iter", frame.yields_open)
     result = signal.value if signal is not None and signal.kind == "return" else None
     for test, value in reversed(frame.partial):
         result = join_by_rank(test, value, result)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fsdplint.interpreter import lazy
+from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.loop_certainty import passes_all_on
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.modules import submodule_values
 from fsdplint.interpreter.optimizers import take_parameters
@@ -14,7 +18,66 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
     TensorValue,
 )
-from fsdplint.interpreter.values import Const, Dict, ModuleValue, Sequence, Unknown, Value
+from fsdplint.interpreter.values import (
+    Const,
+    Dict,
+    Function,
+    Instance,
+    Lazy,
+    ModuleValue,
+    Sequence,
+    Unknown,
+    Value,
+)
+
+MAX_ITERATORS = 4  # objects of which each is the iterator of the one before
+
+
+def iterable_of(run: Run, value: Value) -> Value:
+    """What a loop over a value visits: for an object of the program, the result of `__iter__`."""
+    value = run.settle(value)
+    for _ in range(MAX_ITERATORS):
+        begin = value.cls.lookup("__iter__") if isinstance(value, Instance) else None
+        if not isinstance(begin, Function):
+            return value
+        result = run.settle(call_function(run, begin, value, [], {}, run.executing))
+        if isinstance(result, Instance):
+            following = result.cls.lookup("__next__")
+            if isinstance(following, Function):
+                element = call_function(run, following, result, [], {}, run.executing)
+                return Sequence([element], "iter", open=True)
+        value = result
+    return value
+
+
+def covers(run: Run, value: Value) -> bool:
+    """Whether a loop over a value certainly visits each element of what it was made of.
+
+    A generator is asked after the loop.
+    """
+    if isinstance(value, Lazy) and value.generator is not None:
+        return passes_all_on(value.generator, run.loops)
+    value = run.settle(value)
+    if isinstance(value, Sequence):
+        return value.every
+    if isinstance(value, ModulesOf):
+        return not value.some
+    return isinstance(value, ModuleValue)
+
+
+def visit(run: Run, value: Value, on_element: Callable[[Value], None]) -> bool:
+    """Call a function with each element of a value; returns whether they are all of them.
+
+    A generator is executed meanwhile, so that the order is that of the program.
+    """
+    value = iterable_of(run, value)
+    if isinstance(value, Lazy) and value.drive is not None and value.elements is None:
+        value.drive(on_element)
+        return True
+    elements, exact = iterate(run, value)
+    for element in elements:
+        on_element(element)
+    return exact
 
 
 def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
@@ -22,7 +85,7 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
 
     If they are, the loop runs once for each. Otherwise its length is unknown.
     """
-    value = lazy.consume(run, value)
+    value = lazy.consume(run, iterable_of(run, value))
     if isinstance(value, Sequence):
         if value.items and (not value.open or any(matters(i) for i in value.items)):
             return list(value.items), True
@@ -61,9 +124,7 @@ def _unknown_element(run: Run, value: Unknown) -> Value:
 
 def unpack(run: Run, value: Value, count: int) -> list[Value]:
     """The values of the `count` targets of `a, b = value`."""
-    value = lazy.consume(run, value)
-    if isinstance(value, Sequence) and len(value.items) == count and not value.open:
-        return list(value.items)
+    value = lazy.consume(run, iterable_of(run, value))
     if isinstance(value, Sequence) and len(value.items) == count:
         return list(value.items)
     if isinstance(value, ModulesOf):

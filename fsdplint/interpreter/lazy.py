@@ -30,6 +30,31 @@ def lazy(
     run: Run, node: cst.CSTNode, produce: Callable[[], Value], source: Value | None = None
 ) -> Lazy:
     """An iterator made at a node; its elements are computed in the current file and frame."""
+    return Lazy(_in_frame(run, produce), node, source)
+
+
+def generator(
+    run: Run,
+    node: cst.CSTNode,
+    function: cst.CSTNode,
+    execute: Callable[[Callable[[Value], None] | None], Value],
+) -> Lazy:
+    """The call of a generator function.
+
+    execute: executes the function. It gets what to do with each value that is yielded; without it,
+        the result is the yielded values.
+    """
+
+    def drive(on_yield: Callable[[Value], None]) -> None:
+        made.elements = Sequence([], "iter", open=True)
+        _in_frame(run, lambda: execute(on_yield))()
+
+    made = Lazy(_in_frame(run, lambda: execute(None)), node, drive=drive, generator=function)
+    return made
+
+
+def _in_frame(run: Run, produce: Callable[[], Value]) -> Callable[[], Value]:
+    """The same function, executed in the file and frame that are current now."""
     file, frame = run.source, run.frames[-1]
 
     def elements() -> Value:
@@ -43,7 +68,7 @@ def lazy(
             run.frames.pop()
             run.source = outer
 
-    return Lazy(elements, node, source)
+    return elements
 
 
 def consume(run: Run, value: Value) -> Value:

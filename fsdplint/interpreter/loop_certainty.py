@@ -7,7 +7,7 @@ that the module may be selected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import libcst as cst
 
@@ -28,17 +28,22 @@ class StaticCertainty(Certainty):
     """The certainty of a static trace, judged by the code around each event.
 
     A site that is not a node of a file was recorded: what happened there is certain.
+
+    visits: loops whose iterated value is known, with whether they visit every element of it.
     """
+
+    def __init__(self, visits: Mapping[cst.CSTNode, bool] | None = None) -> None:
+        self.visits = {} if visits is None else visits
 
     def of_module(self, event: Event) -> bool:
         frames = [*event.stack, event.site]
         for number, frame in enumerate(frames):
             if not isinstance(frame, NodeSite):
                 return True
-            loops = list(_loops_around(frame))
+            loops = list(_loops_around(frame, self.visits))
             if not loops:
                 continue
-            if not all(_visits_every_module(loop) for loop in loops):
+            if not all(self.visits.get(loop) or _visits_every_module(loop) for loop in loops):
                 return False
             inner = frames[number + 1 :]
             bodies = [*loops, *(_function(site) for site in inner if isinstance(site, NodeSite))]
@@ -52,7 +57,7 @@ class StaticCertainty(Certainty):
         for number, frame in enumerate(frames):
             if not isinstance(frame, NodeSite):
                 return False
-            loops = list(_loops_around(frame))
+            loops = list(_loops_around(frame, self.visits))
             inner = frames[number + 1 :]
             tests = [guard.site for guard in event.guards if guard.kind is not GuardKind.RANK]
             if loops and any(_in_loop(test, frame, loops, inner) for test in tests):
@@ -81,12 +86,30 @@ def _enclosing(site: NodeSite) -> Iterator[cst.CSTNode]:
         node = site.source.parent(node)
 
 
-def _loops_around(site: NodeSite) -> Iterator[cst.CSTNode]:
+def passes_all_on(function: cst.CSTNode, visits: Mapping[cst.CSTNode, bool]) -> bool:
+    """Whether a generator certainly yields each element that its loops visit."""
+    loops = _loops_in(function)
+    if not all(visits.get(loop) or _visits_every_module(loop) for loop in loops):
+        return False
+    return not _skips_modules(function)
+
+
+def _loops_in(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    for child in code_children(node):
+        if isinstance(child, cst.BaseComp | cst.For | cst.While):
+            yield child
+        if isinstance(child, cst.Yield) and isinstance(child.value, cst.From):
+            yield child
+        if not isinstance(child, cst.FunctionDef | cst.Lambda):
+            yield from _loops_in(child)
+
+
+def _loops_around(site: NodeSite, visits: Mapping[cst.CSTNode, bool]) -> Iterator[cst.CSTNode]:
     """The loops around a node in its function, and the node itself if it is `m.apply(f)`."""
     if isinstance(site.node, cst.Call) and _name(site.node.func) in _FOR_EACH:
         yield site.node
     for node in _enclosing(site):
-        if isinstance(node, cst.BaseComp | cst.For):
+        if isinstance(node, cst.BaseComp | cst.For) or node in visits:
             yield node
 
 
@@ -97,7 +120,7 @@ def _visits_every_module(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.BaseComp):
         loop = node.for_in
         return not loop.ifs and loop.inner_for_in is None and _iterates_over_all(loop.iter)
-    return True
+    return not isinstance(node, cst.While | cst.Yield)
 
 
 def _skips_modules(node: cst.CSTNode) -> bool:

@@ -32,9 +32,9 @@ class Memory:
         if not ONCE & set(function.decorators):
             return execute()
         arguments = [*values, *named.values()]
-        key = (function.node, *named, *(_key(value) for value in arguments))
+        key = (id(function), *named, *(_key(value) for value in arguments))
         if key not in self._results:
-            self._alive += [value for value in arguments if value is not None]
+            self._alive += [value for value in (function, *arguments) if value is not None]
             self._results[key] = execute()
         return self._results[key]
 

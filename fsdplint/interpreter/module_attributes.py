@@ -101,12 +101,18 @@ def _sharded_by_now(run: Run, module: ModuleValue, held: Value) -> bool:
 def lacks_wrapper_attribute(run: Run, value: Value, node: cst.Attribute) -> bool:
     """Whether an attribute of a wrapper is read from an FSDP2 model that certainly lacks it."""
     value = run.settle(value)
-    if not isinstance(value, ModuleValue) or sharding_inside(run, value) is not Sharding.FSDP2:
+    if not lacks_attribute(run, value, node.attr.value) or is_in_try(run.source, node):
         return False
-    if not certainly_lacks(run, value, node.attr.value) or is_in_try(run.source, node):
-        return False
+    assert isinstance(value, ModuleValue)
     run.emit(Fsdp1Used, node, api=node.attr.value, module=value.id)
     return True
+
+
+def lacks_attribute(run: Run, value: Value, name: str) -> bool:
+    """Whether a value is an FSDP2 model that certainly lacks an attribute of the wrappers."""
+    if not isinstance(value, ModuleValue) or sharding_inside(run, value) is not Sharding.FSDP2:
+        return False
+    return certainly_lacks(run, value, name)
 
 
 def certainly_lacks(run: Run, module: ModuleValue, name: str) -> bool:

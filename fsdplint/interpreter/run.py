@@ -85,7 +85,8 @@ class Run:
     def __init__(self, project: Project, decisions: Decisions) -> None:
         self.project = project
         self.decisions = decisions
-        self.trace = Trace(producer="static", certainty=StaticCertainty())
+        self.loops: dict[cst.CSTNode, bool] = {}  # whether they visit every element
+        self.trace = Trace(producer="static", certainty=StaticCertainty(self.loops))
         self.evaluations: dict[cst.CSTNode, Value] = {}
         self.earlier: dict[
             cst.CSTNode, dict[str, Value]
@@ -118,6 +119,7 @@ class Run:
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.memory = Memory()
         self.hooks: list[Any] = []  # the Hooks that did not fire yet
+        self.open_pass = ""  # the loader of a pass that `iter` began
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}

@@ -8,8 +8,10 @@ from fsdplint.interpreter.constructs import (
     comprehensions,
     contexts,
     expressions,
+    generators,
     literals,
     loops,
+    matches,
     operators,
     statements,
 )
@@ -44,7 +46,8 @@ from fsdplint.interpreter.models import (
 )
 
 CONSTRUCTS = (
-    branches, calls, comprehensions, contexts, expressions, literals, loops, operators, statements,
+    branches, calls, comprehensions, contexts, expressions, generators, literals, loops, matches,
+    operators, statements,
 )  # fmt: skip
 MODELS = (
     attribute_access, checkpoint, commands, containers, copies, data, datasets, distributed,

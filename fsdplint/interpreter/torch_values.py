@@ -25,11 +25,15 @@ class ScalerValue(LibraryObject):
 
 @dataclass(eq=False, repr=False)
 class ModulesOf(Value):
-    """`m.modules()`, `m.children()`, `m.named_modules()`, ...: an iterable over submodules."""
+    """`m.modules()`, `m.children()`, `m.named_modules()`, ...: an iterable over submodules.
+
+    some: whether it is a slice, so that it is unknown which of them it has.
+    """
 
     module: ModuleValue
     method: str
     reversed: bool = False
+    some: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -125,9 +129,13 @@ class LoaderValue(Value):
 
 @dataclass(eq=False, repr=False)
 class Batches(Value):
-    """The iterable of a loop over a DataLoader: `enumerate(loader)` and similar calls."""
+    """The iterable of a loop over a DataLoader: `enumerate(loader)` and similar calls.
+
+    begun: whether a pass over the loader began with it (`iter(loader)`).
+    """
 
     loader: LoaderValue
+    begun: bool = False
 
 
 @dataclass(eq=False, repr=False)

@@ -119,11 +119,12 @@ class Const(Value):
 
 @dataclass(eq=False, repr=False)
 class Sequence(Value):
-    """A list, tuple or set. `open`: it may hold more than `items`."""
+    """A list, tuple, set or iterator. `open`: it may hold more than `items`."""
 
     items: list[Value] = field(default_factory=list)
-    kind: str = "list"  # "list", "tuple", "set"
+    kind: str = "list"  # "list", "tuple", "set", "iter" (an iterator over them)
     open: bool = False
+    every: bool = False  # it certainly holds each element of what it was made of
     optimizer: OptimizerValue | None = None  # the owner of these param_groups
 
     def extend(self, items: Iterable[Value]) -> None:
@@ -139,13 +140,16 @@ class Lazy(Value):
     """An iterator that does its work when it is consumed: see `fsdplint.interpreter.lazy`.
 
     produce: computes the elements. node: the expression that made it. source: the iterated value,
-    if any. elements: the elements, once it was consumed.
+    if any. elements: the elements, once it was consumed. drive: executes a generator and calls a
+    function with each value that it yields. generator: its function.
     """
 
     produce: Callable[[], Value]
     node: cst.CSTNode
     source: Value | None = None
     elements: Value | None = field(default=None, repr=False)
+    drive: Callable[[Callable[[Value], None]], None] | None = field(default=None, repr=False)
+    generator: cst.CSTNode | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)

@@ -26,33 +26,17 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
         ("class_of_names", "FSDP308/orthogonal_in_trainer"),
         ("class_of_names", "FSDP209/disabled_scaler"),
     ],
-    "a loop over an iterator of the program is not one over its elements": [
-        ("loop_over_generator", "FSDP111/root_in_loop"),
-        ("loop_over_iterator_class", "FSDP114/linear_layers_in_loop"),
-        ("loop_over_iterator_class", "FSDP601/method_with_options"),
-        ("loop_by_next", "FSDP108/loop_over_children"),
-        ("loop_by_next", "FSDP114/whole_attention"),
-    ],
     "an element of a list that is filled by index is lost": [
         ("list_with_index", "FSDP308/seed_per_rank"),
         ("list_with_index", "FSDP113/head_by_setattr"),
         ("list_with_index", "FSDP301/loaded_again"),
-    ],
-    "a while loop that breaks at once is no test": [
-        ("test_as_while", "FSDP114/own_attention"),
-        ("test_as_while", "FSDP306/gathered_or_buffers"),
     ],
     "a constant that is an attribute of a settings object is not exact": [
         ("arguments_in_dataclass", "FSDP303/last_rank_wins"),
         ("arguments_in_dataclass", "FSDP222/wrapped_by_size"),
         ("settings_dataclass", "FSDP601/root_with_true"),
     ],
-    "not looked into yet": [
-        ("generator_of_phases", "FSDP115/ddp_around_sharded_model"),
-        ("cached_function", "FSDP413/validation_before_step"),
-    ],
     "the rule reads the text of a constant argument": [
-        ("settings_class", "FSDP212/guarded_by_test"),
         ("strings_in_enum", "FSDP506/device_index"),
     ],
 }

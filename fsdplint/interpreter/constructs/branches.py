@@ -1,4 +1,4 @@
-"""`if` and `match`: the branches that the verdict of a test selects."""
+"""`if`: the branches that the verdict of a test selects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import libcst as cst
 from fsdplint.interpreter.branch_conditions import (
     Truth,
     Verdict,
-    compare_rank,
-    decide,
     rank_guard,
     truth,
     varying_guard,
@@ -19,13 +17,21 @@ from fsdplint.interpreter.configurations import BranchTaken
 from fsdplint.interpreter.merging import join_by_rank, matters
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
-from fsdplint.interpreter.torch_values import RankTest, RankValue
-from fsdplint.interpreter.values import Condition, Const, Unknown, Value
+from fsdplint.interpreter.torch_values import RankTest
 
 
 @executes(cst.If)
 def execute_if(run: Run, node: cst.If) -> Signal | None:
-    ends = terminates(node.body)
+    return execute_test(run, node, terminates(node.body), lambda: run.execute_suite(node.body))
+
+
+def execute_test(
+    run: Run, node: cst.If | cst.While, ends: str | None, then: Callable[[], Signal | None]
+) -> Signal | None:
+    """Execute `then` if the test of a statement holds, and else its `else`.
+
+    ends: how `then` certainly leaves the block, or None.
+    """
     orelse = node.orelse
     other = orelse.body if isinstance(orelse, cst.Else) else None
     prefer = ends is None or terminates(other) is not None
@@ -42,14 +48,14 @@ def execute_if(run: Run, node: cst.If) -> Signal | None:
         run,
         node.test,
         verdict,
-        lambda: run.execute_suite(node.body),
+        then,
         lambda: _orelse(run, orelse),
         ends,
         terminates(other),
     )
 
 
-def _note_branches(run: Run, node: cst.If, verdict: Verdict) -> None:
+def _note_branches(run: Run, node: cst.If | cst.While, verdict: Verdict) -> None:
     """Mark a decision as relevant if a branch contains code that the contract depends on."""
     if verdict.guards and run.project.words.stand_in(node):
         keys = [key for _, key in verdict.guards]
@@ -59,7 +65,7 @@ def _note_branches(run: Run, node: cst.If, verdict: Verdict) -> None:
             run.decisions.urgent.update(keys)
 
 
-def _note_goals(run: Run, node: cst.If, holds: bool, keys: tuple[str, ...]) -> None:
+def _note_goals(run: Run, node: cst.If | cst.While, holds: bool, keys: tuple[str, ...]) -> None:
     words = run.project.words
     goals = {True} if words.stand_in(node.body) else set()
     if node.orelse is not None and words.stand_in(node.orelse):
@@ -148,52 +154,3 @@ def _rank_branch(
             if signal.kind != "raise":  # a failing check is no divergence of ranks
                 run.leave_guards(rest, until(signal.kind))
     return None
-
-
-@executes(cst.Match)
-def execute_match(run: Run, node: cst.Match) -> Signal | None:
-    subject = run.eval(node.subject)
-    text = run.text(node.subject)
-    for number, case in enumerate(node.cases):
-        pattern = _pattern(run, case.pattern)
-        if isinstance(case.pattern, cst.MatchAs) and case.pattern.pattern is None:
-            return run.execute_suite(case.body)
-        if isinstance(subject, Const) and isinstance(pattern, Const):
-            if subject.value == pattern.value:
-                return run.execute_suite(case.body)
-            continue
-        if isinstance(subject, RankValue) and isinstance(pattern, Const):
-            return _match_rank(run, node, subject, number)
-        origin = subject.origin if isinstance(subject, Unknown) else text
-        operand = pattern.value if isinstance(pattern, Const) else number
-        key = f"{origin or text} == {operand!r}"
-        condition = Condition(key, f"{text} == {operand!r}", False, origin, "==", operand)
-        verdict = decide(run, condition, node.subject, True)
-        if verdict.outcome is Truth.TRUE:
-            with run.under_guards(verdict.guards):
-                return run.execute_suite(case.body)
-    return None
-
-
-def _match_rank(run: Run, node: cst.Match, rank: RankValue, number: int) -> Signal | None:
-    """Execute the cases of `match rank` from the case `number` on."""
-    if number == len(node.cases):
-        return None
-    case = node.cases[number]
-    pattern = _pattern(run, case.pattern)
-    test = compare_rank(rank, cst.Equal(), pattern) if isinstance(pattern, Const) else None
-    if not isinstance(test, RankTest):
-        return run.execute_suite(case.body)
-    return branch(
-        run,
-        node.subject,
-        Verdict(Truth.RANK, [], test),
-        lambda: run.execute_suite(case.body),
-        lambda: _match_rank(run, node, rank, number + 1),
-    )
-
-
-def _pattern(run: Run, pattern: cst.MatchPattern) -> Value:
-    if isinstance(pattern, cst.MatchValue):
-        return run.eval(pattern.value)
-    return Unknown()

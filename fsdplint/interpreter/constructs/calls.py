@@ -173,6 +173,8 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     receiver = run.settle(method.receiver)
     if method.name not in _READERS:
         note_group_change(run, receiver, _only_key(method.name, call))
+        if isinstance(receiver, Sequence):
+            receiver.every = False
     model = find_method(receiver, method.name)
     if model is not None:
         if lazy.method_consumes(method.name):

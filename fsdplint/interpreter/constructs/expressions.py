@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions, lazy
+from fsdplint.interpreter import branch_conditions
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.branch_conditions import Truth, truth
@@ -12,7 +14,7 @@ from fsdplint.interpreter.merging import decisive, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run, evaluates
-from fsdplint.interpreter.torch_values import ShardTensor, TensorValue
+from fsdplint.interpreter.torch_values import ModulesOf, ShardTensor, TensorValue
 from fsdplint.interpreter.values import Const, Function, Sequence, Symbol, Unknown, Value
 from fsdplint.trace import PickedByRank
 
@@ -61,6 +63,10 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
             _slice(run, item.slice, node)
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)
+    if is_slice and isinstance(value, Sequence) and value.every:
+        return replace(value, items=list(value.items), every=False)
+    if is_slice and isinstance(value, ModulesOf):
+        return replace(value, some=True)
     if is_slice:
         return value
     return subscript(run, value, index, node)
@@ -111,24 +117,6 @@ def eval_lambda(run: Run, node: cst.Lambda) -> Value:
 @evaluates(cst.Await)
 def eval_await(run: Run, node: cst.Await) -> Value:
     return run.eval(node.expression)
-
-
-@evaluates(cst.Yield)
-def eval_yield(run: Run, node: cst.Yield) -> Value:
-    value: Value = Const(None)
-    frame = run.frames[-1]
-    if isinstance(node.value, cst.From):
-        value = lazy.consume(run, run.eval(node.value.item))
-        if frame.on_yield is None and isinstance(value, Sequence):
-            frame.yields.extend(value.items)
-            return Unknown()
-    elif node.value is not None:
-        value = run.eval(node.value)
-    if frame.on_yield is not None:
-        frame.on_yield(value)
-    else:
-        frame.yields.append(value)
-    return Unknown()
 
 
 @evaluates(cst.StarredElement)

@@ -13,7 +13,16 @@ from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.torch_values import StateValue
-from fsdplint.interpreter.values import Const, Dict, Sequence, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    MAX_ELEMENTS,
+    Const,
+    Dict,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+)
 
 _DEVICE = re.compile(r"""f["'](cuda|cpu|xpu|npu):""", re.I)
 
@@ -58,14 +67,32 @@ def eval_concatenated_string(run: Run, node: cst.ConcatenatedString) -> Value:
 @evaluates(cst.FormattedString)
 def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
     result = Unknown(origin=run.text(node))
+    texts: list[str | None] = []
     for part in node.parts:
-        if isinstance(part, cst.FormattedStringExpression):
+        if isinstance(part, cst.FormattedStringText):
+            texts.append(_text(part))
+        elif isinstance(part, cst.FormattedStringExpression):
             value = run.eval(part.expression)
+            texts.append(_shown(part, value))
             result.by_rank = depends_on_rank(value) or result.by_rank
             result.by_process = depends_on_process(value) or result.by_process
             if _DEVICE.match(run.text(node)):
                 note_rank_use(run, node, value)
-    return result
+    known = [text for text in texts if text is not None]
+    short = sum(map(len, known)) <= MAX_ELEMENTS
+    return Const("".join(known)) if len(known) == len(texts) and short else result
+
+
+def _text(part: cst.FormattedStringText) -> str | None:
+    """The text between the holes of an f-string; None if it has escapes."""
+    return None if "\\" in part.value else part.value.replace("{{", "{").replace("}}", "}")
+
+
+def _shown(part: cst.FormattedStringExpression, value: Value) -> str | None:
+    """The text of a constant in an f-string; None if it is unknown or formatted."""
+    plain = not (part.conversion or part.format_spec or part.equal)
+    known = isinstance(value, Const) and type(value.value) in (str, int, bool)
+    return str(constant(value)) if plain and known else None
 
 
 @evaluates(cst.Ellipsis)

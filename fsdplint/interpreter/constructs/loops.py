@@ -3,58 +3,155 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import libcst as cst
 
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard
-from fsdplint.interpreter.iteration import iterate
-from fsdplint.interpreter.models.data import loader_in
-from fsdplint.interpreter.models.datasets import same_on_all_ranks
+from fsdplint.interpreter.constructs.branches import execute_test
+from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE
+from fsdplint.interpreter.iteration import covers, iterable_of, iterate
+from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
+from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
 from fsdplint.interpreter.run import Run, executes
-from fsdplint.interpreter.signals import Signal
-from fsdplint.interpreter.torch_values import RankTest, each_parameter
-from fsdplint.trace import LoaderIterated, LoaderLeft
+from fsdplint.interpreter.signals import Signal, terminates
+from fsdplint.interpreter.torch_values import Batches, RankTest, each_parameter
+from fsdplint.interpreter.values import Lazy, Value
+from fsdplint.trace import GuardKind
 
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
 
 
+@dataclass(frozen=True)
+class ElementLoop:
+    """A loop over the elements of a value.
+
+    node: the statement. place: the expression that is iterated. target: what each element is
+    assigned to.
+    """
+
+    node: cst.CSTNode
+    place: cst.BaseExpression
+    target: cst.CSTNode
+    body: cst.BaseSuite
+
+
+class _Left(Exception):
+    """Control leaves a loop over a generator, which is not executed further."""
+
+    def __init__(self, signal: Signal) -> None:
+        super().__init__(signal.kind)
+        self.signal = signal
+
+
 @executes(cst.For)
 def execute_for(run: Run, node: cst.For) -> Signal | None:
-    iterable = run.eval(node.iter)
+    loop = ElementLoop(node, node.iter, node.target, node.body)
+    return _with_else(run, node.orelse, _over_elements(run, loop, run.eval(node.iter)))
+
+
+def _with_else(run: Run, orelse: cst.Else | None, signal: Signal | None) -> Signal | None:
+    """The signal of a whole loop: a loop without `break` executes its `else`."""
+    if signal is None and orelse is not None:
+        return run.execute_suite(orelse.body)
+    return None if signal is not None and signal.kind == "break" else signal
+
+
+def _over_elements(run: Run, loop: ElementLoop, value: Value) -> Signal | None:
+    begin = len(run.trace.events)
+    iterable = iterable_of(run, value)
+    loader = loader_in(iterable)
+    if loader is not None and not (isinstance(iterable, Batches) and iterable.begun):
+        begin_pass(run, loader, loop.place)
+    begun = passes_begun(run, begin)
+    if isinstance(iterable, Lazy) and iterable.drive is not None and iterable.elements is None:
+        signal = _over_generator(run, loop, iterable)
+    else:
+        signal = _over_known(run, loop, iterable)
+    for name in begun if loader is None else [loader.id]:
+        end_pass(run, name, loop.place)
+    return signal
+
+
+def _over_known(run: Run, loop: ElementLoop, iterable: Value) -> Signal | None:
     elements, exact = iterate(run, iterable)
+    _note_loop(run, loop, covers(run, iterable))
     if not exact:
         elements = elements * 2 if len(elements) == 1 else elements
-    if _all_parameters(node.iter):
+    if _all_parameters(loop.place):
         elements = [each_parameter(element) for element in elements]
-    counted = not exact
-    loader = loader_in(iterable)
-    if loader is not None:
-        run.emit(
-            LoaderIterated,
-            node.iter,
-            loader=loader.id,
-            sampler=loader.sampler.id if loader.sampler is not None else None,
-            same_batches=same_on_all_ranks(run, loader),
-        )
-    turns = [partial(assign, run, node.target, element) for element in elements]
-    signal = _loop(run, node.body, counted, turns)
-    if loader is not None:
-        run.emit(LoaderLeft, node.iter, loader=loader.id)
-    if node.orelse is not None and signal is None:
-        signal = run.execute_suite(node.orelse.body)
+    turns = [partial(assign, run, loop.target, element) for element in elements]
+    return _loop(run, loop.body, not exact, turns)
+
+
+def _note_loop(run: Run, loop: ElementLoop, whole: bool) -> None:
+    """Record whether a loop visits every element of its value."""
+    run.loops[loop.node] = whole and run.loops.get(loop.node, True)
+
+
+def _over_generator(run: Run, loop: ElementLoop, generator: Lazy) -> Signal | None:
+    """Execute a generator, with one turn of the loop at each `yield`."""
+    assert generator.drive is not None
+    here, source, stack = run.frames[-1], run.source, list(run.stack)
+    executing, outer = run.executing, list(run.guards)
+    kept = list(outer)
+    tests: list[GuardKind] = []
+
+    def turn(value: Value) -> None:
+        tests.extend(e.guard.kind for e in run.guards if all(e is not one for one in outer))
+        inner = run.source, run.stack, run.executing
+        run.frames.append(here)
+        run.source, run.stack, run.executing = source, list(stack), executing
+        before = {id(entry) for entry in run.guards}
+        try:
+            signal = _loop(run, loop.body, False, [partial(assign, run, loop.target, value)])
+        finally:
+            run.frames.pop()
+            run.source, run.stack, run.executing = inner
+        kept.extend(e for e in run.guards if e.until not in _ENDED and id(e) not in before)
+        if signal is not None:
+            raise _Left(signal)
+
+    signal = None
+    try:
+        generator.drive(turn)
+    except _Left as left:
+        signal = left.signal
+    run.guards = kept
+    _note_loop(run, loop, covers(run, generator) and set(tests) <= {GuardKind.RANK})
     return signal
+
+
+_ENDED = {BLOCK, SUITE, LOOP}  # guards that end with a turn of a loop
 
 
 @executes(cst.While)
 def execute_while(run: Run, node: cst.While) -> Signal | None:
+    by_next = loop_by_next(run, node)
+    if by_next is not None:
+        iterator = run.eval(by_next.iterator)
+        loop = ElementLoop(node, by_next.iterator, by_next.target, by_next.body)
+        return _with_else(run, node.orelse, _over_elements(run, loop, iterator))
+    if turns_once(node):
+        ends = terminates(node.body)
+        return execute_test(
+            run,
+            node,
+            None if ends == "break" else ends,
+            lambda: _with_else(run, None, _loop(run, node.body, False, [_no_target])),
+        )
     test = run.eval(node.test)
-    turns: list[Callable[[], None]] = [lambda: None, lambda: None]
+    turns = [_no_target, _no_target]
     if isinstance(test, RankTest):
         with run.under_guards([(rank_guard(run, node.test, test, True), "")]):
-            return _loop(run, node.body, True, turns)
-    return _loop(run, node.body, True, turns)
+            return _with_else(run, None, _loop(run, node.body, True, turns))
+    return _with_else(run, node.orelse, _loop(run, node.body, True, turns))
+
+
+def _no_target() -> None:
+    """The start of a turn of `while`, which assigns nothing."""
 
 
 def _loop(
@@ -63,6 +160,7 @@ def _loop(
     counted: bool,
     turns: Sequence[Callable[[], None]],
 ) -> Signal | None:
+    """Execute the turns of a loop; the signal that ends it, `break` included."""
     outer = list(run.guards)
     run.loop_guards.append(outer)
     run.loop_depth += counted
@@ -71,10 +169,8 @@ def _loop(
             turn()
             signal = run.execute_suite(body)
             run.drop_guards(outer, "loop")
-            if signal is not None and signal.kind in {"return", "raise", "exit"}:
+            if signal is not None and signal.kind != "continue":
                 return signal
-            if signal is not None and signal.kind == "break":
-                break
     finally:
         run.loop_depth -= counted
         run.loop_guards.pop()

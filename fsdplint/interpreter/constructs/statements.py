@@ -62,6 +62,7 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     note_group_change(run, left)
     if isinstance(left, SequenceValue):
         right = lazy.consume(run, right)
+        left.every = False
         if isinstance(right, SequenceValue):
             left.extend(right.items)
             left.open = left.open or right.open

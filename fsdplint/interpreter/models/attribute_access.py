@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.assignment import assign_attribute
 from fsdplint.interpreter.attributes import LOADER_PARTS, read_attribute
@@ -10,7 +12,11 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.type_tests import is_dtensor
-from fsdplint.interpreter.module_attributes import element_of
+from fsdplint.interpreter.module_attributes import (
+    WRAPPER_ATTRIBUTES,
+    element_of,
+    lacks_attribute,
+)
 from fsdplint.interpreter.modules import set_element
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.run import Run
@@ -23,6 +29,7 @@ from fsdplint.interpreter.torch_values import (
 )
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
+    Condition,
     Const,
     Instance,
     Method,
@@ -121,6 +128,8 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
             return Const(True)
         if isinstance(value, ModuleValue) and value.wrapper and attribute == "module":
             return Const(value.wrapper in {"fsdp1", "ddp"})
+        if attribute in WRAPPER_ATTRIBUTES and lacks_attribute(run, value, attribute):
+            return Const(False)
         if isinstance(value, ModuleValue) and attribute in ONLY_WRAPPERS_HAVE:
             known = _wrapper_has(value, attribute)
             return Const(known) if known is not None else Unknown(origin=run.text(call.node))
@@ -128,7 +137,18 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
             attribute in value.attributes or value.cls.lookup(attribute) is not None
         ):
             return Const(True)
+        if isinstance(value, ModuleValue):
+            text = _question(run, call, attribute)
+            return Condition(text, text, subject=text, relation="truth")
     return Unknown(origin=run.text(call.node))
+
+
+def _question(run: Run, call: Call, attribute: str) -> str:
+    """`hasattr(value, "attribute")`, wherever the program has the name of the attribute from."""
+    node = call.node
+    if not isinstance(node, cst.Call) or len(node.args) != 2:
+        return run.text(node)
+    return f'hasattr({run.text(node.args[0].value)}, "{attribute}")'
 
 
 @function("builtins.vars")

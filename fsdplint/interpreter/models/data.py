@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Batches, LoaderValue, SamplerValue
 from fsdplint.interpreter.values import Const, LibraryObject, Value, constant, is_none
-from fsdplint.trace import EpochSet, LoaderBuilt, SamplerBuilt
+from fsdplint.trace import (
+    EpochSet,
+    LoaderBuilt,
+    LoaderIterated,
+    LoaderLeft,
+    SamplerBuilt,
+)
 
 DATA = "torch.utils.data"
 
@@ -17,6 +26,44 @@ def loader_in(value: Value) -> LoaderValue | None:
     if isinstance(value, Batches):
         return value.loader
     return value if isinstance(value, LoaderValue) else None
+
+
+def begin_pass(run: Run, loader: LoaderValue, node: cst.CSTNode) -> None:
+    """Record that a pass over a loader begins. One that `iter` began ends here at the latest."""
+    if run.open_pass:
+        end_pass(run, run.open_pass, node)
+    run.emit(
+        LoaderIterated,
+        node,
+        loader=loader.id,
+        sampler=loader.sampler.id if loader.sampler is not None else None,
+        same_batches=same_on_all_ranks(run, loader),
+    )
+
+
+def end_pass(run: Run, loader: str, node: cst.CSTNode) -> None:
+    """Record that a pass over a loader ends."""
+    if run.open_pass == loader:
+        run.open_pass = ""
+    run.emit(LoaderLeft, node, loader=loader)
+
+
+def passes_begun(run: Run, index: int) -> list[str]:
+    """The loaders of the passes that began since an event and did not end."""
+    open_passes: list[str] = []
+    for event in run.trace.events[index:]:
+        if isinstance(event, LoaderIterated):
+            open_passes.append(event.loader)
+        elif isinstance(event, LoaderLeft) and event.loader in open_passes:
+            open_passes.remove(event.loader)
+    return open_passes
+
+
+def begin_by_iter(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Batches:
+    """`iter(loader)`"""
+    begin_pass(run, loader, node)
+    run.open_pass = loader.id
+    return Batches(loader, begun=True)
 
 
 @function(f"{DATA}.DistributedSampler")

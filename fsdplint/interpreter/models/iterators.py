@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import libcst as cst
 
 from fsdplint.interpreter import lazy
+from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.iteration import iterate
-from fsdplint.interpreter.models.data import loader_in
+from fsdplint.interpreter.iteration import covers, iterable_of, iterate
+from fsdplint.interpreter.models.data import begin_by_iter, loader_in
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.parameter_filters import doubt_filter
@@ -22,6 +24,7 @@ from fsdplint.interpreter.values import (
     Class,
     Const,
     Function,
+    Instance,
     Lazy,
     ModuleValue,
     Partial,
@@ -33,12 +36,26 @@ from fsdplint.interpreter.values import (
 )
 
 
-@function("builtins.list", "builtins.tuple", "builtins.set", "builtins.sorted", "builtins.iter",
+@function("builtins.iter")
+def iterator(run: Run, name: str, call: Call) -> Value:
+    value = iterable_of(run, call.args[0]) if len(call.args) == 1 else Unknown()
+    loader = loader_in(value)
+    if loader is not None and not (isinstance(value, Batches) and value.begun):
+        return begin_by_iter(run, loader, call.node)
+    if isinstance(value, Lazy | Batches | ParametersOf | ModulesOf | Unknown):
+        return value
+    if isinstance(value, Sequence) and value.kind == "iter":
+        return value
+    items, exact = iterate(run, value)
+    return Sequence(items, "iter", not exact, covers(run, value))
+
+
+@function("builtins.list", "builtins.tuple", "builtins.set", "builtins.sorted",
           "builtins.frozenset", "itertools.chain")  # fmt: skip
 def collect(run: Run, name: str, call: Call) -> Value:
     if not call.args:
         return Sequence([], name.rpartition(".")[2])
-    if name.endswith((".iter", ".chain")) and lazy.has_lazy(call):
+    if name.endswith(".chain") and lazy.has_lazy(call):
         if len(call.args) == 1:
             return call.args[0]
         return lazy.lazy(
@@ -50,13 +67,13 @@ def collect(run: Run, name: str, call: Call) -> Value:
         return Sequence([i for v in call.args for i in iterate(run, v)[0]], "list")
     value = call.args[0]
     if isinstance(value, ParametersOf):
-        return value if name.endswith((".iter", ".chain")) else take_parameters(run, value)
+        return value if name.endswith(".chain") else take_parameters(run, value)
     if isinstance(value, ModulesOf | Unknown):
         return value
     items, exact = iterate(run, value)
     if name.endswith(".sorted"):
         return _sort(run, items, exact, call)
-    return Sequence(items, name.rpartition(".")[2], not exact)
+    return Sequence(items, name.rpartition(".")[2], not exact, covers(run, value))
 
 
 def _sort(run: Run, items: list[Value], exact: bool, call: Call) -> Value:
@@ -98,7 +115,7 @@ def _is_code(run: Run, item: Value) -> bool:
 def reverse(run: Run, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else Unknown()
     if isinstance(value, ModulesOf):
-        return ModulesOf(value.module, value.method, not value.reversed)
+        return replace(value, reversed=not value.reversed)
     if isinstance(value, Sequence):
         return Sequence(list(reversed(value.items)), "list", value.open)
     return value
@@ -157,20 +174,21 @@ def make_range(run: Run, name: str, call: Call) -> Value:
 
 
 @function("builtins.enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange", "builtins.zip",
-          "itertools.islice", "itertools.cycle", "builtins.next")  # fmt: skip
+          "itertools.islice", "itertools.cycle")  # fmt: skip
 def pass_through(run: Run, name: str, call: Call) -> Value:
     value = call.arg(0, "iterable") or Unknown()
     last = name.rpartition(".")[2]
     if lazy.has_lazy(call):
-        if last == "next":  # it is unknown how far it gets
-            with run.in_unknown_call(call.node):
-                lazy.consume_arguments(run, call)
-            value = call.args[0]
-        else:
-            return lazy.lazy(run, call.node, lambda: _consume_and_pass(run, name, call), value)
+        made = lazy.lazy(run, call.node, lambda: _consume_and_pass(run, name, call), value)
+        if isinstance(value, Lazy) and len(call.args) == 1:
+            _pass_each_on(value, made, last == "enumerate")
+        return made
+    if isinstance(value, Instance):
+        value = iterable_of(run, value)
+        call.args[:1] = [value]
     loader = next((found for v in call.args if (found := loader_in(run.settle(v)))), None)
     if loader is not None:
-        return Unknown(varying=True) if last == "next" else Batches(loader)
+        return value if isinstance(value, Batches) else Batches(loader)
     if last == "enumerate":
         items, exact = iterate(run, value)
         pairs: list[Value] = [Sequence([Unknown(varying=True), item], "tuple") for item in items]
@@ -181,9 +199,42 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
             rows = zip(*(items for items, _ in columns), strict=False)
             return Sequence([Sequence(list(row), "tuple") for row in rows], "list")
         return Unknown(varying=True)
-    if last == "next":
-        return iterate(run, value)[0][0] if iterate(run, value)[0] else Unknown(varying=True)
     return value
+
+
+@function("builtins.next")
+def next_element(run: Run, name: str, call: Call) -> Value:
+    """The next element of an iterator, which then has one less."""
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, Lazy):  # it is unknown how far it gets
+        with run.in_unknown_call(call.node):
+            value = lazy.consume(run, value)
+    if isinstance(value, Instance) and isinstance(value.cls.lookup("__next__"), Function):
+        return run.call(read_attribute(run, value, "__next__", call.node), Call(call.node))
+    if loader_in(value) is not None:
+        return Unknown(varying=True)
+    if isinstance(value, Sequence) and value.kind == "iter" and len(value.items) > 1:
+        return value.items.pop(0)
+    elements, exact = iterate(run, value)
+    if isinstance(value, Sequence) and exact and not value.items:
+        return call.args[1] if len(call.args) > 1 else Unknown(varying=True)
+    return elements[0] if elements else Unknown(varying=True)
+
+
+def _pass_each_on(generator: Lazy, made: Lazy, with_number: bool) -> None:
+    """Let a loop over an iterator drive the generator that it passes on."""
+    drive = generator.drive
+    if drive is None or generator.elements is not None:
+        return
+
+    def drive_inner(on_yield: Callable[[Value], None]) -> None:
+        made.elements = Sequence([], "iter", open=True)
+        if with_number:
+            drive(lambda value: on_yield(Sequence([Unknown(varying=True), value], "tuple")))
+        else:
+            drive(on_yield)
+
+    made.drive, made.generator = drive_inner, generator.generator
 
 
 def _consume_and_pass(run: Run, name: str, call: Call) -> Value:

@@ -13,6 +13,7 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.ranks import environment
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    RankTest,
     RankValue,
     ShardTensor,
     TensorValue,
@@ -21,6 +22,7 @@ from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Class,
+    Condition,
     Const,
     Context,
     Partial,
@@ -59,9 +61,9 @@ def convert(run: Run, name: str, call: Call) -> Value:
     if isinstance(value, ShardTensor):
         tensors.read_number(run, value, name.rpartition(".")[2], call.node)
         return Unknown(varying=True)
-    if isinstance(value, RankValue | TensorValue):
+    if isinstance(value, RankValue | TensorValue | Unknown):
         return value
-    if isinstance(value, Unknown):
+    if isinstance(value, RankTest | Condition) and name == "builtins.bool":
         return value
     if isinstance(value, Const):
         try:
