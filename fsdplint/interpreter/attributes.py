@@ -9,6 +9,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind
 from fsdplint.interpreter.imports import import_module
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_attributes import element_of, module_attribute
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.ranks import (
@@ -18,6 +19,7 @@ from fsdplint.interpreter.ranks import (
     of_argument,
     value_by_name,
 )
+from fsdplint.interpreter.records import as_tuple
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
@@ -79,6 +81,8 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
         return Const(value.name)
     if isinstance(value, Unknown):
         return _unknown_attribute(run, value, name)
+    if isinstance(value, Const | Sequence | Dict) and name == "value":
+        return value  # of a member of an enum, which stands for its value
     if isinstance(value, OptimizerValue) and name in OPTIMIZER_PARTS:
         return optimizer_part(value, name)
     if isinstance(value, LibraryObject) and name in value.args:
@@ -113,6 +117,8 @@ def _instance_attribute(run: Run, value: Instance, name: str, node: cst.CSTNode)
         return bind(run, found, value, value.cls, node)
     if name == "__class__":
         return value.cls
+    if find_method(value, name) is not None:
+        return Method(value, name)
     result = value_by_name(name, f"{value.cls.name}.{name}")
     value.attributes[name] = result
     return result
@@ -158,6 +164,7 @@ def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
 
 def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     value = run.settle(value)
+    value = as_tuple(value) or value
     if depends_on_rank(index):
         run.emit(PickedByRank, node)
     if isinstance(value, ModuleValue):

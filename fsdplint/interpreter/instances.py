@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function, call_method_if_any
 from fsdplint.interpreter.modules import build_module
 from fsdplint.interpreter.optimizers import build_optimizer
 from fsdplint.interpreter.ranks import rank_default
+from fsdplint.interpreter.records import field_names, is_named_tuple, named_tuple_fields
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.values import Class, Const, Function, Instance, Unknown, Value
 
@@ -22,6 +21,9 @@ MODULE_BASES = {
     "transformers.PreTrainedModel",
     "diffusers.ModelMixin",
 }
+
+
+ENUM_BASES = {"enum.Enum", "enum.StrEnum", "enum.IntEnum"}
 
 
 OPTIMIZER_BASES = {"torch.optim.Optimizer"}
@@ -37,9 +39,15 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
         return build_module(run, klass, call)
     if any(b in OPTIMIZER_BASES or b.startswith("torch.optim.") for b in bases):
         return build_optimizer(run, klass.name, call)
+    if not ENUM_BASES.isdisjoint(bases) and len(call.args) == 1 and not call.kwargs:
+        return call.args[0]  # a member of an enum stands for its value
     if klass.has_unknown_base() or any("FullyShardedDataParallel" in b for b in bases):
         escape(run, call)
     instance = Instance(klass)
+    if is_named_tuple(klass):
+        instance.attributes = named_tuple_fields(klass, call)
+        if call.open:
+            instance.attributes = {name: Unknown() for name in instance.attributes}
     if klass.dataclass:
         _dataclass_fields(instance, klass, call)
     if isinstance(init, Function):
@@ -50,7 +58,7 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
 
 
 def _dataclass_fields(instance: Instance, klass: Class, call: Call) -> None:
-    fields = [name for c in reversed(klass.mro()) for name in _field_names(c)]
+    fields = [name for c in reversed(klass.mro()) for name in field_names(c)]
     for name, value in zip(fields, call.args, strict=False):
         instance.attributes[name] = value
     for name, value in call.kwargs.items():
@@ -63,14 +71,3 @@ def _dataclass_fields(instance: Instance, klass: Class, call: Call) -> None:
             if default is None or isinstance(default, Const | Unknown):
                 default = rank_default(name, origin, default) or Unknown(origin, default=default)
             instance.attributes[name] = default
-
-
-def _field_names(klass: Class) -> list[str]:
-    names = []
-    for line in klass.node.body.body:
-        for statement in (
-            getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ()
-        ):
-            if isinstance(statement, cst.AnnAssign) and isinstance(statement.target, cst.Name):
-                names.append(statement.target.value)
-    return names

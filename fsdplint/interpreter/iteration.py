@@ -10,6 +10,7 @@ from fsdplint.interpreter.loop_certainty import passes_all_on
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.modules import submodule_values
 from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.records import as_tuple
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     ModulesOf,
@@ -36,6 +37,7 @@ MAX_ITERATORS = 4  # objects of which each is the iterator of the one before
 def iterable_of(run: Run, value: Value) -> Value:
     """What a loop over a value visits: for an object of the program, the result of `__iter__`."""
     value = run.settle(value)
+    value = as_tuple(value) or value
     for _ in range(MAX_ITERATORS):
         begin = value.cls.lookup("__iter__") if isinstance(value, Instance) else None
         if not isinstance(begin, Function):

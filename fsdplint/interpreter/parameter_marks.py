@@ -10,7 +10,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.optimizers import stale_modules
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import HookHandle, ParametersOf
-from fsdplint.interpreter.values import LibraryObject, ModuleValue, Value
+from fsdplint.interpreter.values import LibraryObject, ModuleValue, Unknown, Value
 from fsdplint.trace import MethodRegistered, ParameterMarked, ParameterMarkRead, RowEdited
 from fsdplint.trace.groups import Shard
 
@@ -42,10 +42,13 @@ def unmark_parameters(run: Run, target: Value, name: str) -> None:
         _mark_removed(run, (mark for mark in run.trace.of(ParameterMarked) if mark.name == name))
 
 
-def remove_hooks(run: Run, handle: Value | None, call: Call) -> None:
+def remove_hooks(run: Run, function: Value, call: Call) -> None:
     """`handle.remove()`; an unknown handle may belong to any hook."""
+    handle = function.owner if isinstance(function, Unknown) else None
     node = call.node.func if isinstance(call.node, cst.Call) else None
-    if not isinstance(node, cst.Attribute) or node.attr.value != "remove" or call.values:
+    is_text = isinstance(node, cst.Attribute) and node.attr.value == "remove"
+    is_read = handle is not None and handle.parts.get("remove") is function
+    if call.values or not (is_text or is_read):
         return
     hooks = [mark for mark in run.trace.of(ParameterMarked) if mark.hook]
     if isinstance(handle, HookHandle) and handle.mark is not None:

@@ -16,6 +16,7 @@ from fsdplint.interpreter.constructs import (
     statements,
 )
 from fsdplint.interpreter.models import (
+    accessors,
     attribute_access,
     checkpoint,
     commands,
@@ -39,6 +40,7 @@ from fsdplint.interpreter.models import (
     python,
     randomness,
     raw,
+    records,
     state_dicts,
     state_loading,
     tensors,
@@ -50,8 +52,8 @@ CONSTRUCTS = (
     operators, statements,
 )  # fmt: skip
 MODELS = (
-    attribute_access, checkpoint, commands, containers, copies, data, datasets, distributed,
-    frameworks, fsdp1, fsdp2, hook_registration, instantiation, iterators, launcher, mixing,
-    namespaces, nn, optim, processes, python, randomness, raw, state_dicts, state_loading, tensors,
-    type_tests,
+    accessors, attribute_access, checkpoint, commands, containers, copies, data, datasets,
+    distributed, frameworks, fsdp1, fsdp2, hook_registration, instantiation, iterators, launcher,
+    mixing, namespaces, nn, optim, processes, python, randomness, raw, records, state_dicts,
+    state_loading, tensors, type_tests,
 )  # fmt: skip

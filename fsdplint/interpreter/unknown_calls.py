@@ -59,7 +59,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if function.part_of is not None:
             return _call_within(run, function, call)
     note_reduction(run, name, call)
-    remove_hooks(run, function.owner if isinstance(function, Unknown) else None, call)
+    remove_hooks(run, function, call)
     optimizer = optimizer_by_parameters(run, name, call)
     if optimizer is not None:
         return optimizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import libcst as cst
@@ -14,17 +15,17 @@ from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue
-from fsdplint.interpreter.values import Dict, Scope, Sequence, Value
+from fsdplint.interpreter.values import Const, Dict, Scope, Sequence, Value
 
 
 @evaluates(cst.ListComp)
 def eval_list_comp(run: Run, node: cst.ListComp) -> Value:
-    return _comprehension(run, node.elt, node.for_in, "list", node)
+    return _comprehension(run, lambda: run.eval(node.elt), node.for_in, "list", node)
 
 
 @evaluates(cst.SetComp)
 def eval_set_comp(run: Run, node: cst.SetComp) -> Value:
-    return _comprehension(run, node.elt, node.for_in, "set", node)
+    return _comprehension(run, lambda: run.eval(node.elt), node.for_in, "set", node)
 
 
 @evaluates(cst.GeneratorExp)
@@ -33,25 +34,35 @@ def eval_generator_exp(run: Run, node: cst.GeneratorExp) -> Value:
     source = run.eval(node.for_in.iter)
 
     def elements() -> Sequence:
-        return _comprehension(run, node.elt, node.for_in, "list", node, source)
+        return _comprehension(run, lambda: run.eval(node.elt), node.for_in, "list", node, source)
 
     return lazy.lazy(run, node, elements, source)
 
 
 @evaluates(cst.DictComp)
 def eval_dict_comp(run: Run, node: cst.DictComp) -> Value:
-    result = _comprehension(run, node.value, node.for_in, "list", node)
+    keys: list[Value] = []
+
+    def value() -> Value:
+        keys.append(run.eval(node.key))
+        return run.eval(node.value)
+
+    result = _comprehension(run, value, node.for_in, "list", node)
     states = [v for v in result.items if isinstance(v, StateValue)]
     if states:
         return states[0]
     if result.items and all(_of_parameters(item) for item in result.items):
         return Dict(open=True, tensors={"*": result.items[0]})
+    known = [key.value for key in keys if isinstance(key, Const)]
+    if len(known) == len(result.items):
+        pairs = zip(known, result.items, strict=True)
+        return Dict(dict(pairs), open=result.open, created_at=result.created_at)
     return Dict({f"*{n}": item for n, item in enumerate(result.items)}, open=True)
 
 
 def _comprehension(
     run: Run,
-    element: cst.BaseExpression,
+    element: Callable[[], Value],
     for_in: cst.CompFor,
     kind: str,
     node: Any,
@@ -71,7 +82,7 @@ def _comprehension(
 
 def _comprehend(
     run: Run,
-    element: cst.BaseExpression,
+    element: Callable[[], Value],
     for_in: cst.CompFor,
     result: Sequence,
     source: Value | None = None,
@@ -88,7 +99,7 @@ def _comprehend(
             exact = _comprehend(run, element, for_in.inner_for_in, result) and exact
         else:
             tests = [condition.test for condition in for_in.ifs]
-            chosen = with_filters(run, run.eval(element), tests)
+            chosen = with_filters(run, element(), tests)
             if any(v.guards or v.outcome is Truth.VARYING for v in verdicts):
                 doubt_filter(run, chosen)
             result.items.append(chosen)

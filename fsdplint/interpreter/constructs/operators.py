@@ -130,7 +130,7 @@ def arithmetic(
         result.extend(right.items)
         return result
     if isinstance(left, Sequence) and isinstance(op, cst.Multiply):
-        return Sequence(left.items, left.kind, True)
+        return _repeat(left, right)
     if isinstance(left, RankValue) and isinstance(op, cst.Modulo):
         return RankValue("group")
     of_shards = tensors.combine(left, right)
@@ -156,6 +156,14 @@ def arithmetic(
         by_process=depends_on_process(left) or depends_on_process(right),
         library=library,
     )
+
+
+def _repeat(value: Sequence, times: Value) -> Sequence:
+    """`[x] * n`"""
+    number = times.value if isinstance(times, Const) else None
+    if type(number) is not int or value.open or len(value.items) * number > MAX_ELEMENTS:
+        return Sequence(list(value.items), value.kind, True)
+    return Sequence(value.items * number, value.kind)
 
 
 def _library(one: Value, other: Value) -> str:

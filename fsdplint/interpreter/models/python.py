@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fsdplint.discovery.module_resolver import absolute
@@ -25,6 +26,7 @@ from fsdplint.interpreter.values import (
     Condition,
     Const,
     Context,
+    Function,
     Partial,
     Sequence,
     Super,
@@ -95,6 +97,15 @@ def partial(run: Run, name: str, call: Call) -> Value:
     if not call.args:
         return Unknown()
     return Partial(call.args[0], call.args[1:], dict(call.kwargs), call.open)
+
+
+@function("builtins.staticmethod", "builtins.classmethod", "builtins.property")
+def descriptor(run: Run, name: str, call: Call) -> Value:
+    """What a class gives its attribute: the function, which knows how it is read."""
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, Function):
+        return replace(value, decorators=(*value.decorators, name.rpartition(".")[2]))
+    return value if name.endswith(".staticmethod") else unknown_result(call)
 
 
 @function("functools.update_wrapper")

@@ -1,0 +1,75 @@
+"""Objects with named fields: `NamedTuple`, `collections.namedtuple` and `SimpleNamespace`.
+
+Each is an instance of a class. The classes that a call of a library makes have the code of an
+equivalent class.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import Class, Instance, Sequence, Symbol, Unknown, Value
+
+NAMED_TUPLES = {"typing.NamedTuple", "typing_extensions.NamedTuple"}
+
+
+def field_names(klass: Class) -> list[str]:
+    """The annotated names in the body of a class, in order."""
+    names = []
+    for line in klass.node.body.body:
+        for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            if isinstance(statement, cst.AnnAssign) and isinstance(statement.target, cst.Name):
+                names.append(statement.target.value)
+    return names
+
+
+def is_named_tuple(klass: Class) -> bool:
+    return not NAMED_TUPLES.isdisjoint(klass.library_bases())
+
+
+def tuple_fields(klass: Class) -> list[str]:
+    """The fields of a named tuple; of a subclass with further names, those of its base."""
+    owners = [one for one in klass.mro() if any(_names_a_tuple(base) for base in one.bases)]
+    return field_names(owners[0]) if owners else []
+
+
+def _names_a_tuple(base: Value) -> bool:
+    return getattr(base, "name", "") in NAMED_TUPLES
+
+
+def as_tuple(value: Value) -> Sequence | None:
+    """The elements of a named tuple; None for any other value."""
+    if not isinstance(value, Instance) or not is_named_tuple(value.cls):
+        return None
+    names = tuple_fields(value.cls)
+    items = [value.attributes.get(name, Unknown()) for name in names]
+    return Sequence(items, "tuple", every=True, created_at=value.created_at)
+
+
+def named_tuple_fields(klass: Class, call: Call) -> dict[str, Value]:
+    """The fields of a named tuple that a call makes: each has its argument or its default."""
+    names = tuple_fields(klass)
+    fields = dict(zip(names, call.args, strict=False)) | call.kwargs
+    defaults = {name: klass.lookup(name) or Unknown(f"{klass.name}.{name}") for name in names}
+    return defaults | {name: value for name, value in fields.items() if name in names}
+
+
+def class_from_fields(run: Run, node: cst.CSTNode, name: str, fields: list[str]) -> Class:
+    """The class of a named tuple with some fields."""
+    body = "".join(f"    {field}: object\n" for field in fields) or "    pass\n"
+    definition = _definition(f"class {name}:\n{body}")
+    return Class(name, definition, run.scope, run.site(node), [Symbol("typing.NamedTuple")])
+
+
+def namespace(run: Run, node: cst.CSTNode, attributes: dict[str, Value]) -> Instance:
+    """An object with some attributes."""
+    definition = _definition("class SimpleNamespace:\n    pass\n")
+    return Instance(Class("SimpleNamespace", definition, run.scope, run.site(node)), attributes)
+
+
+def _definition(text: str) -> cst.ClassDef:
+    statement = cst.parse_statement(text)
+    assert isinstance(statement, cst.ClassDef)
+    return statement
