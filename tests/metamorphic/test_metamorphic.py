@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 import refactorings  # noqa: F401 (registers them)
-from known_misses import MISSES, NOT_FOLLOWED
+from known_misses import MISSES
 from outcomes import RIGHT, Outcome, outcome
 from refactoring import REFACTORINGS, Refactoring, chain
 from same_meaning import differences
@@ -40,9 +40,7 @@ def first_that_applies(made: Refactoring, programs: Sequence[Program]) -> Outcom
     return None
 
 
-@pytest.mark.parametrize(
-    "made", [pytest.param(r, id=r.name) for r in ALL if r.name not in NOT_FOLLOWED]
-)
+@every_refactoring
 def test_a_finding_survives(made: Refactoring) -> None:
     found = first_that_applies(made, [p for p in examples() if p.kind == "bad"])
     assert found is None or found.missed == RIGHT, found
