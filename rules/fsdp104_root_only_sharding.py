@@ -162,7 +162,8 @@ def _repeated_class(trace: Trace, container: str) -> str | None:
     counts: dict[str, int] = {}
     for child in info.children.values():
         block = trace.module(child)
-        if block.qualified_class is not None and block.qualified_class not in _LIBRARY_BLOCKS:
+        library = block.qualified_class or ""
+        if library.startswith("torch.nn.") and library not in _LIBRARY_BLOCKS:
             continue
         parts = [trace.module(part) for part in trace.submodules(child)]
         if any(part.own_parameters for part in parts):

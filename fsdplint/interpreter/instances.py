@@ -5,23 +5,13 @@ from __future__ import annotations
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function, call_method_if_any
+from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.modules import build_module
 from fsdplint.interpreter.optimizers import build_optimizer
 from fsdplint.interpreter.ranks import rank_default
 from fsdplint.interpreter.records import field_names, is_named_tuple, named_tuple_fields
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.values import Class, Const, Function, Instance, Unknown, Value
-
-# Library classes that derive from nn.Module. Except for nn.Module, their code is not visible.
-MODULE_BASES = {
-    "torch.nn.Module",
-    "pytorch_lightning.LightningModule",
-    "lightning.LightningModule",
-    "lightning.pytorch.LightningModule",
-    "transformers.PreTrainedModel",
-    "diffusers.ModelMixin",
-}
-
 
 ENUM_BASES = {"enum.Enum", "enum.StrEnum", "enum.IntEnum"}
 
@@ -35,7 +25,7 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
     run.instantiated.add(klass.node)
     bases = klass.library_bases()
     init = klass.lookup("__init__")
-    if any(b in MODULE_BASES for b in bases):
+    if any(map(is_module_class, bases)):
         return build_module(run, klass, call)
     if any(b in OPTIMIZER_BASES or b.startswith("torch.optim.") for b in bases):
         return build_optimizer(run, klass.name, call)

@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.functions import bind
+from fsdplint.interpreter.library_classes import inherited_structure
 from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import hidden_child
@@ -73,9 +74,9 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
         # FSDP1 and torch.compile look up missing attributes in the wrapped module
         return module_attribute(run, module.inner, name, node)
     info = run.trace.modules[module.id]
-    if name in {"weight", "bias"} and (module.library_class or "").startswith("torch.nn."):
+    if name in {"weight", "bias"} and _is_torch_layer(module):
         return _own_parameter(run, module, name)
-    if info.children_known or module.cls is not None and not module.cls.has_unknown_base():
+    if info.children_known or (module.cls is not None and not _inherits_parts(module.cls)):
         return Method(module, name)
     value = Unknown(origin=f"{info.class_name}.{name}", part_of=module)
     if name in PLAIN_ATTRIBUTES:
@@ -83,6 +84,19 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
     value.owner = Unknown(refined=module)
     module.attributes[name] = value
     return value
+
+
+def _is_torch_layer(module: ModuleValue) -> bool:
+    """Whether a module is of a class of torch.nn, or of one that derives from such a class."""
+    names = [module.library_class or ""]
+    if module.cls is not None:
+        names = [base for base in module.cls.library_bases() if base != "torch.nn.Module"]
+    return any(name.startswith("torch.nn.") for name in names)
+
+
+def _inherits_parts(klass: Class) -> bool:
+    """Whether objects of a class may have submodules that a base class makes."""
+    return klass.has_unknown_base() or not inherited_structure(klass.library_bases())[0]
 
 
 def _own_parameter(run: Run, module: ModuleValue, name: str) -> ParametersOf:

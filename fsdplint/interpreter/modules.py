@@ -7,6 +7,7 @@ import libcst as cst
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.library_classes import inherited_structure, may_be_module
 from fsdplint.interpreter.module_tree import add_child, child_values
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf
@@ -23,6 +24,8 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 from fsdplint.trace import Module, ModuleAttached, ModuleBuilt, ParametersTied
+
+_LISTS = {"torch.nn.ModuleList", "torch.nn.ModuleDict"}
 
 
 def new_module(
@@ -56,14 +59,15 @@ def new_module(
 
 def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
     """Instantiate an nn.Module class of the project."""
-    others = [b for b in klass.library_bases() if b != "torch.nn.Module"]
+    known, own_parameters = inherited_structure(klass.library_bases())
     module = new_module(
         run,
         call.node,
         klass.name,
         cls=klass,
-        children_known=not klass.has_unknown_base() and not others,
-        own_parameters=False,
+        children_known=known and not klass.has_unknown_base(),
+        own_parameters=own_parameters,
+        container=any(base in _LISTS for base in klass.library_bases()),
     )
     init = klass.lookup("__init__")
     depth: int = run.loop_depth
@@ -141,6 +145,8 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
         add_child(run, module, name, value)
     elif isinstance(value, ParametersOf) or getattr(value, "name", "") == "torch.nn.Parameter":
         info.own_parameters = True
+    elif isinstance(value, Unknown) and may_be_module(value.library, value.origin):
+        info.children_known = False
     elif name in info.children and is_none(value):
         del info.children[name]
 

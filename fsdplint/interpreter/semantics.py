@@ -32,6 +32,7 @@ from fsdplint.interpreter.models import (
     instantiation,
     iterators,
     launcher,
+    library_modules,
     mixing,
     namespaces,
     nn,
@@ -54,6 +55,6 @@ CONSTRUCTS = (
 MODELS = (
     accessors, attribute_access, checkpoint, commands, containers, copies, data, datasets,
     distributed, frameworks, fsdp1, fsdp2, hook_registration, instantiation, iterators, launcher,
-    mixing, namespaces, nn, optim, processes, python, randomness, raw, records, state_dicts,
-    state_loading, tensors, type_tests,
+    library_modules, mixing, namespaces, nn, optim, processes, python, randomness, raw, records,
+    state_dicts, state_loading, tensors, type_tests,
 )  # fmt: skip

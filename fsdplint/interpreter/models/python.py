@@ -210,3 +210,17 @@ def fold_text(run: Run, receiver: Const, name: str, call: Call) -> Value:
             return Sequence([Const(item) for item in result], type(result).__name__)
         return Const(result)
     return unknown_result(call)
+
+
+@function("builtins.any", "builtins.all")
+def any_or_all(run: Run, name: str, call: Call) -> Value:
+    """Known if an element decides it, or all elements are known."""
+    decisive = name == "builtins.any"
+    elements = run.settle(call.args[0]) if len(call.args) == 1 else Unknown()
+    if isinstance(elements, Sequence):
+        known = [item.value for item in map(run.settle, elements.items) if isinstance(item, Const)]
+        if any(bool(value) is decisive for value in known):
+            return Const(decisive)
+        if len(known) == len(elements.items) and not elements.open:
+            return Const(not decisive)
+    return call_unknown(run, Symbol(name), call)

@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.nn_classes import SUBCLASSES
 from fsdplint.interpreter.models.registry import function
@@ -95,7 +96,7 @@ def module_is(run: Run, value: ModuleValue, kind: Value) -> bool | None:
     if isinstance(kind, Class):
         if value.cls is None:
             same = run.trace.modules[value.id].class_name == kind.name
-            return True if same else (None if value.library_class is None else False)
+            return True if same else (False if _is_of_torch(value) else None)
         return kind in value.cls.mro()
     if not isinstance(kind, Symbol):
         return None
@@ -109,12 +110,26 @@ def module_is(run: Run, value: ModuleValue, kind: Value) -> bool | None:
     if name.endswith("DistributedDataParallel"):
         return value.wrapper == "ddp"
     if value.library_class is not None:
-        return name in {value.library_class, SUBCLASSES.get(value.library_class)}
+        if name in {value.library_class, SUBCLASSES.get(value.library_class)}:
+            return True
+        return False if _is_of_torch(value) else None
     if value.cls is not None:
         if name in value.cls.library_bases():
             return True
-        return None if value.cls.has_unknown_base() else False
+        return None if has_opaque_base(value.cls) else False
     return None
+
+
+def _is_of_torch(value: ModuleValue) -> bool:
+    """Whether a module is of a class of torch.nn, so that its bases are known."""
+    return (value.library_class or "").startswith("torch.nn.")
+
+
+def has_opaque_base(klass: Class) -> bool:
+    """Whether a class may have bases that are not seen: those of a base in another library."""
+    return klass.has_unknown_base() or any(
+        is_module_class(base) and not base.startswith("torch.nn.") for base in klass.library_bases()
+    )
 
 
 @function("builtins.type")
@@ -124,6 +139,8 @@ def type_of(run: Run, name: str, call: Call) -> Value:
     if isinstance(cls, Class):
         return cls
     if isinstance(value, ModuleValue) and value.library_class is not None:
-        return Symbol(value.library_class)
+        if not value.library_class.rpartition(".")[2].startswith("Auto"):
+            return Symbol(value.library_class)
+        return Unknown(origin=run.text(call.node))
     hidden = isinstance(value, Unknown) and value.part_of is not None
     return Unknown(origin="" if hidden else run.text(call.node), varying=hidden)

@@ -39,7 +39,8 @@ def fits_part(migration: Migration, precision: Precision, module: cst.CSTNode) -
         return True
     found = [value for value in migration.values(module) if isinstance(value, ModuleValue)]
     return bool(found) and all(
-        value.library_class is not None or (value.cls is not None and _one_input(value.cls))
+        (value.library_class or "").startswith("torch.nn.")
+        or (value.cls is not None and _one_input(value.cls))
         for value in found
     )
 
