@@ -58,6 +58,7 @@ def load_program(
     importers: Sequence[Path] = (),
     overrides: Mapping[Path, str] | None = None,
     known: Mapping[str, Source] | None = None,
+    earlier: Program | None = None,
 ) -> Program:
     """Load the files of a workspace.
 
@@ -66,12 +67,15 @@ def load_program(
         importers: further files, which import them.
         overrides: texts to use besides those of the workspace.
         known: sources to use besides those of the workspace, where their texts are the same.
+        earlier: a program of some of the files; what is the same is not worked out again.
     """
     effort = workspace.effort
     program = load(
         [*workspace.paths, *importers],
         {**workspace.overrides, **(overrides or {})},
         known={**effort.known, **(known or {})},
+        earlier=earlier,
+        elsewhere=workspace.elsewhere,
         stop=effort.stop,
         max_bytes=workspace.max_bytes,
     )

@@ -66,7 +66,7 @@ def _with_importers(
         if not unread:
             break
         importers = [*checked.importers, *unread]
-        program = load_program(workspace, importers, known=first.sources)
+        program = load_program(workspace, importers, earlier=checked.program)
         context = frozenset(program.sources) - frozenset(first.sources)
         found = check(program, rules, workspace.options, workspace.effort)
         checked = CheckedProgram(program, found, importers, context)

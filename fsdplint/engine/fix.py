@@ -152,7 +152,7 @@ class _Rounds:
         validated = (one.program for one in before.validated if one.texts == applied.texts)
         program = next(validated, None)
         if program is None:
-            program = load_program(workspace, before.importers, known=before.program.sources)
+            program = load_program(workspace, before.importers, earlier=before.program)
             program.projects = before.program.projects
         found = check(program, self._rules, workspace.options)
         checked = replace(before, program=program, found=found, validated=())

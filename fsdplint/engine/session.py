@@ -209,7 +209,13 @@ class Session:
             not self.problems,
             effort,
             self.settings.max_file_size,
+            self._examined - {os.path.realpath(path) for path in paths},
         )
+
+    @cached_property
+    def _examined(self) -> frozenset[str]:
+        """The real paths of the files that are examined."""
+        return frozenset(os.path.realpath(path) for path in self.paths)
 
     def add_problems(self, problems: Sequence[Problem]) -> None:
         self.problems.extend(one for one in problems if one not in self.problems)

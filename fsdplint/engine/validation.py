@@ -96,8 +96,7 @@ class Validation:
 
     def _load(self, texts: Mapping[Path, str], sources: Mapping[str, Source]) -> Program:
         """The program with other texts in some of its files, whose sources are these."""
-        known = {**self.program.sources, **sources}
-        program = load_program(self._workspace, self._importers, texts, known)
+        program = load_program(self._workspace, self._importers, texts, sources, self.program)
         program.projects = self.program.projects
         return program
 

@@ -61,6 +61,7 @@ class Workspace:
             comment is reported as unused: it may suppress a finding there.
         effort: how much work is wanted.
         max_bytes: the largest size of code that is read.
+        elsewhere: the real paths of files that are examined in other workspaces.
     """
 
     paths: Sequence[Path]
@@ -73,3 +74,4 @@ class Workspace:
     complete: bool = True
     effort: Effort = COMPLETE
     max_bytes: int = MAX_BYTES
+    elsewhere: Container[str] = ()

@@ -37,6 +37,11 @@ class Coverage:
     plain: set[cst.CSTNode] = field(default_factory=set)
     functions: set[cst.CSTNode] = field(default_factory=set)
 
+    def copy(self) -> Coverage:
+        return Coverage(
+            set(self.sharded), set(self.unsharded), set(self.plain), set(self.functions)
+        )
+
     def add(self, run: Run) -> None:
         """Add what a run executed."""
         if run.trace.entry:

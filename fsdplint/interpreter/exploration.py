@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +13,7 @@ import libcst as cst
 import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run can follow)
 from fsdplint.discovery.relevance import RelevantCode
 from fsdplint.interpreter import lazy
-from fsdplint.interpreter.configurations import Decisions
-from fsdplint.interpreter.coverage import Coverage
+from fsdplint.interpreter.cuts import Cut
 from fsdplint.interpreter.entry_points import (
     MAIN_TEST,
     called_names,
@@ -24,30 +23,30 @@ from fsdplint.interpreter.entry_points import (
     is_package,
     only_defines,
 )
-from fsdplint.interpreter.frames import Call, Frame, OutOfSteps
+from fsdplint.interpreter.entry_runs import Entry, EntryRuns
+from fsdplint.interpreter.explored import Explored
+from fsdplint.interpreter.frames import Call, Frame
 from fsdplint.interpreter.functions import bind, call_function
 from fsdplint.interpreter.instances import instantiate
-from fsdplint.interpreter.program import Cut, Program
+from fsdplint.interpreter.program import Program
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.search import Search, Shown
-from fsdplint.interpreter.values import Class, Const, Function, Unknown, Value
+from fsdplint.interpreter.search import Shown
+from fsdplint.interpreter.values import Class, Function, Value
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import MAX_BYTES, Unreadable, read_config
-from fsdplint.source.fsdp_words import mentions
+from fsdplint.source.fsdp_words import mentions, names_fsdp1
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import uses, walk
-from fsdplint.trace import Wrapped
 
 MAX_PROGRAM_STEPS = 500_000  # nodes evaluated for one program, over all of its configurations
 MAX_PROGRAMS_STEPS = 1_000_000  # for all of them; each is run once in any case
 MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches
 MAX_UNREACHED_STEPS = 1_000_000  # for all such functions that mention FSDP
 MAX_STEPS = 400_000  # steps after which other such functions are skipped
-MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
 
 
 def load(
@@ -56,6 +55,8 @@ def load(
     *,
     root: Path | None = None,
     known: Mapping[str, Source] | None = None,
+    earlier: Program | None = None,
+    elsewhere: Container[str] = (),
     stop: Callable[[], bool] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Program:
@@ -66,10 +67,21 @@ def load(
         overrides: texts to use instead of what is on disk.
         root: the root of the project; by default it is searched from each file.
         known: sources of an earlier program; a file with an unchanged text is not parsed again.
+        earlier: an earlier program; its files are known, too, and an entry whose files are
+            unchanged is not run again.
+        elsewhere: the real paths of files whose functions another load runs.
         stop: polled; `Stopped` is raised once it returns True.
         max_bytes: the largest size of code that is read.
     """
-    loader = ProgramLoader(paths, overrides, root=root, known=known, max_bytes=max_bytes)
+    loader = ProgramLoader(
+        paths,
+        overrides,
+        root=root,
+        known=known,
+        earlier=earlier,
+        elsewhere=elsewhere,
+        max_bytes=max_bytes,
+    )
     loader.project.stop = stop
     return deep_stack(loader.run)
 
@@ -84,15 +96,22 @@ class ProgramLoader:
         *,
         root: Path | None = None,
         known: Mapping[str, Source] | None = None,
+        earlier: Program | None = None,
+        elsewhere: Container[str] = (),
         max_bytes: int = MAX_BYTES,
     ) -> None:
         overrides = overrides or {}
-        self.project = Project(overrides, root, known, max_bytes)
+        before = {} if earlier is None else earlier.sources
+        self.project = Project(overrides, root, {**before, **(known or {})}, max_bytes)
+        self.earlier = earlier
+        self.elsewhere = elsewhere
         self.paths = [path for path in paths if not is_config(path)]
         self.config_paths = [path for path in paths if is_config(path)]
         self.relevant = RelevantCode.among(self.paths, overrides, max_bytes)
         self.program = Program(max_bytes=max_bytes)
-        self.coverage = Coverage()
+        if earlier is not None:
+            self.program.executed = earlier.executed.copy()
+            self.project.file_queries.update(earlier.file_queries)
         self.shown: set[Shown] = set()
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
@@ -110,15 +129,13 @@ class ProgramLoader:
         self.limit = self.steps + MAX_UNREACHED_STEPS
         for source in given:
             self._explore_rest(source)
+        if any(names_fsdp1(source.text) for source in given):
+            self.elsewhere = ()  # a migration changes all uses together
         self._read_unreached()
         self.program.sources = self.project.sources
         self.program.problems = self.project.problems
-        self.program.coverage = tuple(
-            self.coverage.of(
-                [s for s in self.project.sources.values() if self._is_relevant(s)],
-                self.program.cuts,
-                list(self.project.sources.values()),
-            )
+        self.program.relevant = frozenset(
+            path for path, source in self.program.sources.items() if self._is_relevant(source)
         )
         self.program.configs = dict(self.project.configs)
         self.program.file_queries = self.project.file_queries
@@ -141,127 +158,57 @@ class ProgramLoader:
         """Run a file as a program in every relevant configuration."""
         is_program = bool(MAIN_TEST.search(source.text)) or not only_defines(source)
         begin = entry_point(source)
-        self._explore(lambda run: self._run_entry(run, source), source, begin, complete=is_program)
+        entry = Entry(
+            source.tree, partial(self._run_entry, source=source), source, begin, is_program
+        )
+        self._explore(entry, MAX_PROGRAM_STEPS if is_program else MAX_FUNCTION_STEPS)
 
     def _run_entry(self, run: Run, source: Source) -> None:
         name = os.path.splitext(os.path.basename(source.path))[0]
         run.trace.entry = source.path
         run.module_scope(name, source, main=True)
 
-    def _explore(
-        self,
-        body: Callable[[Run], None],
-        source: Source,
-        node: cst.CSTNode,
-        *,
-        complete: bool,
-    ) -> None:
-        """Run code that begins at a node in every relevant configuration."""
-        search = Search(shown=self.shown)
-        limit = self.steps + (MAX_PROGRAM_STEPS if complete else MAX_FUNCTION_STEPS)
-        counted, wraps = False, set[object]()
-        count = events = 0
-        runs = search.runs()
-        done: list[Decisions] = []
-        for decisions in runs:
-            if any(decisions.repeat(one) for one in done):
-                continue
-            count += 1
-            done.append(decisions)
-            run = self._run(decisions, body, source, complete, count == 1)
-            self._keep(run, search.is_new(decisions))
-            counted = counted or decisions.world_size_tested
-            wraps |= {event.site for event in run.trace.of(Wrapped)}
-            self.steps += run.steps
-            events += len(run.trace.events)
-            if self.steps > min(limit, self.limit) or events > MAX_PROGRAM_EVENTS:
-                break
-        leaves_choices = search.leaves_choices()
-        if search.untried or next(runs, None) is not None:
-            self._cut(source, node, _configurations(count), unfinished=leaves_choices)
-        search.finish()
-        if counted and wraps:
-            self._explore_alone(body, wraps)
+    def _explore(self, entry: Entry, max_steps: int) -> None:
+        """Run an entry in its configurations, unless it is known what that shows."""
+        explored = self._known(entry.key)
+        if explored is None:
+            explored = EntryRuns(
+                self.project,
+                entry,
+                min(max_steps, self.limit - self.steps),
+                self.shown,
+                self.program.executed,
+                first=not self.program.traces,
+            ).explore()
+        self._add(entry.key, explored)
 
-    def _run(
-        self,
-        decisions: Decisions,
-        body: Callable[[Run], None],
-        source: Source,
-        complete: bool,
-        first: bool,
-    ) -> Run:
-        run = Run(self.project, decisions)
-        run.trace.complete = complete
-        try:
-            body(run)
-        except OutOfSteps as stopped:
-            run.trace.complete = False
-            # The first run takes every branch, so code that it does not reach is rare.
-            self._note_cut(source, stopped, unfinished=complete and first)
-        return run
+    def _known(self, key: cst.CSTNode) -> Explored | None:
+        """What an earlier program shows of an entry; None if one of the files changed since."""
+        known = None if self.earlier is None else self.earlier.explored.get(key)
+        if known is None or known.reads_settings:
+            return None
+        now = [self.project.source(Path(one.path), imported=True) for one in known.sources]
+        return known if known.sources.issuperset(now) else None
 
-    def _explore_alone(self, body: Callable[[Run], None], wraps: set[object]) -> None:
-        """Run a program on a single rank, where it may not wrap its model.
+    def _add(self, key: cst.CSTNode, explored: Explored) -> None:
+        """Add what the runs of an entry have shown to the program."""
+        self.program.explored[key] = explored
+        self.program.traces += explored.traces
+        self.program.evaluations.add(explored.values)
+        self.reached |= explored.reached
+        self.instantiated |= explored.instantiated
+        self.executed |= {source.path for source in explored.sources}
+        self.shown |= explored.shown
+        self.steps += explored.steps
+        for cut in explored.cuts:
+            self._cut(cut)
 
-        Only the values of the run are kept, not its trace.
-        """
-        run = Run(self.project, Decisions(single_rank=True))
-        with contextlib.suppress(OutOfSteps):
-            body(run)
-        self.steps += run.steps
-        if wraps - {event.site for event in run.trace.of(Wrapped)}:
-            self._keep_values(run)
-
-    def _note_cut(self, source: Source, stopped: OutOfSteps, *, unfinished: bool) -> None:
-        """Record where a run reached a bound: in the file that was run, and in any file.
-
-        unfinished: see `Cut`.
-        """
-        # The file of a callback that another file calls is not always known.
-        at = [site for site in stopped.at if site.source.parent(site.node) is not None]
-        here = [site for site in at if site.source is source]
-        inner = at[-1] if at else None
-        site = here[0] if here else NodeSite(source, entry_point(source))
-        what = f"it was followed up to here only ({stopped.bound})"
-        inner = inner if inner != site else None
-        self._cut(source, site.node, what, inner, unfinished=unfinished)
-
-    def _cut(
-        self,
-        source: Source,
-        node: cst.CSTNode,
-        what: str,
-        inner: NodeSite | None = None,
-        *,
-        unfinished: bool = False,
-    ) -> None:
-        given = source.path in self.named_by_user
-        cut = Cut(NodeSite(source, node), what, inner, named_by_user=given, unfinished=unfinished)
-        known = self.program.cuts.setdefault(source.path, cut)
-        if unfinished and not known.unfinished:
-            self.program.cuts[source.path] = cut
-
-    def _keep(self, run: Run, new: bool) -> None:
-        """Add the results of a run to the program."""
-        run.trace.seal()
-        self.coverage.add(run)
-        self.reached |= run.reached
-        self.instantiated |= run.instantiated
-        self.executed |= {scope.source.path for scope in run.module_scopes.values()}
-        if not new and self.program.traces:
-            return
-        self.program.traces.append(run.trace)
-        self._keep_values(run)
-
-    def _keep_values(self, run: Run) -> None:
-        for node, value in run.evaluations.items():
-            value = run.settle(value)
-            if isinstance(value, Const) or (isinstance(value, Unknown) and value.part_of is None):
-                continue
-            found = self.program.evaluations.setdefault(node, [])
-            found += run.earlier.get(node, {}).values()
-            found.append(value)
+    def _cut(self, cut: Cut) -> None:
+        path = cut.site.source.path
+        cut = replace(cut, named_by_user=path in self.named_by_user)
+        known = self.program.cuts.setdefault(path, cut)
+        if cut.unfinished and not known.unfinished:
+            self.program.cuts[path] = cut
 
     # What no program reaches -------------------------------------------------------------------
 
@@ -278,7 +225,8 @@ class ProgramLoader:
                 found = self.project.source(Path(shown), imported=True)
                 if found is not None:
                     todo.append(found)
-                    self._explore_rest(found)
+                    if os.path.realpath(file) not in self.elsewhere:
+                        self._explore_rest(found)
 
     def _leads_on(self, file: str) -> bool:
         """Whether a file is relevant for FSDP, or is a package."""
@@ -337,14 +285,11 @@ class ProgramLoader:
             matters = (owner or function).name.value in names.bound
             if self.steps > (self.limit if matters else MAX_STEPS):
                 what = f"`{function.name.value}` and others were not looked at on their own"
-                self._cut(source, function, what)
+                self._cut(Cut(NodeSite(source, function), what))
                 continue
-            self._explore(
-                partial(self._run_alone, source=source, owner=owner, function=function),
-                source,
-                function,
-                complete=False,
-            )
+            alone = partial(self._run_alone, source=source, owner=owner, function=function)
+            entry = Entry(function, alone, source, function, complete=False)
+            self._explore(entry, MAX_FUNCTION_STEPS)
 
     def _run_alone(
         self,
@@ -384,7 +329,3 @@ def _run_function(run: Run, function: Function) -> None:
         lazy.consume(run, result)
     finally:
         run.frames.pop()
-
-
-def _configurations(number: int) -> str:
-    return f"not all configurations of what begins here were tried (only {number})"

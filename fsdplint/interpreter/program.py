@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,11 @@ import libcst as cst
 
 from fsdplint.config.options import DEFAULT, Options
 from fsdplint.discovery.importers import ProjectIndex
+from fsdplint.interpreter.coverage import Coverage
+from fsdplint.interpreter.cuts import Cut
+from fsdplint.interpreter.explored import Evaluations, Explored
 from fsdplint.source.files import MAX_BYTES
-from fsdplint.source.source import NodeSite, Source
+from fsdplint.source.source import Source
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
@@ -20,26 +24,6 @@ if TYPE_CHECKING:
     from fsdplint.interpreter.values import Value
     from fsdplint.source.config_source import ConfigSource
     from fsdplint.source.files import Problem
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The place where the interpretation of a program reached a bound.
-
-    Attributes:
-        site: the place in the file of the program.
-        reason: the code that was not followed to its end, and the bound, as text for messages.
-        inner: the last place that was reached, if it is another one.
-        named_by_user: whether the user named the file.
-        unfinished: whether the first run of the file, which takes every branch, ended there, or
-            values that a name may choose were not tried.
-    """
-
-    site: NodeSite
-    reason: str
-    inner: NodeSite | None = None
-    named_by_user: bool = True
-    unfinished: bool = False
 
 
 @dataclass(eq=False)
@@ -52,6 +36,9 @@ class Program:
         evaluations: the values in all traces of each expression that was reached, except constants
             and unknown values. If a program does not wrap its model on a single rank, the values of
             such a run are included.
+        explored: what the runs of each entry have shown, by the node where it begins.
+        executed: what the runs executed.
+        relevant: the paths of the sources that are relevant for FSDP.
         problems: files that could not be read or parsed.
         files_to_fix: further files of the project that a fix has to change.
         options: how its findings are fixed.
@@ -66,7 +53,9 @@ class Program:
 
     sources: dict[str, Source] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)
-    evaluations: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
+    evaluations: Evaluations = field(default_factory=Evaluations)
+    explored: dict[cst.CSTNode, Explored] = field(default_factory=dict)
+    executed: Coverage = field(default_factory=Coverage)
     problems: list[Problem] = field(default_factory=list)
     files_to_fix: set[Path] = field(default_factory=set)
     options: Options = DEFAULT
@@ -74,7 +63,7 @@ class Program:
     file_queries: dict[str, bool] = field(default_factory=dict)
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
-    coverage: tuple[SiteCoverage, ...] = ()
+    relevant: Set[str] = frozenset()
     cache: dict[str, Any] = field(default_factory=dict)
     max_bytes: int = MAX_BYTES
 
@@ -89,10 +78,13 @@ class Program:
 
     def values(self, node: cst.CSTNode) -> list[Value]:
         """The distinct values of a node over all traces; empty if no run reached it."""
-        seen: dict[int, Value] = {}
-        for value in self.evaluations.get(node, ()):
-            seen.setdefault(id(value), value)
-        return list(seen.values())
+        return self.evaluations.of(node)
+
+    @cached_property
+    def coverage(self) -> tuple[SiteCoverage, ...]:
+        """The sites of the contract's API in the relevant files."""
+        sources = [source for path, source in self.sources.items() if path in self.relevant]
+        return tuple(self.executed.of(sources, self.cuts, self.sources.values()))
 
     def references(self, prefix: str) -> Iterator[tuple[Source, cst.CSTNode, str]]:
         """The Name and Attribute nodes whose canonical name starts with `prefix`, with that name.

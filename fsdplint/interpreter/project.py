@@ -37,6 +37,7 @@ class Project:
         problems: the files that could not be read.
         namespaces: dotted names of folders of the project that are packages without a file.
         configs: settings files that a program reads, by the path that is shown to the user.
+        configs_read: how often a program read a settings file.
         file_queries: for each path that decides how an import resolves, whether the file exists.
         words: finds branches and functions that the FSDP contract may depend on.
         fsdp_words: finds branches and functions that name FSDP itself.
@@ -59,6 +60,7 @@ class Project:
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
         self.configs: dict[str, ConfigSource] = {}
+        self.configs_read = 0
         self.file_queries: dict[str, bool] = {}
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
@@ -108,6 +110,7 @@ class Project:
 
         if not is_config(Path(name)):
             return None
+        self.configs_read += 1
         root = self.root or project_root(Path(file))
         for folder in (Path(file).parent, root, Path()):
             path = folder / name

@@ -62,8 +62,7 @@ class Search:
 
     Attributes:
         max_runs: the bound on the number of runs.
-        shown: the outcomes of tests that the runs of other entries have shown; those of this entry
-            are added at its end.
+        shown: the outcomes of tests that the runs of other entries have shown.
         untried: targets that were not tried because of it; set at the end.
     """
 
@@ -104,15 +103,17 @@ class Search:
                 self._attempts[target.name] -= 1
         self.untried = sum(1 for _ in self._targets())
 
-    def finish(self) -> None:
-        """Add what the runs have shown to what entries have shown."""
+    def outcomes(self) -> set[Shown]:
+        """The outcomes of tests that the runs have shown."""
+        shown: set[Shown] = set()
         for run in self._done:
             for key in run.questions:
                 value = run.values_by_key[key]
                 for place in run.places.get(key, ()):
-                    self.shown |= {(place, value, False), (place, value, run.shards)}
+                    shown |= {(place, value, False), (place, value, run.shards)}
             for node, outcomes in run.branches.items():
-                self.shown.update((node, taken.holds, False) for taken in outcomes)
+                shown.update((node, taken.holds, False) for taken in outcomes)
+        return shown
 
     def leaves_choices(self) -> bool:
         """Whether some values that a name may choose were not tried."""

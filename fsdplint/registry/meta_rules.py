@@ -14,7 +14,7 @@ from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
-    from fsdplint.interpreter.program import Cut
+    from fsdplint.interpreter.cuts import Cut
 
 
 MANY = 4  # largest number of further files of a program that get a finding each

@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from fsdplint.cli.main import main
-from fsdplint.interpreter import exploration, functions, load, run
-from fsdplint.interpreter.program import Cut, Program
+from fsdplint.interpreter import entry_runs, exploration, functions, load, run
+from fsdplint.interpreter.cuts import Cut
+from fsdplint.interpreter.program import Program
 from fsdplint.migration.planner import plans_of
 from fsdplint.registry.meta_rules import CutShort
 from fsdplint.source.nesting import deep_stack
@@ -83,7 +84,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exploration, "MAX_PROGRAMS_STEPS", 20_000)
     monkeypatch.setattr(exploration, "MAX_STEPS", 20_000)
     monkeypatch.setattr(exploration, "MAX_UNREACHED_STEPS", 4_000)
-    monkeypatch.setattr(exploration, "MAX_PROGRAM_EVENTS", 1_000)
+    monkeypatch.setattr(entry_runs, "MAX_PROGRAM_EVENTS", 1_000)
 
 
 def explored(path: Path) -> tuple[Program, int]:

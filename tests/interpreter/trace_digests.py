@@ -88,8 +88,8 @@ def description(file: Path) -> Iterator[str]:
         for event in trace.events:
             parts = (f"{name}={writer.term(value)}" for name, value in vars(event).items())
             yield f"event {type(event).__name__} {' '.join(parts)}"
-    for node, values in program.evaluations.items():
-        yield f"node {writer.term(node)}: {[writer.term(value) for value in values]}"
+    for node in program.evaluations:
+        yield f"node {writer.term(node)}: {[writer.term(one) for one in program.values(node)]}"
     yield from writer.objects()
 
 

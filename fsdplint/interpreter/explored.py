@@ -1,0 +1,96 @@
+"""What the runs of one entry have shown, kept so that no later load of the same files repeats them.
+
+An entry is a program, or a function that no program reaches. Its runs depend on the files that they
+execute and on nothing else: where these are the same, so are the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Const, Unknown, Value
+from fsdplint.source.source import Source
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.cuts import Cut
+    from fsdplint.interpreter.run import Run
+    from fsdplint.interpreter.search import Shown
+    from fsdplint.trace import Trace
+
+
+@dataclass(frozen=True)
+class NodeValues:
+    """The values of the nodes of a run, except constants and unknown values.
+
+    Attributes:
+        last: the last value of each node.
+        earlier: those before it, of the nodes that were several modules.
+    """
+
+    last: Mapping[cst.CSTNode, Value]
+    earlier: Mapping[cst.CSTNode, Mapping[str, Value]]
+
+    @classmethod
+    def of(cls, run: Run) -> NodeValues:
+        last: dict[cst.CSTNode, Value] = {}
+        for node, held in run.evaluations.items():
+            value = run.settle(held)
+            if not isinstance(value, Const) and not (
+                isinstance(value, Unknown) and value.part_of is None
+            ):
+                last[node] = value
+        return cls(last, run.earlier)
+
+    def values(self, node: cst.CSTNode) -> Iterator[Value]:
+        if node in self.last:
+            yield from self.earlier.get(node, {}).values()
+            yield self.last[node]
+
+
+@dataclass(eq=False)
+class Explored:
+    """What the runs of one entry have shown.
+
+    Attributes:
+        traces: those that differ in what something depends on.
+        values: the values of nodes, by run.
+        reached: the functions that were entered.
+        instantiated: the classes.
+        sources: the files that were executed.
+        shown: the outcomes of tests.
+        cuts: the bounds that were reached.
+        steps: the nodes that were evaluated.
+        reads_settings: whether a run read a settings file.
+    """
+
+    traces: list[Trace] = field(default_factory=list)
+    values: list[NodeValues] = field(default_factory=list)
+    reached: set[cst.CSTNode] = field(default_factory=set)
+    instantiated: set[cst.CSTNode] = field(default_factory=set)
+    sources: set[Source] = field(default_factory=set)
+    shown: set[Shown] = field(default_factory=set)
+    cuts: list[Cut] = field(default_factory=list)
+    steps: int = 0
+    reads_settings: bool = False
+
+
+class Evaluations:
+    """The values of nodes in all runs that were kept."""
+
+    def __init__(self) -> None:
+        self._runs: list[NodeValues] = []
+
+    def add(self, runs: Iterable[NodeValues]) -> None:
+        self._runs += runs
+
+    def __iter__(self) -> Iterator[cst.CSTNode]:
+        return iter(dict.fromkeys(node for run in self._runs for node in run.last))
+
+    def of(self, node: cst.CSTNode) -> list[Value]:
+        """The distinct values of a node, in the order of the runs; empty if no run reached it."""
+        found = (value for run in self._runs for value in run.values(node))
+        return list({id(value): value for value in found}.values())
