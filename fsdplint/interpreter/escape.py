@@ -8,20 +8,26 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Batches, LoaderValue, SamplerValue
 from fsdplint.interpreter.values import (
     Bound,
+    Const,
     Dict,
     Instance,
     LibraryObject,
     Method,
     ModuleValue,
     Sequence,
+    Symbol,
     Value,
 )
 from fsdplint.trace import DataEscaped, Escaped
+
+_WITHOUT_PARTS = (Const, Symbol)
 
 
 def escape(run: Run, call: Call) -> None:
     """Record that the arguments of a call escape."""
     for value in call.values:
+        if isinstance(value, _WITHOUT_PARTS):
+            continue
         for module in modules_in(run, value):
             info = run.trace.modules.get(module.id)
             if not module.wrapper:

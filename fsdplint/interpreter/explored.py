@@ -38,10 +38,9 @@ class NodeValues:
     def of(cls, run: Run) -> NodeValues:
         last: dict[cst.CSTNode, Value] = {}
         for node, held in run.evaluations.items():
-            value = run.settle(held)
-            if not isinstance(value, Const) and not (
-                isinstance(value, Unknown) and value.part_of is None
-            ):
+            value = run.settle(held) if held.settles else held
+            unknown = isinstance(value, Unknown) and value.part_of is None
+            if not unknown and not isinstance(value, Const):
                 last[node] = value
         return cls(last, run.earlier)
 

@@ -72,6 +72,7 @@ class Project:
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
         self._relative: dict[tuple[int, str, str], str | None] = {}
         self._real: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
         self._registers: dict[str, bool] = {}
         self._by_file: dict[str, Source | None] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
@@ -177,10 +178,16 @@ class Project:
 
     def find(self, name: str, importer: str) -> tuple[str, str] | None:
         """The file of an absolute module name and its shown path; None for a library module."""
-        key = (name, os.path.dirname(importer))
+        key = (name, self._folder(importer))
         if key not in self._found:
             self._found[key] = self._find(name, importer)
         return self._found[key]
+
+    def _folder(self, file: str) -> str:
+        folder = self._folders.get(file)
+        if folder is None:
+            folder = self._folders[file] = os.path.dirname(file)
+        return folder
 
     def _find(self, name: str, importer: str) -> tuple[str, str] | None:
         parts = name.split(".")
@@ -195,7 +202,7 @@ class Project:
         return None
 
     def find_relative(self, level: int, name: str, importer: str) -> tuple[str, str] | None:
-        key = (level, name, os.path.dirname(importer))
+        key = (level, name, self._folder(importer))
         if key not in self._relative:
             self._relative[key] = self._find_relative(level, name, importer)
         file = self._relative[key]

@@ -23,7 +23,7 @@ not import each other. `semantics` imports every module that registers something
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import libcst as cst
@@ -77,6 +77,9 @@ DECISIVE = (
     Wrapped, Sharded, OptimizerBuilt, StateTaken, StateLoaded, SyncSwitched, MethodRegistered,
     Gathered, ModuleCopied, ParametersTied, Clipped,
 )  # fmt: skip
+
+
+NO_GUARDS = nullcontext()
 
 
 class Run:
@@ -135,8 +138,10 @@ class Run:
                 if isinstance(child, cst.BaseExpression):
                     self.eval(child)
             return Unknown()
-        value = self.settle(evaluate(self, node))
-        if not isinstance(value, Const):
+        value = evaluate(self, node)
+        if value.settles:
+            value = self.settle(value)
+        if type(value) is not Const:
             if isinstance(value, ModuleValue):
                 self._keep_earlier(node, value)
             self.evaluations[node] = value
@@ -186,6 +191,8 @@ class Run:
 
     def settle(self, value: Value) -> Value:
         """Resolve a lazy import, a refined unknown value or a consumed iterator."""
+        if not value.settles:
+            return value
         if isinstance(value, LazyImport):
             if value.value is None:
                 value.value = Unknown()  # the result of a circular import
@@ -220,9 +227,13 @@ class Run:
 
     # Guards ------------------------------------------------------------------------------------
 
-    @contextmanager
-    def under_guards(self, guards: Iterable[tuple[Guard, str]]) -> Iterator[None]:
+    def under_guards(self, guards: Iterable[tuple[Guard, str]]) -> AbstractContextManager[None]:
+        """A context whose code is executed under these guards."""
         entries = [GuardEntry(guard, key) for guard, key in guards]
+        return self._under_entries(entries) if entries else NO_GUARDS
+
+    @contextmanager
+    def _under_entries(self, entries: Sequence[GuardEntry]) -> Iterator[None]:
         self.guards.extend(entries)
         try:
             yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import libcst as cst
 
@@ -22,8 +22,12 @@ MAX_BITS = 4_000  # of a number that is folded
 
 @dataclass(eq=False, repr=False)
 class Value:
-    """Base of all values."""
+    """Base of all values.
 
+    settles: whether a value of this type may stand for another (see `Run.settle`).
+    """
+
+    settles: ClassVar[bool] = False
     created_at: NodeSite | None = field(default=None, kw_only=True, repr=False)
 
     def __repr__(self) -> str:  # shared: to generate one for each class takes time
@@ -96,6 +100,7 @@ class Unknown(Value):
     synthetic_for: the class or function that is executed on its own with this as an argument.
     """
 
+    settles: ClassVar[bool] = True
     origin: str = ""
     varying: bool = False
     by_rank: bool = False
@@ -144,6 +149,7 @@ class Lazy(Value):
     function with each value that it yields. generator: its function.
     """
 
+    settles: ClassVar[bool] = True
     produce: Callable[[], Value]
     node: cst.CSTNode
     source: Value | None = None
@@ -363,6 +369,7 @@ class Super(Value):
 class LazyImport(Value):
     """A name imported from a file of the project that is not loaded yet."""
 
+    settles: ClassVar[bool] = True
     load: Callable[[], Value]
     files: tuple[str, ...] = ()
     value: Value | None = None

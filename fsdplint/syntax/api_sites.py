@@ -15,7 +15,7 @@ import libcst as cst
 
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.syntax.qualified_names import symbols_in, walk
+from fsdplint.syntax.qualified_names import imported_names, symbol_of, walk
 
 
 class SiteKind(Enum):
@@ -83,6 +83,10 @@ _STORAGE = frozenset(
     torch.distributed.checkpoint.async_save torch.distributed.checkpoint.save_state_dict
     torch.distributed.checkpoint.load_state_dict""".split()
 )
+# The last parts of the names of all sites except optimizers.
+_NAMES = frozenset(
+    ("step", *_BY_NAME, *_COLLECTIVES, *(name.rpartition(".")[2] for name in _STORAGE))
+)
 _STEPPED = re.compile(r"optim|opt$|^opt|scaler", re.IGNORECASE)
 _METHODS_ONLY = frozenset(("backward", "unshard", "reshard", "state_dict"))
 # Names that are the contract's only where torch's own are meant or a method is called.
@@ -92,24 +96,27 @@ _FUNCTIONS_OF_TORCH = frozenset(("replicate",))
 @once
 def sites_in(source: Source) -> tuple[ApiSite, ...]:
     """The sites of a file, in source order. Not to be changed."""
-    symbols = symbols_in(source)
     found = []
     for node in walk(source, skip_imports=True):
         if isinstance(node, cst.Call):
-            kind = _kind(node.func, symbols.get(node.func, ""))
+            kind = _kind(source, node.func)
             if kind is not None:
                 found.append(ApiSite(node, kind, _written(node.func)))
     return tuple(found)
 
 
-def _kind(function: cst.BaseExpression, symbol: str) -> SiteKind | None:
-    """What the call of a function does; symbol: its canonical name, "" if it is no library's."""
+def _kind(source: Source, function: cst.BaseExpression) -> SiteKind | None:
+    """What the call of a function does."""
     if isinstance(function, cst.Attribute):
         last, receiver = function.attr.value, function.value
     elif isinstance(function, cst.Name):
         last, receiver = function.value, None
     else:
         return None
+    is_alias = receiver is None and last in imported_names(source)
+    if last not in _NAMES and not is_alias and not _OPTIMIZERS.match(last):
+        return None  # most calls: to find out what a name stands for costs more
+    symbol = symbol_of(source, function)
     if symbol:
         return _of_library(symbol, last)
     if receiver is None and (last in _METHODS_ONLY or last in _FUNCTIONS_OF_TORCH):

@@ -176,22 +176,22 @@ def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
 
     In source order, without the names in import statements. Do not change the result.
     """
-    imports = imported_names(source)
     result: dict[cst.CSTNode, str] = {}
-    rebound = _rebound(source) & imports.keys() if imports else frozenset()
-    for node in walk(source, skip_imports=True) if imports else ():
-        if not isinstance(node, cst.Name | cst.Attribute):
-            continue
-        text = dotted_name(node)
-        if not text:
-            continue
-        head, _, rest = text.partition(".")
-        if head not in imports or (head in rebound and _is_local(source, node, head)):
-            continue
-        full = canonical(imports[head] + ("." + rest if rest else ""))
-        if full:
-            result[node] = full
+    for node in walk(source, skip_imports=True) if imported_names(source) else ():
+        if isinstance(node, cst.Name | cst.Attribute):
+            full = symbol_of(source, node)
+            if full:
+                result[node] = full
     return result
+
+
+def symbol_of(source: Source, node: cst.CSTNode) -> str:
+    """The canonical name of a Name or Attribute node that refers to an import; "" for others."""
+    imports = imported_names(source)
+    head, _, rest = dotted_name(node).partition(".")
+    if head not in imports or (head in _rebound(source) and _is_local(source, node, head)):
+        return ""
+    return canonical(imports[head] + ("." + rest if rest else ""))
 
 
 @once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import note_seed
@@ -63,11 +64,21 @@ def fork_rng(run: Run, name: str, call: Call) -> Value:
     return Context("fork_rng", on_exit=restore)
 
 
+@cache
+def _seeds(name: str) -> bool:
+    return SEEDS.search(name) is not None
+
+
+@cache
+def _sets(name: str) -> bool:
+    return SETS.search(name) is not None
+
+
 def note_unknown_call(run: Run, name: str, call: Call) -> None:
     """Record that an unknown function may change the generator or parameters."""
-    if SEEDS.search(name):
+    if _seeds(name):
         run.emit(Seeded, call.node, per_rank=None)
-    if SETS.search(name):
+    if _sets(name):
         note_weights_set(run, call, call.values)
 
 
