@@ -15,6 +15,7 @@ from fsdplint.trace import (
     Gathered,
     Guard,
     GuardKind,
+    ProcessGroupInit,
     Ranks,
     Saved,
     StateLoaded,
@@ -22,6 +23,7 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.queries.common import class_name, optimizer_of
+from fsdplint.trace.queries.own_data import own_data_tests, undecided_collectives
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 from fsdplint.trace.queries.rank_matching import ran_out
 
@@ -38,6 +40,12 @@ class CollectiveUnderRankGuard(Rule):
     state dict of a sharded model (`get_model_state_dict` with `full_state_dict=True`, FSDP1's
     `state_dict()`), `full_tensor()`, forward and backward of a sharded model, clipping its gradients,
     `torch.distributed.checkpoint.save`, and the collectives of `torch.distributed`.
+
+    Also finds collectives that each rank runs or skips by its own data: `if torch.isnan(loss): continue`
+    before the backward, a checkpoint under `if loss < best:`, a `break` by a loss that was never reduced
+    or by the rank's clock. The data of a rank are the batches of a `DistributedSampler` or of a slice by
+    rank. After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
+    such a test ends the program and is not reported.
 
     A collective is fine if the other ranks run a matching one: in the `else` of the same test, or in
     "rank 0 first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives
@@ -57,7 +65,8 @@ class CollectiveUnderRankGuard(Rule):
     result stays under the test. A `barrier()` at the end of the body moves behind it. Other conditions of
     the test (`step % 100 == 0 and rank == 0`) also apply to the moved collective; they have to be equal
     on all ranks (counters, settings and constants). There is no fix if code before the collective in the
-    body has to run first, or for larger code such as an evaluation on rank 0.
+    body has to run first, for larger code such as an evaluation on rank 0, or if each rank tests its own
+    data.
 
     ## Since
     All versions.
@@ -84,6 +93,31 @@ class CollectiveUnderRankGuard(Rule):
             groups.setdefault((place, event.ranks), []).append(event)
         for events in groups.values():
             yield self._finding(trace, events)
+        yield from self._by_own_data(trace)
+
+    def _by_own_data(self, trace: Trace) -> Iterator[Finding]:
+        if not any(trace.of(ProcessGroupInit)):
+            return  # perhaps one process, whose tests of the number of processes are not known
+        groups: dict[object, list[Event]] = {}
+        for event in undecided_collectives(trace):
+            guard = own_data_tests(event)[-1]
+            groups.setdefault((guard.site or guard.text), []).append(event)
+        for events in groups.values():
+            event, guard = events[0], own_data_tests(events[0])[-1]
+            finding = self.finding(
+                event,
+                f"{describe(trace, event)} has to run on every rank, but each rank decides by its "
+                f"own data whether it does ({guard})",
+                help="Let the ranks decide together: all-reduce what is tested, so that the test has the same "
+                "result on all ranks.",
+                because=[
+                    (other, f"{describe(trace, other)} too") for other in _at_distinct_sites(events)
+                ],
+            )
+            related = [(guard.site, "test"), (guard.own_data, "each rank has its own data here")]
+            places = tuple((site, word) for site, word in related if site is not None)
+            finding.related = (*places, *finding.related)
+            yield finding
 
     def _finding(self, trace: Trace, events: list[Event]) -> Finding:
         event = events[0]

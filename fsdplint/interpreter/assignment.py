@@ -6,6 +6,7 @@ import libcst as cst
 
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
+from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
 from fsdplint.interpreter.freezing import freeze_parameters
 from fsdplint.interpreter.iteration import unpack
@@ -45,6 +46,8 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
     if isinstance(target, cst.Name):
         if isinstance(value, Unknown) and not value.label:
             value.label = target.value
+        names = run.scope.aliases.get(target.value, run.scope).names
+        note_write(run, names, target.value, names.get(target.value))
         run.scope.assign(target.value, value)
         run.evaluations[target] = value
     elif isinstance(target, cst.Attribute):
@@ -128,10 +131,12 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     elif isinstance(target, OptimizerValue) and name in OPTIMIZER_PARTS:
         lose_optimizer(run, target)
     elif isinstance(target, Instance):
+        note_write(run, target.attributes, name, target.attributes.get(name))
         target.attributes[name] = value
     elif isinstance(target, Class):
         target.attributes[name] = value
     elif isinstance(target, Unknown):
+        note_write(run, target.parts, name, target.parts.get(name))
         target.parts[name] = value
     elif isinstance(target, LibraryObject):
         mark_parameters(run, target, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter import rank_local
 from fsdplint.interpreter.choices import entry_of, member, namespace_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind
@@ -158,6 +159,7 @@ def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
                 part_of=value.part_of,
                 owner=value,
                 library=value.library,
+                rank_local=rank_local.read_from(value, name),
             )
     return value.parts[name]
 
@@ -177,7 +179,10 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         if len(value.tensors) == 1 and not isinstance(index, Const):
             return next(iter(value.tensors.values()))
         if isinstance(index, Const):
-            return _parameter_in(run, value, index.value) or Unknown(origin=run.text(node))
+            local = rank_local.of_every_element(value)
+            return _parameter_in(run, value, index.value) or Unknown(
+                origin=run.text(node), rank_local=local
+            )
         chosen = entry_of(run, value, index, node)
         return chosen if chosen is not None else Unknown(origin=run.text(node))
     if isinstance(value, Sequence):
@@ -229,7 +234,12 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
                 found = (
                     value_by_name(text, origin)
                     if isinstance(text, str) and value.part_of is None
-                    else Unknown(origin=origin, varying=varying, part_of=value.part_of)
+                    else Unknown(
+                        origin=origin,
+                        varying=varying,
+                        part_of=value.part_of,
+                        rank_local=value.rank_local,
+                    )
                 )
                 value.parts[key] = found
             return found

@@ -11,6 +11,8 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.rank_local import derived, local_of
+from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, is_zero, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
@@ -34,11 +36,13 @@ from fsdplint.interpreter.values import (
     ModuleValue,
     OptimizerValue,
     Partial,
+    RankLocal,
     Sequence,
     Symbol,
     Unknown,
     Value,
     constant,
+    is_none,
 )
 from fsdplint.trace import Guard, GuardKind, Ranks
 
@@ -52,18 +56,23 @@ class Truth(Enum):
 
 @dataclass
 class Verdict:
-    """The result of a test. `guards`: the decisions that it depends on, with their keys."""
+    """The result of a test.
+
+    guards: the decisions that it depends on, with their keys. local: set if each rank tests its own
+    data.
+    """
 
     outcome: Truth
     guards: list[tuple[Guard, str]] = field(default_factory=list)
     rank_test: RankTest | None = None
+    local: RankLocal | None = None
 
     def negate(self) -> Verdict:
         outcome = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE}.get(self.outcome, self.outcome)
         test = self.rank_test
         if test is not None:
-            test = RankTest(test.false_on, test.true_on)
-        return Verdict(outcome, self.guards, test)
+            test = test.negate()
+        return Verdict(outcome, self.guards, test, self.local)
 
 
 TRUE = Verdict(Truth.TRUE)
@@ -81,7 +90,9 @@ COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     cst.Is: lambda a, b: a is b or a == b,
     cst.IsNot: lambda a, b: not (a is b or a == b),
 }
-NEGATED = (cst.NotEqual, cst.IsNot, cst.NotIn)
+_ORDERS = (
+    cst.Equal, cst.NotEqual, cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual,
+)  # fmt: skip
 NEVER_NONE = (
     ModuleValue,
     OptimizerValue,
@@ -115,9 +126,7 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
     if left.outcome is decisive:
         return left
     if left.outcome is Truth.RANK and left.rank_test is not None:
-        test = (
-            left.rank_test if is_and else RankTest(left.rank_test.false_on, left.rank_test.true_on)
-        )
+        test = left.rank_test if is_and else left.rank_test.negate()
         with run.under_guards([(rank_guard(run, node.left, test, True), "")]):
             right = truth(run, node.right, prefer)
     else:
@@ -132,8 +141,8 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
     if left.outcome is Truth.VARYING:
         if right.outcome is Truth.RANK:
             return Verdict(Truth.RANK, guards, right.rank_test)
-        return Verdict(Truth.VARYING, guards)
-    return Verdict(right.outcome, guards, right.rank_test)
+        return Verdict(Truth.VARYING, guards, local=left.local or right.local)
+    return Verdict(right.outcome, guards, right.rank_test, right.local)
 
 
 def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
@@ -143,7 +152,7 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
     if isinstance(value, RankTest):
         return Verdict(Truth.RANK, [], value)
     if isinstance(value, RankValue):
-        return Verdict(Truth.RANK, [], RankTest(*_swap(rank_sets(value.scope))))
+        return Verdict(Truth.RANK, [], is_zero(value).negate())
     if isinstance(value, Condition):
         return decide(run, value, node, prefer)
     if isinstance(value, StateValue) and value.on_one_rank and not value.tensor:
@@ -154,15 +163,24 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
         return decide(run, condition(run, value, node), node, prefer)
     if isinstance(value, TensorValue):
         tensors.read_number(run, value, "bool", node)
-        return Verdict(Truth.VARYING)
+        return Verdict(Truth.VARYING, local=local_of(value))
+    chosen = test_choice(value, _is_true)
+    if chosen is not None:
+        return Verdict(Truth.RANK, [], chosen)
     if isinstance(value, Unknown):
         name_origin(run, value)
         if value.refined is not None:
             return TRUE
+        if local_of(value) is not None:
+            return Verdict(Truth.VARYING, local=local_of(value))
         if value.varying or (not value.origin and run.loop_depth):
             return Verdict(Truth.VARYING)
         return decide(run, condition(run, value, node), node, prefer)
     return TRUE
+
+
+def _is_true(value: Value) -> bool | None:
+    return bool(value.value) if isinstance(value, Const) else None
 
 
 def condition(run: Run, value: Value, node: cst.BaseExpression) -> Condition:
@@ -185,11 +203,15 @@ def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -
 
 def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) -> Guard:
     ranks = test.true_on if holds else test.false_on
-    return Guard(GuardKind.RANK, run.text(node), holds, run.site(node), ranks)
+    site = run.site(node)
+    return Guard(GuardKind.RANK, run.text(node), holds, site, ranks, each_node=test.each_node)
 
 
-def varying_guard(run: Run, node: cst.BaseExpression, holds: bool) -> Guard:
-    return Guard(GuardKind.VARYING, run.text(node), holds, run.site(node))
+def varying_guard(
+    run: Run, node: cst.BaseExpression, holds: bool, local: RankLocal | None = None
+) -> Guard:
+    own_data = local.source if local is not None else None
+    return Guard(GuardKind.VARYING, run.text(node), holds, run.site(node), own_data=own_data)
 
 
 def compare(run: Run, node: cst.Comparison) -> Value:
@@ -206,15 +228,25 @@ def compare(run: Run, node: cst.Comparison) -> Value:
         right = assumed_rank(run, node.comparisons[0].comparator, right) or right
     if isinstance(right, RankValue) and not isinstance(left, RankValue):
         left, right = right, left
-        op = _mirror(op)
+        op = mirror(op)
     if isinstance(left, RankValue):
         if constant(right) == 0:
             note_rank_use(run, node, left)
         return compare_rank(left, op, right)
     if any(isinstance(v, ShardTensor | ParametersOf) for v in (left, right)):
         return Unknown(varying=True)  # differs from tensor to tensor
+    if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual) and is_none(right):
+        chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
+        if chosen is not None:
+            return chosen
     if any(isinstance(v, Unknown) and v.by_rank for v in (left, right)):
+        if run.ranks() is Ranks.ONE:
+            return Unknown(varying=True)  # no other rank is here
         return RankTest(Ranks.SOME, Ranks.SOME)  # of a value derived from the rank
+    if isinstance(op, _ORDERS):
+        local = derived(left, right)
+        if local is not None:
+            return Unknown(varying=True, rank_local=local)
     if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
         known = _identity(left, right)
         if known is not None:
@@ -363,59 +395,3 @@ def _membership(left: Value, right: Value) -> bool | None:
         if not right.open and len(names) == len(right.items):
             return False
     return None
-
-
-# Ranks ------------------------------------------------------------------------------------------
-
-
-def rank_sets(scope: str) -> tuple[Ranks, Ranks]:
-    """The ranks on which "the rank is 0" is true, and those on which it is false."""
-    return (Ranks.ONE, Ranks.OTHERS) if scope == "global" else (Ranks.SOME, Ranks.SOME)
-
-
-def _swap(pair: tuple[Ranks, Ranks]) -> tuple[Ranks, Ranks]:
-    return pair[1], pair[0]
-
-
-def _mirror(op: cst.BaseCompOp) -> cst.BaseCompOp:
-    mirror: dict[type, type] = {
-        cst.LessThan: cst.GreaterThan,
-        cst.GreaterThan: cst.LessThan,
-        cst.LessThanEqual: cst.GreaterThanEqual,
-        cst.GreaterThanEqual: cst.LessThanEqual,
-    }
-    kind = mirror.get(type(op))
-    return kind() if kind is not None else op
-
-
-def compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
-    zero = rank_sets(rank.scope)
-    number = right.value if isinstance(right, Const) else None
-    if isinstance(right, Const) and number is None:
-        return Const(
-            isinstance(op, NEGATED)
-        )  # `rank is None`: a program that runs on ranks has one
-    if isinstance(op, cst.In | cst.NotIn) and isinstance(right, Sequence):
-        numbers = [i.value for i in right.items if isinstance(i, Const)]
-        if set(numbers) <= {0, -1} and 0 in numbers:
-            return RankTest(*(zero if isinstance(op, cst.In) else _swap(zero)))
-        return RankTest(Ranks.SOME, Ranks.SOME)
-    if number == -1:
-        # the old launcher passes -1 for "not distributed"
-        return Const(isinstance(op, cst.NotEqual | cst.GreaterThan | cst.GreaterThanEqual))
-    if isinstance(right, RankValue):
-        same = right.scope == rank.scope
-        return Const(isinstance(op, NEGATED) != same) if same else Unknown(varying=True)
-    if isinstance(op, cst.Equal | cst.Is):
-        return RankTest(*zero)
-    if isinstance(op, cst.NotEqual | cst.IsNot):
-        return RankTest(*_swap(zero))
-    if number == 0 and isinstance(op, cst.GreaterThan):
-        return RankTest(*_swap(zero))
-    if (number == 0 and isinstance(op, cst.LessThanEqual)) or (
-        number == 1 and isinstance(op, cst.LessThan)
-    ):
-        return RankTest(*zero)
-    if number == 0 and isinstance(op, cst.GreaterThanEqual):
-        return Const(True)
-    return RankTest(Ranks.SOME, Ranks.SOME)

@@ -18,8 +18,9 @@ MAX_DEPTH = 40  # nested calls of the project's functions
 MAX_RECURSION = 6  # of one function among them: enough to walk down a tree of modules
 MAX_RECURSION_STEPS = 60_000  # in one call of it, nested calls included
 
-# How long a guard holds that `if ...: return` (or continue) leaves behind.
-BLOCK, SUITE, LOOP, FUNCTION, PROGRAM = "block", "suite", "loop", "function", "program"
+# How long a guard holds that `if ...: return` (continue, break) leaves behind.
+BLOCK, SUITE, TURN, LOOP = "block", "suite", "turn", "loop"
+FUNCTION, PROGRAM = "function", "program"
 
 
 class OutOfSteps(Exception):
@@ -69,12 +70,14 @@ class Call:
     """A call that is being executed, as models of library functions get it.
 
     open: a `*args` or `**kwargs` could not be followed, so it may have further arguments.
+    spread: the values of such `args` and `kwargs`.
     """
 
     node: cst.CSTNode
     args: list[Value] = field(default_factory=list)
     kwargs: dict[str, Value] = field(default_factory=dict)
     open: bool = False
+    spread: list[Value] = field(default_factory=list)
 
     def arg(self, position: int, name: str) -> Value | None:
         """An argument by its position or name; None if it was not passed."""

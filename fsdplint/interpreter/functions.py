@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter import grad_mode, lazy
 from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
-from fsdplint.interpreter.merging import join_by_rank
+from fsdplint.interpreter.merging import join_returned
 from fsdplint.interpreter.ranks import value_by_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
@@ -174,7 +174,7 @@ def _execute_function(
         return Sequence(frame.yields, "iter", frame.yields_open)
     result = signal.value if signal is not None and signal.kind == "return" else None
     for test, value in reversed(frame.partial):
-        result = join_by_rank(test, value, result)
+        result = join_returned(test, value, result)
     return result if result is not None else Const(None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fsdplint.interpreter import lazy
+from fsdplint.interpreter import lazy, rank_local
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.loop_certainty import passes_all_on
 from fsdplint.interpreter.merging import matters
@@ -13,6 +13,8 @@ from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.records import as_tuple
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    Batches,
+    LoaderValue,
     ModulesOf,
     ParameterName,
     ParametersOf,
@@ -111,10 +113,19 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
     if isinstance(value, Const) and isinstance(value.value, str | tuple):
         characters: list[Value] = [Const(item) for item in value.value[:64]]
         return characters, True
+    if isinstance(value, LoaderValue):
+        local = rank_local.of_loader(run, value, run.executing)
+        return [Unknown(varying=True, rank_local=local)], False
+    if isinstance(value, Batches) and value.element is not None:
+        return [value.element], False
     if isinstance(value, Unknown):
         if value.part_of is not None:
             return [_unknown_element(run, value)], True
-        return [Unknown(varying=True, origin="", by_rank=value.by_rank)], False
+        known = value.parts.get("[]")
+        if known is not None and rank_local.local_of(known) is not None:
+            return [known], False
+        element = Unknown(varying=True, by_rank=value.by_rank, rank_local=value.rank_local)
+        return [element], False
     return [Unknown(varying=True)], False
 
 
@@ -143,6 +154,10 @@ def subscript_unknown(run: Run, value: Unknown, number: int) -> Value:
     if key not in value.parts:
         origin = f"{value.origin}{key}" if value.origin else ""
         value.parts[key] = Unknown(
-            origin=origin, varying=value.varying, by_rank=value.by_rank, part_of=value.part_of
+            origin=origin,
+            varying=value.varying,
+            by_rank=value.by_rank,
+            part_of=value.part_of,
+            rank_local=value.rank_local,
         )
     return run.settle(value.parts[key])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fsdplint.interpreter.torch_values import (
     ModulesOf,
     ParametersOf,
+    RankChoice,
     RankTest,
     ShardTensor,
     StateValue,
@@ -21,6 +24,7 @@ from fsdplint.interpreter.values import (
     ModuleValue,
     OptimizerValue,
     Partial,
+    RankLocal,
     Sequence,
     Symbol,
     Unknown,
@@ -42,10 +46,31 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
     ):
         if one.value:
             return test
-        return RankTest(test.false_on, test.true_on)
-    if matters(one) or not matters(two):
+        return test.negate()
+    if matters(one) or matters(two):
+        return one if matters(one) else two
+    if isinstance(one, Const) and isinstance(two, Const) and one.value == two.value:
         return one
-    return two
+    return RankChoice(test=test, one=one, two=two, by_rank=True) if one is not two else one
+
+
+def join_returned(test: RankTest | RankLocal | None, one: Value | None, two: Value | None) -> Value:
+    """Join `one`, returned where a test holds, with `two`, returned elsewhere."""
+    if isinstance(test, RankLocal):
+        return join_by_data(one or Const(None), two or Const(None), test)
+    if test is None:
+        one = one if one is not None else Const(None)
+        return one if matters(one) or not matters(two) or two is None else two
+    return join_by_rank(test, one, two)
+
+
+def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
+    """Join two values between which each rank chooses by its own data."""
+    if isinstance(one, TensorValue) and isinstance(two, TensorValue):
+        return replace(one, rank_local=RankLocal(local.source))
+    if matters(one) or matters(two):
+        return one if matters(one) else two
+    return Unknown(varying=True, rank_local=RankLocal(local.source, immutable=True))
 
 
 def join_values(one: Value, two: Value) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter import grad_mode, lazy, meta_device
+from fsdplint.interpreter import grad_mode, lazy, meta_device, rank_local
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
@@ -81,7 +81,8 @@ def _enter(
         run.calling.pop()
         run.loop_depth = depth
     if via in {"call", "forward"}:
-        return TensorValue("output", (module,))
+        local = rank_local.of_forward(run, call, event)
+        return TensorValue("output", (module,), rank_local=local)
     return result
 
 

@@ -14,7 +14,7 @@ from fsdplint.discovery.module_resolver import LIBRARY, search_path
 from fsdplint.interpreter.values import Const
 from fsdplint.source.files import MAX_BYTES, Problem, Unreadable, read_source
 from fsdplint.source.folders import project_root
-from fsdplint.source.fsdp_words import CONTRACT_WORDS, FSDP_WORDS, MODEL_WORDS
+from fsdplint.source.fsdp_words import CONTRACT_WORDS, FSDP_WORDS, MODEL_WORDS, REDUCING_WORDS
 from fsdplint.source.reading import read
 from fsdplint.source.source import Source
 from fsdplint.syntax.keywords import Words
@@ -42,6 +42,7 @@ class Project:
         words: finds branches and functions that the FSDP contract may depend on.
         fsdp_words: finds branches and functions that name FSDP itself.
         model_words: finds functions and classes that make or get a model.
+        reducing_words: finds code that may give all ranks the same value.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Project:
         self.words = Words(CONTRACT_WORDS)
         self.fsdp_words = Words(FSDP_WORDS)
         self.model_words = Words(MODEL_WORDS)
+        self.reducing_words = Words(REDUCING_WORDS)
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
         self._relative: dict[tuple[int, str, str], str | None] = {}
         self._real: dict[str, str] = {}

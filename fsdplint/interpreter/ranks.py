@@ -61,7 +61,7 @@ def value_by_name(name: str, origin: str) -> Value:
     if name in MAIN_NAMES:
         return RankTest(Ranks.ONE, Ranks.OTHERS)
     if name in {"is_local_main_process", "is_local_process_zero"}:
-        return RankTest(Ranks.SOME, Ranks.SOME)
+        return RankTest(Ranks.SOME, Ranks.SOME, each_node=True)
     return Unknown(origin=origin)
 
 

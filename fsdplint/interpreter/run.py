@@ -30,10 +30,14 @@ import libcst as cst
 
 from fsdplint.interpreter.configurations import Decisions
 from fsdplint.interpreter.frames import (
+    BLOCK,
+    FUNCTION,
+    LOOP,
     MAX_EVENTS,
     MAX_MODULES,
     MAX_STEPS,
     SUITE,
+    TURN,
     Call,
     Frame,
     GuardEntry,
@@ -80,6 +84,12 @@ DECISIVE = (
 
 
 NO_GUARDS = nullcontext()
+# The guards that have ended at the end of something: those left behind until then, or shorter.
+_ENDED = {
+    TURN: {BLOCK, TURN},
+    LOOP: {BLOCK, TURN, LOOP},
+    FUNCTION: {BLOCK, TURN, LOOP, FUNCTION},
+}
 
 
 class Run:
@@ -101,6 +111,7 @@ class Run:
         self.frames: list[Frame] = []
         self.guards: list[GuardEntry] = []
         self.stack: list[NodeSite] = []
+        self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
         self.loop_depth: int = 0
         self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop
         self.steps = 0
@@ -246,9 +257,9 @@ class Run:
         self.guards.extend(GuardEntry(guard, key, until) for guard, key in guards)
 
     def drop_guards(self, outer: list[GuardEntry], until: str) -> None:
-        """Drop the guards that hold until the end of this loop body or function."""
+        """Drop the guards that hold until the end of this turn of a loop, loop or function."""
         known = {id(entry) for entry in outer}
-        ended = {"loop": {"block", "loop"}, "function": {"block", "loop", "function"}}[until]
+        ended = _ENDED[until]
         self.guards = [e for e in self.guards if id(e) in known or e.until not in ended]
 
     @contextmanager

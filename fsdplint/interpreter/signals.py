@@ -56,7 +56,7 @@ def is_exit(call: cst.Call) -> bool:
 
 
 def until(kind: str) -> str:
-    return {"return": "function", "break": "loop", "continue": "loop"}.get(kind, "program")
+    return {"return": "function", "break": "loop", "continue": "turn"}.get(kind, "program")
 
 
 def is_in_try(source: Source, node: cst.CSTNode) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fsdplint.interpreter.values import (
     LibraryObject,
     ModuleValue,
     OptimizerValue,
+    RankLocal,
     Sequence,
     Unknown,
     Value,
@@ -108,9 +109,10 @@ class StateValue(Value):
 
 @dataclass(eq=False, repr=False)
 class SamplerValue(Value):
-    """A torch DistributedSampler."""
+    """A torch DistributedSampler. `splits`: whether it certainly gives each rank other samples."""
 
     id: str
+    splits: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -131,11 +133,13 @@ class LoaderValue(Value):
 class Batches(Value):
     """The iterable of a loop over a DataLoader: `enumerate(loader)` and similar calls.
 
-    begun: whether a pass over the loader began with it (`iter(loader)`).
+    begun: whether a pass over the loader began with it (`iter(loader)`). element: what one turn of
+    the loop gets; None if unknown.
     """
 
     loader: LoaderValue
     begun: bool = False
+    element: Value | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -144,12 +148,14 @@ class TensorValue(Value):
 
     summed: whether an `all_reduce` summed it over all ranks, in place.
     averaged: whether it was then divided by the number of ranks.
+    rank_local: set if it certainly derives from data that only this rank has.
     """
 
     source: str = ""  # "output", "norm", ...
     modules: tuple[ModuleValue, ...] = ()
     summed: bool = False
     averaged: bool = False
+    rank_local: RankLocal | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -178,7 +184,32 @@ class RankValue(Value):
 
 @dataclass(eq=False, repr=False)
 class RankTest(Value):
-    """A boolean that depends on the rank, with the ranks on which it is true and false."""
+    """A boolean that depends on the rank, with the ranks on which it is true and false.
+
+    each_node: whether it is a test of the local rank: true, or false, on one rank of each machine.
+    """
 
     true_on: Ranks
     false_on: Ranks
+    each_node: bool = False
+
+    def negate(self) -> RankTest:
+        return replace(self, true_on=self.false_on, false_on=self.true_on)
+
+
+@dataclass(eq=False, repr=False)
+class RankChoice(Unknown):
+    """One of two values, by a test of the rank: `one` where it holds, else `two`."""
+
+    test: RankTest | None = None
+    one: Value | None = None
+    two: Value | None = None
+
+    def on(self, ranks: Ranks) -> Value:
+        """The value on certain ranks."""
+        if self.test is not None and self.test.true_on is not self.test.false_on:
+            if ranks is self.test.true_on:
+                return self.one or self
+            if ranks is self.test.false_on:
+                return self.two or self
+        return self

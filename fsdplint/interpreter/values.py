@@ -36,6 +36,19 @@ class Value:
 
 
 @dataclass(eq=False)
+class RankLocal:
+    """What makes a value different on each rank: it derives from data that only this rank has.
+
+    source: where the rank gets the data. immutable: whether the value is a number, which no call
+    can change. agreed: whether a collective has given all ranks the same value since.
+    """
+
+    source: NodeSite
+    immutable: bool = False
+    agreed: bool = False
+
+
+@dataclass(eq=False)
 class Scope:
     """The names of a module, function, class body or comprehension.
 
@@ -89,6 +102,7 @@ class Unknown(Value):
     by_rank: whether it differs between ranks (a path that contains the rank).
     by_process: whether it derives from a property of the process (its device, id or position in a
         mesh) and may differ between ranks; no conclusion is drawn from a test of it.
+    rank_local: set if it certainly derives from data that only this rank has.
     default: its value unless the user sets another one (the default of a dataclass field).
     part_of: the module that it was read from, whose children are not all known.
     owner: the unknown value that it was read from.
@@ -105,6 +119,7 @@ class Unknown(Value):
     varying: bool = False
     by_rank: bool = False
     by_process: bool = False
+    rank_local: RankLocal | None = field(default=None, repr=False)
     default: Value | None = None
     part_of: ModuleValue | None = None
     owner: Unknown | None = field(default=None, repr=False)

@@ -70,6 +70,8 @@ MODEL_WORDS = re.compile(
     rf"{CONTRACT_WORDS.pattern}|^(?:self\.)?(?:model|module|net|network)s?$|^nn\.\w|backward",
     re.IGNORECASE,
 )
+# Code that may give all ranks the same value.
+REDUCING_WORDS = re.compile(r"reduce|gather|broadcast|sync", re.IGNORECASE)
 # Code that uses FSDP.
 FSDP_WORDS = re.compile(r"fsdp|fully_?shard|state_dict_type|no_sync", re.IGNORECASE)
 _STRATEGIES = re.compile(r"fsdp|ddp|deepspeed|distributed|shard|parallel", re.IGNORECASE)

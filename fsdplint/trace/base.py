@@ -79,6 +79,9 @@ class Guard:
     """A condition of an event. `holds`: whether the text was true or false.
 
     asserted: whether an `assert` states which ranks get here, so that the ranks do not diverge.
+    own_data: where the data come from that each rank tests for itself, so that the ranks may decide
+        differently; None for any other test.
+    each_node: whether it is a test of the local rank, which one rank of each machine passes.
     """
 
     kind: GuardKind
@@ -87,6 +90,8 @@ class Guard:
     site: Site | None = field(default=None, compare=False)
     ranks: Ranks = Ranks.ALL
     asserted: bool = False
+    own_data: Site | None = field(default=None, compare=False)
+    each_node: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"`{self.text}` is {'true' if self.holds else 'false'}"

@@ -33,7 +33,8 @@ NOT_EXECUTED = {
 NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
     "LazyImport", "LoaderValue", "ModulesOf", "Namespace", "OptimizerValue", "ParameterName",
-    "ProjectModule", "RankTest", "RankValue", "SamplerValue", "ScalerValue", "Sequence", "Super",
+    "ProjectModule", "RankChoice", "RankTest", "RankValue", "SamplerValue", "ScalerValue",
+    "Sequence", "Super",
     "Unknown",
 }  # fmt: skip
 

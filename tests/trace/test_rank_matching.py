@@ -16,7 +16,13 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.queries.rank_matching import unmatched_events
 
-SIDES = {"0": Ranks.ONE, "other": Ranks.OTHERS, "some": Ranks.SOME, "all": Ranks.ALL}
+SIDES = {
+    "0": Ranks.ONE,
+    "other": Ranks.OTHERS,
+    "some": Ranks.SOME,
+    "node": Ranks.SOME,  # one rank of each machine
+    "all": Ranks.ALL,
+}
 
 
 def trace(*steps: str) -> Trace:
@@ -28,7 +34,9 @@ def trace(*steps: str) -> Trace:
         ranks = SIDES[side]
         guards = ()
         if ranks.partial:
-            guards = (Guard(GuardKind.RANK, text or "rank == 0", ranks is Ranks.ONE, None, ranks),)
+            holds, text = ranks is Ranks.ONE, text or "rank == 0"
+            guard = Guard(GuardKind.RANK, text, holds, None, ranks, each_node=side == "node")
+            guards = (guard,)
         result.add(
             Collective(
                 site=FixedSite(Location("train.py", line)),
@@ -76,8 +84,8 @@ def test_tests_of_several_ranks_may_be_counterparts() -> None:
 
 
 def test_one_rank_of_each_machine() -> None:
-    assert lines(trace("some(local_rank == 0): state_dict")) == [1]
-    assert lines(trace("some(local_rank == 0): barrier", "some(local_rank != 0): barrier")) == []
+    assert lines(trace("node(rank == 0): state_dict")) == [1]
+    assert lines(trace("node(rank == 0): barrier", "node(rank != 0): barrier")) == []
     assert lines(trace("some(rank % 2 == 0): barrier")) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import libcst as cst
 
@@ -13,11 +14,15 @@ from fsdplint.interpreter.branch_conditions import (
     truth,
     varying_guard,
 )
+from fsdplint.interpreter.branch_sides import execute_sides
 from fsdplint.interpreter.configurations import BranchTaken
-from fsdplint.interpreter.merging import join_by_rank, matters
+from fsdplint.interpreter.frames import TURN
+from fsdplint.interpreter.merging import join_by_data, join_by_rank
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
-from fsdplint.interpreter.torch_values import RankTest
+from fsdplint.interpreter.skipped_reductions import doubt_own_data, doubt_returned
+from fsdplint.interpreter.values import Const, Value
+from fsdplint.trace import Guard
 
 
 @executes(cst.If)
@@ -42,8 +47,12 @@ def execute_test(
         keys = [key for _, key in verdict.guards]
         run.note_leaving(keys)
         run.decisions.note_branch(node, BranchTaken(not prefer, tuple(keys), frozenset([prefer])))
+        if keys:
+            doubt_returned(run)
     else:
         _note_branches(run, node, verdict)
+    if verdict.guards and verdict.outcome in {Truth.TRUE, Truth.FALSE}:
+        doubt_own_data(run, orelse if verdict.outcome is Truth.TRUE else node.body)
     return branch(
         run,
         node.test,
@@ -91,6 +100,8 @@ def branch(
     """Execute one or both sides of a branch, depending on the verdict of its test."""
     if verdict.outcome is Truth.RANK and verdict.rank_test is not None:
         return _rank_branch(run, test, verdict, then, orelse)
+    if verdict.local is not None:
+        return _local_branch(run, test, verdict, then, orelse)
     if verdict.outcome is Truth.VARYING:
         with run.under_guards([*verdict.guards, (varying_guard(run, test, False), "")]):
             one = orelse()
@@ -109,7 +120,8 @@ def branch(
         signal = taken()
     leaves = skipped_ends in {"return", "break", "continue"}  # a failing check does not count
     if signal is None and leaves and skipped_ends is not None and verdict.guards:
-        run.leave_guards(verdict.guards, until(skipped_ends))
+        # A setting that ends a loop is the same in each turn: it shows nothing in later turns.
+        run.leave_guards(verdict.guards, TURN if skipped_ends == "break" else until(skipped_ends))
     return signal
 
 
@@ -129,19 +141,9 @@ def _rank_branch(
         return orelse()
     yes = [*verdict.guards, (rank_guard(run, test, rank_test, True), "")]
     no = [*verdict.guards, (rank_guard(run, test, rank_test, False), "")]
-    names = dict(run.scope.names)
-    with run.under_guards(yes):
-        one = then()
-    kept = {
-        name: value
-        for name, value in run.scope.names.items()
-        if names.get(name) is not value and matters(value)
-    }
-    with run.under_guards(no):
-        two = orelse()
-    for name, value in kept.items():
-        if not matters(run.scope.names.get(name)):
-            run.scope.names[name] = value
+    one, two = execute_sides(
+        run, under(run, yes, then), under(run, no, orelse), partial(join_by_rank, rank_test)
+    )
     if one is not None and two is not None:
         if one.kind == two.kind == "return":
             return Signal("return", join_by_rank(rank_test, one.value, two.value))
@@ -149,8 +151,51 @@ def _rank_branch(
     for signal, rest, left in ((one, no, True), (two, yes, False)):
         if signal is not None:
             if signal.kind == "return" and signal.value is not None:
-                key = rank_test if left else RankTest(rank_test.false_on, rank_test.true_on)
+                key = rank_test if left else rank_test.negate()
                 run.frames[-1].partial.append((key, signal.value))
             if signal.kind != "raise":  # a failing check is no divergence of ranks
+                run.leave_guards(rest, until(signal.kind))
+    return None
+
+
+def under(
+    run: Run, guards: list[tuple[Guard, str]], side: Callable[[], Signal | None]
+) -> Callable[[], Signal | None]:
+    """A side of a branch that is executed under guards."""
+
+    def execute() -> Signal | None:
+        with run.under_guards(guards):
+            return side()
+
+    return execute
+
+
+def _local_branch(
+    run: Run,
+    test: cst.BaseExpression,
+    verdict: Verdict,
+    then: Callable[[], Signal | None],
+    orelse: Callable[[], Signal | None],
+) -> Signal | None:
+    """Execute both sides of a test that each rank decides by its own data."""
+    local = verdict.local
+    assert local is not None
+    yes = [*verdict.guards, (varying_guard(run, test, True, local), "")]
+    no = [*verdict.guards, (varying_guard(run, test, False, local), "")]
+
+    def join(one: Value, other: Value) -> Value:
+        return join_by_data(one, other, local)
+
+    two, one = execute_sides(run, under(run, no, orelse), under(run, yes, then), join)
+    if one is not None and two is not None:
+        if one.kind == two.kind == "return":
+            values = one.value or Const(None), two.value or Const(None)
+            return Signal("return", join(*values))
+        return one if one.kind == "return" else two
+    for signal, rest in ((one, no), (two, yes)):
+        if signal is not None:
+            if signal.kind == "return" and signal.value is not None:
+                run.frames[-1].partial.append((local, signal.value))
+            if signal.kind not in {"raise", "exit"}:  # a failing check ends the program
                 run.leave_guards(rest, until(signal.kind))
     return None

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy
+from fsdplint.interpreter import lazy, rank_local
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
@@ -71,13 +71,16 @@ def eval_call(run: Run, node: cst.Call) -> Value:
                 _stands_for_several(run, value)
             else:
                 call.open = True
+                call.spread.append(value)
         elif arg.star == "**":
             _spread(call, value)
         elif arg.keyword is not None:
             call.kwargs[arg.keyword.value] = value
         else:
             call.args.append(value)
+    begin = len(run.trace.events)
     result = run.call(function, call)
+    rank_local.through_call(run, function, call, result, begin)
     if result.created_at is None:
         result.created_at = run.site(node)
     return result
@@ -99,6 +102,7 @@ def _spread(call: Call, value: Value) -> None:
         call.open = call.open or value.open
     else:
         call.open = True
+        call.spread.append(value)
 
 
 @calls(Function)

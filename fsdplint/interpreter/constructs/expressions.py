@@ -14,8 +14,15 @@ from fsdplint.interpreter.merging import decisive, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run, evaluates
-from fsdplint.interpreter.torch_values import ModulesOf, ShardTensor, TensorValue
-from fsdplint.interpreter.values import Const, Function, Sequence, Symbol, Unknown, Value
+from fsdplint.interpreter.skipped_reductions import doubt_own_data
+from fsdplint.interpreter.torch_values import (
+    ModulesOf,
+    RankChoice,
+    RankValue,
+    ShardTensor,
+    TensorValue,
+)
+from fsdplint.interpreter.values import Const, Function, RankLocal, Sequence, Symbol, Unknown, Value
 from fsdplint.trace import PickedByRank
 
 BUILTINS = frozenset(
@@ -36,7 +43,7 @@ def eval_name(run: Run, node: cst.Name) -> Value:
         return Const({"True": True, "False": False, "None": None}[name], created_at=run.site(node))
     value = run.scope.lookup(name)
     if value is not None:
-        return value
+        return value.on(run.ranks()) if isinstance(value, RankChoice) else value
     if name in BUILTINS:
         return Symbol(f"builtins.{name}")
     return value_by_name(name, name)
@@ -54,15 +61,17 @@ def eval_attribute(run: Run, node: cst.Attribute) -> Value:
 def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     value = run.eval(node.value)
     index: Value = Unknown()
-    is_slice = False
+    is_slice = by_rank = False
     for item in node.slice:
         if isinstance(item.slice, cst.Index):
             index = run.eval(item.slice.value)
         else:
             is_slice = True
-            _slice(run, item.slice, node)
+            by_rank |= _slice(run, item.slice, node)
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)
+    if by_rank and isinstance(value, Unknown) and value.part_of is None:
+        return replace(value, parts={}, rank_local=RankLocal(run.site(node)))
     if is_slice and isinstance(value, Sequence) and value.every:
         return replace(value, items=list(value.items), every=False)
     if is_slice and isinstance(value, ModulesOf):
@@ -72,15 +81,20 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     return subscript(run, value, index, node)
 
 
-def _slice(run: Run, item: cst.CSTNode, node: cst.Subscript) -> None:
+def _slice(run: Run, item: cst.CSTNode, node: cst.Subscript) -> bool:
+    """Evaluate the bounds of a slice; return whether one of them is the rank."""
     bounds = [part for part in item.children if isinstance(part, cst.BaseExpression)]
-    if any(depends_on_rank(run.eval(bound)) for bound in bounds):
+    values = [run.eval(bound) for bound in bounds]
+    if any(depends_on_rank(value) for value in values):
         run.emit(PickedByRank, node)
+    return any(isinstance(value, RankValue) for value in values)
 
 
 @evaluates(cst.IfExp)
 def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
     verdict = truth(run, node.test)
+    if verdict.guards and verdict.outcome in {Truth.TRUE, Truth.FALSE}:
+        doubt_own_data(run, node.orelse if verdict.outcome is Truth.TRUE else node.body)
     if verdict.outcome is Truth.TRUE:
         with run.under_guards(verdict.guards):
             value = run.eval(node.body)

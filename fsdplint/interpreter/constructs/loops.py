@@ -9,14 +9,15 @@ from functools import partial
 import libcst as cst
 
 from fsdplint.interpreter.assignment import assign
-from fsdplint.interpreter.branch_conditions import rank_guard
+from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.constructs.branches import execute_test
-from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE
+from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN
 from fsdplint.interpreter.iteration import covers, iterable_of, iterate
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
 from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
+from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run, executes
-from fsdplint.interpreter.signals import Signal, terminates
+from fsdplint.interpreter.signals import Signal, terminates, until
 from fsdplint.interpreter.torch_values import Batches, RankTest, each_parameter
 from fsdplint.interpreter.values import Lazy, Value
 from fsdplint.trace import GuardKind
@@ -124,7 +125,7 @@ def _over_generator(run: Run, loop: ElementLoop, generator: Lazy) -> Signal | No
     return signal
 
 
-_ENDED = {BLOCK, SUITE, LOOP}  # guards that end with a turn of a loop
+_ENDED = {BLOCK, SUITE, TURN, LOOP}  # guards that end with a turn of a loop
 
 
 @executes(cst.While)
@@ -142,12 +143,18 @@ def execute_while(run: Run, node: cst.While) -> Signal | None:
             None if ends == "break" else ends,
             lambda: _with_else(run, None, _loop(run, node.body, False, [_no_target])),
         )
-    test = run.eval(node.test)
-    turns = [_no_target, _no_target]
-    if isinstance(test, RankTest):
-        with run.under_guards([(rank_guard(run, node.test, test, True), "")]):
-            return _with_else(run, None, _loop(run, node.body, True, turns))
-    return _with_else(run, node.orelse, _loop(run, node.body, True, turns))
+
+    def turn() -> None:
+        """Ranks for which the test fails do not take part from this turn on."""
+        test = run.eval(node.test)
+        local = local_of(test)
+        if isinstance(test, RankTest):
+            run.leave_guards([(rank_guard(run, node.test, test, True), "")], until("break"))
+        elif local is not None:
+            guard = varying_guard(run, node.test, True, local)
+            run.leave_guards([(guard, "")], until("break"))
+
+    return _with_else(run, node.orelse, _loop(run, node.body, True, [turn, turn]))
 
 
 def _no_target() -> None:
@@ -168,10 +175,11 @@ def _loop(
         for turn in turns[:MAX_ITEMS]:
             turn()
             signal = run.execute_suite(body)
-            run.drop_guards(outer, "loop")
+            run.drop_guards(outer, "turn")
             if signal is not None and signal.kind != "continue":
                 return signal
     finally:
+        run.drop_guards(outer, "loop")
         run.loop_depth -= counted
         run.loop_guards.pop()
     return None

@@ -11,13 +11,13 @@ from fsdplint.interpreter.branch_conditions import (
     TRUE,
     Truth,
     Verdict,
-    compare_rank,
     decide,
     truth,
     truth_of,
 )
 from fsdplint.interpreter.constructs.branches import branch
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.rank_tests import compare_rank
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates
 from fsdplint.interpreter.torch_values import RankTest, RankValue

@@ -10,6 +10,8 @@ from fsdplint.interpreter import branch_conditions
 from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models import mixing, tensors
+from fsdplint.interpreter.rank_local import derived, local_of
+from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue
@@ -45,6 +47,8 @@ def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
             return right  # `settings.rank_number or dist.get_rank()`
         if isinstance(right, RankTest):
             return right if is_and else left
+        if local_of(left) is not None or local_of(right) is not None:
+            return Unknown(varying=True, rank_local=derived(left, right))
         return right if matters(right) else left
     return run.eval(node.right) if is_and else left
 
@@ -87,10 +91,9 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
         if isinstance(value, Const):
             return Const(not value.value)
         if isinstance(value, RankTest):
-            return RankTest(value.false_on, value.true_on)
+            return value.negate()
         if isinstance(value, RankValue):
-            sets = branch_conditions.rank_sets(value.scope)
-            return RankTest(*sets)
+            return is_zero(value)
         if isinstance(value, Condition):
             return Condition(
                 value.key,
@@ -104,6 +107,8 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
             made = branch_conditions.condition(run, value, node.expression)
             made.negated = not made.negated
             return made
+        if isinstance(value, TensorValue):
+            return Unknown(varying=True, rank_local=derived(value))
         return value if isinstance(value, Unknown) else Const(False)
     if isinstance(value, Const) and isinstance(node.operator, cst.Minus):
         return Const(-value.value) if isinstance(value.value, int | float) else Unknown()
@@ -139,7 +144,9 @@ def arithmetic(
     for value in (left, right):
         if isinstance(value, TensorValue):
             other = right if value is left else left
-            return tensors.scale(value, op, other) if value is left else tensors.derive(value)
+            made = tensors.scale(value, op, other) if value is left else tensors.derive(value)
+            made.rank_local = derived(left, right)
+            return made
     if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:
         mixing.note_mixed(run, "arithmetic", [left, right], node)
     for value in (left, right):
@@ -155,6 +162,7 @@ def arithmetic(
         by_rank=by_rank,
         by_process=depends_on_process(left) or depends_on_process(right),
         library=library,
+        rank_local=derived(left, right),
     )
 
 

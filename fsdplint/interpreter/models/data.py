@@ -7,9 +7,10 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.rank_local import of_loader
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import Batches, LoaderValue, SamplerValue
-from fsdplint.interpreter.values import Const, LibraryObject, Value, constant, is_none
+from fsdplint.interpreter.torch_values import Batches, LoaderValue, RankValue, SamplerValue
+from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant, is_none
 from fsdplint.trace import (
     EpochSet,
     LoaderBuilt,
@@ -63,14 +64,15 @@ def begin_by_iter(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Batches:
     """`iter(loader)`"""
     begin_pass(run, loader, node)
     run.open_pass = loader.id
-    return Batches(loader, begun=True)
+    batch = Unknown(varying=True, rank_local=of_loader(run, loader, node))
+    return Batches(loader, begun=True, element=batch)
 
 
 @function(f"{DATA}.DistributedSampler")
 def distributed_sampler(run: Run, name: str, call: Call) -> Value:
     given = call.arg(3, "shuffle")
     shuffle = constant(given) if given is not None or call.open else True
-    sampler = SamplerValue(run.new_id("sampler"))
+    sampler = SamplerValue(run.new_id("sampler"), splits=_splits(run, call))
     run.emit(
         SamplerBuilt,
         call.node,
@@ -78,6 +80,13 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
         shuffle=shuffle if isinstance(shuffle, bool) else None,
     )
     return sampler
+
+
+def _splits(run: Run, call: Call) -> bool:
+    """Whether a sampler certainly gives each rank other samples."""
+    rank, count = call.arg(2, "rank"), call.arg(1, "num_replicas")
+    own = rank is None or is_none(rank) or isinstance(run.settle(rank), RankValue)
+    return own and constant(count) is None and not call.open
 
 
 @function(f"{DATA}.BatchSampler")

@@ -10,6 +10,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.rank_local import agree, forget_rank
 from fsdplint.interpreter.ranks import WORLD_SIZE, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue
@@ -44,7 +45,11 @@ COLLECTIVES = {
     "broadcast_object_list": 2, "gather_object": 3, "scatter_object_list": 3,
     "monitored_barrier": 0, "all_reduce_coalesced": 2, "all_gather_coalesced": 2, "new_group": 99,
 }  # fmt: skip
-
+# After these, all ranks have the same first argument.
+AGREED = {
+    "all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "all_gather_object",
+    "broadcast_object_list", "all_reduce_coalesced", "all_gather_coalesced",
+}  # fmt: skip
 
 _REDUCTION = re.compile(r"^(all_)?(reduce|gather)")
 
@@ -144,6 +149,9 @@ def collective(run: Run, name: str, call: Call) -> Value:
     group = call.arg(COLLECTIVES[last], "group")
     whole = (group is None or is_none(group)) and not call.open
     run.emit(Collective, call.node, api=last, collective=whole)
+    if last in AGREED and call.args:
+        agree(run.settle(call.args[0]))
+        forget_rank(run.settle(call.args[0]))
     if last == "all_reduce" and whole:
         tensors.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))
     if last == "broadcast_object_list" and call.args:

@@ -188,7 +188,8 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
         call.args[:1] = [value]
     loader = next((found for v in call.args if (found := loader_in(run.settle(v)))), None)
     if loader is not None:
-        return value if isinstance(value, Batches) else Batches(loader)
+        begun = isinstance(value, Batches) and value.begun
+        return Batches(loader, begun, _batch(run, last, call))
     if last == "enumerate":
         items, exact = iterate(run, value)
         pairs: list[Value] = [Sequence([Unknown(varying=True), item], "tuple") for item in items]
@@ -211,8 +212,6 @@ def next_element(run: Run, name: str, call: Call) -> Value:
             value = lazy.consume(run, value)
     if isinstance(value, Instance) and isinstance(value.cls.lookup("__next__"), Function):
         return run.call(read_attribute(run, value, "__next__", call.node), Call(call.node))
-    if loader_in(value) is not None:
-        return Unknown(varying=True)
     if isinstance(value, Sequence) and value.kind == "iter" and len(value.items) > 1:
         return value.items.pop(0)
     elements, exact = iterate(run, value)
@@ -235,6 +234,22 @@ def _pass_each_on(generator: Lazy, made: Lazy, with_number: bool) -> None:
             drive(on_yield)
 
     made.drive, made.generator = drive_inner, generator.generator
+
+
+def _batch(run: Run, name: str, call: Call) -> Value | None:
+    """What one turn of a loop over the result of a function gets; None if unknown."""
+    if not call.args:
+        return None
+    batches = [run.settle(value) for value in call.args[: None if name == "zip" else 1]]
+    elements = [iterate(run, value)[0] for value in batches]
+    if not all(elements):
+        return None
+    if name == "zip":
+        return Sequence([items[0] for items in elements], "tuple")
+    element = elements[0][0]
+    if name == "enumerate":
+        return Sequence([Unknown(varying=True), element], "tuple")
+    return element
 
 
 def _consume_and_pass(run: Run, name: str, call: Call) -> Value:

@@ -11,6 +11,7 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.module_tree import sharding_of_parameters
+from fsdplint.interpreter.rank_local import of_method
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, TensorValue
@@ -230,7 +231,7 @@ def combine(left: Value, right: Value) -> Value | None:
 
 def derive(value: TensorValue) -> TensorValue:
     """A new tensor that is computed from one."""
-    return TensorValue(value.source, value.modules)
+    return TensorValue(value.source, value.modules, rank_local=value.rank_local)
 
 
 def sum_in_place(value: Value, op: Value | None) -> None:
@@ -259,7 +260,9 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
         value.summed, value.averaged = result.summed, result.averaged
     if name.endswith("_") or name in {"to", "cuda", "requires_grad_", "contiguous"}:
         return value
-    return derive(value)
+    result = derive(value)
+    result.rank_local = of_method(value, name, call.values)
+    return result
 
 
 # Sharded and plain tensors together -------------------------------------------------------------

@@ -8,7 +8,7 @@ matches, and so does "rank 0 first": `if rank != 0: barrier()`, the work, `if ra
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 
 from fsdplint.trace import (
     Called,
@@ -36,7 +36,7 @@ def unmatched_events(trace: Trace) -> list[Event]:
     one: list[Event] = []
     others: list[Event] = []
     some: list[Event] = []
-    for event in [*_collectives(trace), None]:
+    for event in [*collectives(trace), None]:
         if event is not None and event.ranks.partial:
             {Ranks.ONE: one, Ranks.OTHERS: others}.get(event.ranks, some).append(event)
             continue
@@ -67,7 +67,8 @@ def same_place(one: Event, other: Event) -> bool:
     )
 
 
-def _collectives(trace: Trace) -> list[Event]:
+def collectives(trace: Trace) -> list[Event]:
+    """The collectives of a trace for which some rank waits, in order."""
     within: set[int] = set()  # calls that are collectives themselves, or run in one
     found = []
     for event in trace:
@@ -111,8 +112,8 @@ def _modules(trace: Trace, event: Event) -> tuple[str, ...]:
     return (name,) if name in trace.modules else ()
 
 
-def _signature(trace: Trace, event: Event) -> tuple[str, ...]:
-    """What has to be the same on both sides."""
+def signature(trace: Trace, event: Event) -> tuple[str, ...]:
+    """What has to be the same on both sides of a test."""
     if isinstance(event, Collective | Saved | Loaded):
         return event.kind, event.api.rpartition(".")[2]
     return event.kind, *_modules(trace, event)
@@ -122,8 +123,39 @@ def _without_counterpart(
     trace: Trace, one: list[Event], others: list[Event], some: list[Event]
 ) -> list[Event]:
     """The events of either side that are not part of a longest common sequence of the two."""
-    left = [_signature(trace, event) for event in one]
-    right = [_signature(trace, event) for event in others]
+    left = [signature(trace, event) for event in one]
+    right = [signature(trace, event) for event in others]
+    pairs = longest_common(left, right)
+    matched = {one[i].index for i, _ in pairs} | {others[j].index for _, j in pairs}
+    # Tests of different ranks (`rank == 0`, `rank == 1`) or of a part of them may be each other's
+    # counterparts; how many ranks there are is not known.
+    elsewhere = {signature(trace, event) for event in some}
+    rest = [event for event in (*one, *others) if event.index not in matched]
+    of_each_node = [
+        event
+        for event in some
+        if _is_of_each_node(event)
+        and not any(
+            signature(trace, other) == signature(trace, event)
+            and rank_test(other) != rank_test(event)
+            for other in (*one, *others, *some)
+        )
+    ]
+    return of_each_node + [
+        event
+        for event in sorted(rest, key=lambda event: event.index)
+        if signature(trace, event) not in elsewhere
+        and not any(
+            signature(trace, other) == signature(trace, event)
+            and other.ranks is event.ranks
+            and rank_test(other) != rank_test(event)
+            for other in rest
+        )
+    ]
+
+
+def longest_common(left: Sequence[object], right: Sequence[object]) -> list[tuple[int, int]]:
+    """The positions of a longest common subsequence of two sequences, in both of them."""
     rows = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
     for i in reversed(range(len(left))):
         for j in reversed(range(len(right))):
@@ -132,41 +164,17 @@ def _without_counterpart(
                 if left[i] == right[j]
                 else max(rows[i + 1][j], rows[i][j + 1])
             )
-    matched: set[int] = set()
+    pairs = []
     i = j = 0
     while i < len(left) and j < len(right):
         if left[i] == right[j]:
-            matched |= {one[i].index, others[j].index}
+            pairs.append((i, j))
             i, j = i + 1, j + 1
         elif rows[i + 1][j] >= rows[i][j + 1]:
             i += 1
         else:
             j += 1
-    # Tests of different ranks (`rank == 0`, `rank == 1`) or of a part of them may be each other's
-    # counterparts; how many ranks there are is not known.
-    elsewhere = {_signature(trace, event) for event in some}
-    rest = [event for event in (*one, *others) if event.index not in matched]
-    of_each_node = [
-        event
-        for event in some
-        if _is_local(event)
-        and not any(
-            _signature(trace, other) == _signature(trace, event)
-            and rank_test(other) != rank_test(event)
-            for other in (*one, *others, *some)
-        )
-    ]
-    return of_each_node + [
-        event
-        for event in sorted(rest, key=lambda event: event.index)
-        if _signature(trace, event) not in elsewhere
-        and not any(
-            _signature(trace, other) == _signature(trace, event)
-            and other.ranks is event.ranks
-            and rank_test(other) != rank_test(event)
-            for other in rest
-        )
-    ]
+    return pairs
 
 
 def rank_test(event: Event) -> tuple[str, bool] | None:
@@ -177,10 +185,10 @@ def rank_test(event: Event) -> tuple[str, bool] | None:
     return None
 
 
-_LOCAL = re.compile(r"local_?(rank|main|master|zero)", re.I)
-
-
-def _is_local(event: Event) -> bool:
+def _is_of_each_node(event: Event) -> bool:
     """Whether the event is one rank's of each machine; other parts of the ranks may be groups."""
-    test = rank_test(event)
-    return test is not None and bool(_LOCAL.search(test[0]))
+    return any(
+        guard.each_node
+        for guard in event.guards
+        if guard.kind is GuardKind.RANK and guard.ranks.partial
+    )

@@ -1,0 +1,217 @@
+"""Values that each rank computes from its own data, so that a test of one differs between ranks.
+
+The data of a rank are the batches that a sampler or a slice gives to it, and its clock. A value is
+rank-local only if that is certain: a library function keeps it if it computes a number or tensor
+without communication, and every unknown function loses it. A collective clears it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import (
+    LoaderValue,
+    RankChoice,
+    RankTest,
+    RankValue,
+    TensorValue,
+)
+from fsdplint.interpreter.values import (
+    Dict,
+    Instance,
+    LibraryObject,
+    Method,
+    RankLocal,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Collective, Event
+
+MAX_DEPTH = 2  # of nested lists and dicts
+MAX_ITEMS = 8  # of a list that are looked at, from its end
+
+CLOCKS = frozenset(
+    "time.time time.time_ns time.perf_counter time.perf_counter_ns time.monotonic "
+    "time.monotonic_ns time.process_time datetime.datetime.now datetime.datetime.utcnow".split()
+)
+_COMPUTES = frozenset(
+    f"builtins.{name}" for name in "abs all any bool divmod float int max min pow round sum".split()
+)
+_COMPUTING = ("torch.", "math.", "numpy.", "statistics.")
+_COMMUNICATES = ("torch.distributed.", "torch.cuda.", "torch.utils.", "torch.optim.")
+# Functions and methods of which the result does not depend on the elements of a tensor.
+STRUCTURE = frozenset(
+    "device dim dtype element_size get_device is_contiguous is_cuda is_floating_point is_tensor "
+    "items keys layout nbytes ndim ndimension nelement numel requires_grad result_type shape size "
+    "stride".split()
+)
+_NEW_VALUES = frozenset("empty full new_empty new_full new_ones new_zeros ones zeros".split())
+# Methods of a tensor that return a number or tensor with memory of its own.
+_COPIES = frozenset("any all clone item max mean min norm sum tolist".split())
+_AGREED = frozenset({"full_tensor", "redistribute"})  # methods that communicate
+
+
+def local_of(value: Value | None, depth: int = 0) -> RankLocal | None:
+    """What makes a value, or an element of it, different on each rank; None if nothing certain."""
+    if isinstance(value, Unknown | TensorValue):
+        local = value.rank_local
+        return local if local is not None and not local.agreed else None
+    if depth > MAX_DEPTH:
+        return None
+    found = (local_of(part, depth + 1) for part in _parts(value))
+    return next((local for local in found if local is not None), None)
+
+
+def _parts(value: Value | None) -> Iterable[Value]:
+    if isinstance(value, Sequence):
+        return value.items[-MAX_ITEMS:]
+    if isinstance(value, Dict):
+        return list(value.items.values())[-MAX_ITEMS:]
+    if isinstance(value, LibraryObject) and value.name.startswith("torch.utils.data."):
+        return value.args.values()
+    return ()
+
+
+def of_every_element(value: Dict) -> RankLocal | None:
+    """What makes an element of a dict different on each rank, whichever it is."""
+    found = [local_of(item) for item in value.items.values()]
+    return found[0] if found and value.open and None not in found else None
+
+
+def derived(*values: Value | None) -> RankLocal | None:
+    """What makes a new value different on each rank that is computed from these."""
+    found = [local for value in values if (local := local_of(value)) is not None]
+    if not found:
+        return None
+    return RankLocal(found[0].source, immutable=all(local.immutable for local in found))
+
+
+def read_from(value: Unknown | TensorValue, name: str) -> RankLocal | None:
+    """What makes an attribute or element of a value different on each rank."""
+    return None if name in STRUCTURE else value.rank_local
+
+
+def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | None:
+    """What makes the batches of a loader different on each rank."""
+    if run.decisions.single_rank:
+        return None
+    if loader.sampler is not None and loader.sampler.splits:
+        return RankLocal(loader.created_at or run.site(node))
+    held = local_of(loader.dataset)
+    return RankLocal(held.source) if held is not None else None
+
+
+def through_call(run: Run, function: Value, call: Call, result: Value, begin: int) -> None:
+    """Mark the new result of a call. `begin`: the number of events before it."""
+    if not isinstance(result, Unknown | TensorValue) or result.created_at is not None:
+        return
+    if result.rank_local is not None:
+        return
+    if isinstance(result, Unknown) and isinstance(function, Unknown) and not call.values:
+        _mark_items(function, result)
+    result.rank_local = _of_result(run, function, call, begin)
+
+
+def _mark_items(function: Unknown, result: Unknown) -> None:
+    """`batch.items()` yields names, which are the same on all ranks, and values, which are not."""
+    local = local_of(function.owner)
+    if local is not None and _name(function) == "items":
+        pair: list[Value] = [Unknown(varying=True), Unknown(varying=True, rank_local=local)]
+        result.parts["[]"] = Sequence(pair, "tuple")
+
+
+def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal | None:
+    if isinstance(function, Symbol):
+        if function.name in CLOCKS and not run.decisions.single_rank:
+            return RankLocal(run.site(call.node), immutable=True)
+        return derived(*call.values, *call.spread) if _computes(function.name) else None
+    if any(isinstance(event, Collective) for event in run.trace.events[begin:]):
+        return None
+    if isinstance(function, Method):
+        return of_method(function.receiver, function.name, call.values)
+    if isinstance(function, Unknown) and function.owner is not None:
+        return of_method(function.owner, _name(function), ())
+    return None
+
+
+def _name(function: Unknown) -> str:
+    """The name of the attribute that a function was read from."""
+    parts = function.owner.parts if function.owner is not None else {}
+    return next((name for name, part in parts.items() if part is function), "")
+
+
+def of_method(receiver: Value, name: str, values: Iterable[Value]) -> RankLocal | None:
+    """What makes the result of a method of a tensor or batch different on each rank."""
+    if not isinstance(receiver, Unknown | TensorValue):
+        return None
+    if name in STRUCTURE or name in _NEW_VALUES or name in _AGREED:
+        return None
+    if name in _COPIES:
+        local = derived(receiver, *values)
+        if local is not None and name in ("item", "tolist"):
+            local.immutable = True
+        return local
+    return local_of(receiver) or derived(*values)
+
+
+def of_forward(run: Run, call: Call, event: Event) -> RankLocal | None:
+    """What makes the output of a forward different on each rank: its inputs do, and it gathers
+    nothing."""
+    inside = run.trace.events[event.index :]
+    if any(isinstance(one, Collective) for one in inside):
+        return None
+    return derived(*call.values, *call.spread)
+
+
+def _computes(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    if last in STRUCTURE or last in _NEW_VALUES or last.endswith("_like"):
+        return False
+    return name in _COMPUTES or (name.startswith(_COMPUTING) and not name.startswith(_COMMUNICATES))
+
+
+def forget_rank(value: Value) -> None:
+    """A collective gives the same tensor, or the same elements of a list, to all ranks."""
+    if isinstance(value, Unknown):
+        value.by_rank = value.by_process = False
+        if isinstance(value, RankChoice):
+            value.test = None
+    elif isinstance(value, Sequence):
+        value.items = [Unknown() if _of_rank(item) else item for item in value.items]
+
+
+def _of_rank(value: Value) -> bool:
+    by_rank = isinstance(value, Unknown) and (value.by_rank or value.by_process)
+    return by_rank or isinstance(value, RankValue | RankTest)
+
+
+def _replace_elements(value: Unknown) -> None:
+    """A tensor has got new elements: `total[0]` is no longer the number that was assigned."""
+    for key, part in value.parts.items():
+        if key.startswith("[") and local_of(part) is not None:
+            value.parts[key] = TensorValue("derived")
+
+
+def agree(value: Value | None, *, seen: bool = True, depth: int = 0) -> None:
+    """All ranks have the same value now. `seen`: not only perhaps, by a function out of sight."""
+    if isinstance(value, Unknown | TensorValue):
+        if value.rank_local is not None and (seen or not value.rank_local.immutable):
+            value.rank_local.agreed = True
+        if isinstance(value, Unknown):
+            _replace_elements(value)
+    elif depth <= MAX_DEPTH:
+        inside: Iterator[Value] = iter(())
+        if isinstance(value, Sequence):
+            inside = iter(value.items)
+        elif isinstance(value, Dict):
+            inside = iter(value.items.values())
+        elif isinstance(value, Instance):
+            inside = iter(value.attributes.values())
+        for part in inside:
+            agree(part, seen=seen, depth=depth + 1)
