@@ -55,6 +55,14 @@ _BUILDERS = re.compile(
     r"(?!(\w+\.)*(_?utils|feature_extraction)\.|(\w+\.)*(get_(?!model$)|list_|register_|_))"
     rf"{_IN}[a-z]\w*"
 )
+# Libraries, and functions of libraries, that change no model, optimizer or data that they get.
+_READERS = re.compile(
+    r"(aim|comet_ml|inspect|json|logging|loguru|math|mlflow|neptune|numpy|os|pprint|psutil|rich"
+    r"|swanlab|sys|tabulate|tensorboardX|time|tqdm|wandb|torch\.utils\.tensorboard"
+    r"|(accelerate|transformers(\.utils)?)\.logging)\..*"
+    r"|transformers\.(trainer|trainer_pt_utils)\.get_parameter_names"
+    r"|peft\.(utils\.)?get_peft_model_state_dict"
+)
 
 
 def is_module_class(name: str) -> bool:
@@ -105,6 +113,11 @@ def may_be_module(library: str, origin: str) -> bool:
     """
     last = library.rpartition(".")[2]
     return origin == f"{library}()" and last[:1].isupper() and not _OTHERS.search(last)
+
+
+def only_reads(name: str) -> bool:
+    """Whether a library function, or a method of what it returned, only reads its arguments."""
+    return bool(_READERS.fullmatch(name))
 
 
 def builds_model(name: str) -> bool:

@@ -12,7 +12,7 @@ from fsdplint.interpreter.functions import bind
 from fsdplint.interpreter.library_classes import inherited_structure
 from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_tree import sharding_inside
-from fsdplint.interpreter.modules import hidden_child
+from fsdplint.interpreter.modules import DELEGATE, hidden_child
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
@@ -78,6 +78,9 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
         return _own_parameter(run, module, name)
     if info.children_known or (module.cls is not None and not _inherits_parts(module.cls)):
         return Method(module, name)
+    delegate = module.attributes.get(DELEGATE)
+    if isinstance(delegate, ModuleValue):
+        return module_attribute(run, delegate, name, node)
     value = Unknown(origin=f"{info.class_name}.{name}", part_of=module)
     if name in PLAIN_ATTRIBUTES:
         value.part_of = None

@@ -8,6 +8,7 @@ from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.module_attributes import QUIET_METHODS
 from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.modules import DELEGATE
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value
@@ -89,6 +90,11 @@ def _enter(
 def _run_method(run: Run, module: ModuleValue, function: Function | None, call: Call) -> Value:
     if len(run.calling) > MAX_CALLED:
         return TensorValue("output")
+    delegate = module.attributes.get(DELEGATE)
+    if function is None and isinstance(delegate, ModuleValue):
+        forward = delegate.cls.lookup("forward") if delegate.cls is not None else None
+        own = forward if isinstance(forward, Function) else None
+        return _run_method(run, delegate, own, call)
     if function is None:
         if module.library_class == "torch.nn.Sequential" and module.elements is not None:
             for element in module.elements.items:

@@ -25,6 +25,8 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import Module, ModuleAttached, ModuleBuilt, ParametersTied
 
+# The key of the module whose attributes are those that a module lacks.
+DELEGATE = "*delegate"
 _LISTS = {"torch.nn.ModuleList", "torch.nn.ModuleDict"}
 
 
@@ -239,6 +241,11 @@ def hidden_child(run: Run, module: ModuleValue) -> Value:
     return run.settle(module.attributes["*"])
 
 
+def _hides_children(run: Run, module: ModuleValue) -> bool:
+    """Whether a module may have children that are not known, besides what it delegates to."""
+    return not run.trace.modules[module.id].children_known and DELEGATE not in module.attributes
+
+
 def submodule_values(run: Run, value: ModulesOf | ModuleValue) -> list[Value]:
     """The elements of `m.modules()`, `m.children()`, ... or of a ModuleList."""
     if isinstance(value, ModuleValue):
@@ -248,7 +255,7 @@ def submodule_values(run: Run, value: ModulesOf | ModuleValue) -> list[Value]:
     result: list[Value] = [] if direct else [value.module]
     seen = {value.module.id}
     stack = list(child_values(run, value.module))
-    hidden = [] if run.trace.modules[value.module.id].children_known else [value.module]
+    hidden = [value.module] if _hides_children(run, value.module) else []
     while stack:
         child = stack.pop(0)
         if child.id in seen:
@@ -257,7 +264,7 @@ def submodule_values(run: Run, value: ModulesOf | ModuleValue) -> list[Value]:
         result.append(child)
         if not direct:
             stack = [*child_values(run, child), *stack]
-            if not (child.stands_for_parts or run.trace.modules[child.id].children_known):
+            if not child.stands_for_parts and _hides_children(run, child):
                 hidden.append(child)
     result.extend(hidden_child(run, module) for module in hidden)
     if value.reversed:

@@ -17,6 +17,7 @@ from fsdplint.interpreter.constructs import (
 )
 from fsdplint.interpreter.models import (
     accessors,
+    adapters,
     attribute_access,
     checkpoint,
     commands,
@@ -45,6 +46,7 @@ from fsdplint.interpreter.models import (
     state_dicts,
     state_loading,
     tensors,
+    training_frameworks,
     type_tests,
 )
 
@@ -53,8 +55,8 @@ CONSTRUCTS = (
     operators, statements,
 )  # fmt: skip
 MODELS = (
-    accessors, attribute_access, checkpoint, commands, containers, copies, data, datasets,
+    accessors, adapters, attribute_access, checkpoint, commands, containers, copies, data, datasets,
     distributed, frameworks, fsdp1, fsdp2, hook_registration, instantiation, iterators, launcher,
     library_modules, mixing, namespaces, nn, optim, processes, python, randomness, raw, records,
-    state_dicts, state_loading, tensors, type_tests,
+    state_dicts, state_loading, tensors, training_frameworks, type_tests,
 )  # fmt: skip

@@ -10,11 +10,12 @@ from fsdplint.interpreter import lazy, meta_device
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.library_classes import only_reads
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.distributed import note_reduction
 from fsdplint.interpreter.models.randomness import note_unknown_call
-from fsdplint.interpreter.models.registry import METHODS
+from fsdplint.interpreter.models.registry import METHODS, find_object_method
 from fsdplint.interpreter.optimizers import lose_optimizer, optimizer_by_parameters
 from fsdplint.interpreter.parameter_marks import remove_hooks
 from fsdplint.interpreter.rank_local import agree
@@ -30,6 +31,11 @@ PICKS = {"narrow", "select", "index_select", "shard", "skip", "take", "split", "
 
 # Unknown callees that get an optimizer and certainly do not change its parameters.
 _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
+
+
+def _library_of(function: Value) -> str:
+    """The library function that returned an unknown object whose method is called."""
+    return function.library if isinstance(function, Unknown) else ""
 
 
 @calls(Value)
@@ -52,6 +58,9 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         name = function.name.rpartition(".")[2]
         origin = function.name
     if isinstance(function, Unknown):
+        of_object = find_object_method(function.owner, name)
+        if of_object is not None:
+            return of_object(run, function.owner, name, call)
         method = METHODS.get(("Unknown", name))
         owner = origin.rpartition(".")[0]
         if method is not None and (owner or function.part_of is not None):
@@ -75,10 +84,11 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
             run.emit(PickedByRank, call.node)
     if "seed" in name and call.values:
         note_seed(run, call.values[0])
-    escape(run, call)
-    if not _LEAVES_OPTIMIZERS.search(name):
-        for value in call.values:
-            lose_optimizer(run, run.settle(value))
+    if not only_reads(function.name if isinstance(function, Symbol) else _library_of(function)):
+        escape(run, call)
+        if not _LEAVES_OPTIMIZERS.search(name):
+            for value in call.values:
+                lose_optimizer(run, run.settle(value))
     for value in call.values:
         call_back(run, value, call.node)
     result = value_by_name(name, f"{origin}()" if origin else "")

@@ -184,7 +184,9 @@ def grad_mode(run: Run, name: str, call: Call) -> Value:
 
 
 @function("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast",
-          "torch.backends.cuda.sdp_kernel", "torch.profiler.profile")  # fmt: skip
+          "torch.backends.cuda.sdp_kernel", "torch.profiler.profile",
+          "torch.nn.attention.sdpa_kernel", "torch.distributed.tensor.parallel.loss_parallel",
+          "torch.distributed.tensor.experimental.context_parallel")  # fmt: skip
 def harmless_context(run: Run, name: str, call: Call) -> Value:
     return Context("harmless")
 
@@ -244,6 +246,18 @@ def apply_checkpointing(run: Run, name: str, call: Call) -> Value:
     if module is not None:
         run.emit(Checkpointed, call.node, module=module.id)
     return Const(None)
+
+
+@function(
+    "torch.distributed.tensor.parallel.parallelize_module",
+    "torch.distributed.tensor.parallel.api.parallelize_module",
+    "torch.distributed._composable.replicate.replicate", "torch.distributed._composable.replicate",
+    "torch.distributed._composable.checkpoint", "torchao.float8.convert_to_float8_training",
+)  # fmt: skip
+def convert_in_place(run: Run, name: str, call: Call) -> Value:
+    """Functions that change the layers of a module and return the module, in the same structure."""
+    module = as_module(run, call.arg(0, "module"))
+    return module if module is not None else unknown_result(call)
 
 
 @function("torch.optim.swa_utils.AveragedModel")

@@ -12,7 +12,7 @@ from typing import Any
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import ModuleValue, Value
+from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 
 FunctionModel = Callable[[Run, str, Call], Value]
 MethodModel = Callable[[Run, Any, str, Call], Value]
@@ -35,8 +35,8 @@ def function(*names: str) -> Callable[[FunctionModel], FunctionModel]:
 def method(kind: str, *names: str) -> Callable[[MethodModel], MethodModel]:
     """Register a model for methods of a kind of value.
 
-    kind: the name of its class ("ModuleValue"), or "Unknown" for receivers that only this method
-        identifies.
+    kind: the name of its class ("ModuleValue"), "Unknown" for receivers that only this method
+        identifies, or the dotted name of a library class for its unknown objects.
     """
 
     def register(model: MethodModel) -> MethodModel:
@@ -66,3 +66,10 @@ def find_method(receiver: Value, name: str) -> MethodModel | None:
         if model is not None:
             return model
     return METHODS.get((kind, name))
+
+
+def find_object_method(receiver: Value | None, name: str) -> MethodModel | None:
+    """The model of a method of an unknown object that a library class returned."""
+    if not isinstance(receiver, Unknown) or receiver.origin != f"{receiver.library}()":
+        return None
+    return METHODS.get((receiver.library, name))

@@ -1,0 +1,104 @@
+"""Objects of Accelerate and Fabric that prepare models and run steps of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.escape import escape
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.registry import MethodModel, method
+from fsdplint.interpreter.optimizers import lose_optimizer
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.values import (
+    Context,
+    LibraryObject,
+    ModuleValue,
+    OptimizerValue,
+    Sequence,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Collective
+
+_ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+_FABRICS = ("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric")
+
+
+def _methods(classes: tuple[str, ...], *names: str) -> Callable[[MethodModel], MethodModel]:
+    """Register a model for methods of the objects of library classes."""
+
+    def register(model: MethodModel) -> MethodModel:
+        for name in classes:
+            method(name, *names)(model)
+        return model
+
+    return register
+
+
+@_methods(_ACCELERATORS, "prepare", "prepare_model", "prepare_optimizer")
+@_methods(_FABRICS, "setup", "setup_module", "setup_optimizers")
+def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """Returns its arguments in their order.
+
+    What happens to them depends on settings: a model may be sharded, and an optimizer may get the
+    parameters of the sharded model.
+    """
+    escape(run, call)
+    meta_device.leave_meta_in_arguments(run, call.values)
+    for value in call.values:
+        lose_optimizer(run, run.settle(value))
+    if call.open or not call.args:
+        return Unknown()
+    prepared = [_prepared(run, value) for value in call.args]
+    return prepared[0] if len(prepared) == 1 else Sequence(prepared, "tuple")
+
+
+def _prepared(run: Run, value: Value) -> Value:
+    value = run.settle(value)
+    same = isinstance(value, ModuleValue | OptimizerValue | LibraryObject)
+    return value if same else Unknown()
+
+
+@_methods(_ACCELERATORS, "unwrap_model")
+def unwrap(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """The model without the wrappers of FSDP1 and DDP around it."""
+    value = run.settle(call.arg(0, "model") or Unknown())
+    while isinstance(value, ModuleValue) and value.wrapper in ("fsdp1", "ddp"):
+        value = value.inner or Unknown()
+    return value if isinstance(value, ModuleValue) else Unknown()
+
+
+@_methods(_ACCELERATORS, "accumulate", "no_sync", "autocast", "profile")
+@_methods(_FABRICS, "no_backward_sync", "autocast")
+def step_context(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """A context around a step. It does nothing to the structure of the model."""
+    return Context("harmless")
+
+
+@_methods(_ACCELERATORS, "clip_grad_norm_")
+@_methods(_FABRICS, "clip_gradients")
+def clip(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """Clips as the sharding of the model needs it."""
+    return TensorValue("norm")
+
+
+@_methods(_ACCELERATORS, "print", "log", "get_state_dict", "save_state", "save_model", "save")
+@_methods(_FABRICS, "print", "log", "log_dict", "save")
+def read_model(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """A method that reads a model or writes it to disk."""
+    return Unknown(origin=f"{receiver.origin}.{name}()")
+
+
+@_methods(
+    _ACCELERATORS, "wait_for_everyone", "gather", "gather_for_metrics", "reduce",
+    "pad_across_processes",
+)  # fmt: skip
+@_methods(_FABRICS, "barrier", "broadcast", "all_gather", "all_reduce")
+def communicate(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """A collective of all ranks. Its result is the same kind of value on each rank."""
+    owner = receiver.library.rpartition(".")[2]
+    run.emit(Collective, call.node, api=f"{owner}.{name}", collective=True)
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    return TensorValue("reduced") if isinstance(value, TensorValue) else Unknown()

@@ -1,0 +1,158 @@
+"""Accelerate, Fabric, PEFT and functions that change a model without changing its structure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import class_of, events, program
+
+from fsdplint.trace import (
+    Called,
+    Collective,
+    Escaped,
+    OptimizerBuilt,
+    OptimizerStepped,
+    RequiresGradSet,
+    Sharded,
+)
+
+READERS = [
+    "import wandb\nwandb.watch(model)",
+    "import logging\nlogging.getLogger().info(model)",
+    "from tqdm import tqdm\ntqdm.write(model)",
+    "from accelerate.logging import get_logger\nget_logger('x').info(model)",
+    "from transformers.trainer_pt_utils import get_parameter_names\nget_parameter_names(model, [])",
+]
+
+
+@pytest.mark.parametrize("code", READERS)
+def test_a_function_that_only_reads_hides_nothing(tmp_path: Path, code: str) -> None:
+    found = program(tmp_path, f"model = Net()\n{code}\nfully_shard(model)\n")
+    assert not list(events(found, Escaped))
+
+
+def test_an_unknown_function_hides_what_it_does(tmp_path: Path) -> None:
+    found = program(tmp_path, "import zoo\nmodel = Net()\nzoo.watch(model)\nfully_shard(model)\n")
+    assert list(events(found, Escaped))
+
+
+IN_PLACE = {
+    "tensor parallel": "from torch.distributed.tensor.parallel import parallelize_module as f",
+    "float8": "from torchao.float8 import convert_to_float8_training as f",
+    "replicate": "from torch.distributed._composable.replicate import replicate as f",
+}
+
+
+@pytest.mark.parametrize("imported", IN_PLACE.values(), ids=IN_PLACE)
+def test_a_function_returns_the_module_that_it_changes(tmp_path: Path, imported: str) -> None:
+    found = program(tmp_path, f"{imported}\nmodel = f(Net(), plan)\nfully_shard(model)\n")
+    (sharded,) = events(found, Sharded)
+    assert class_of(found, sharded.module) == "Net"
+    assert not list(events(found, Escaped))
+
+
+PREPARED = {
+    "accelerate": "from accelerate import Accelerator\na = Accelerator()\n"
+    "model, optimizer, loader, scheduler = a.prepare(model, optimizer, loader, scheduler)\n",
+    "fabric": "from lightning.fabric import Fabric\na = Fabric()\n"
+    "model, optimizer = a.setup(model, optimizer)\n",
+    "one by one": "from lightning import Fabric\na = Fabric()\n"
+    "model = a.setup_module(model)\noptimizer = a.setup_optimizers(optimizer)\n",
+}
+
+
+@pytest.mark.parametrize("code", PREPARED.values(), ids=PREPARED)
+def test_prepared_objects_stay_the_same(tmp_path: Path, code: str) -> None:
+    body = (
+        "model = Net()\noptimizer = torch.optim.SGD(model.parameters())\n"
+        f"{code}a.backward(model(x))\noptimizer.step()\n"
+    )
+    found = program(tmp_path, body)
+    trace = found.traces[0]
+    (built,) = trace.of(OptimizerBuilt)
+    assert not built.complete
+    outer = [event for event in trace.of(Called) if event.inside is None]
+    assert [event.module for event in outer] == list(built.modules)
+    assert [event.optimizer for event in trace.of(OptimizerStepped)] == [built.optimizer]
+    assert [event.module for event in trace.of(Escaped)][:1] == list(built.modules)
+
+
+def test_the_model_without_its_wrapper(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        "from accelerate import Accelerator\nmodel = FSDP(Net())\n"
+        "inner = Accelerator().unwrap_model(model)\ninner.embed(x)\n",
+    )
+    assert [class_of(found, e.module) for e in events(found, Called)] == ["Embedding"]
+
+
+def test_a_collective_of_accelerate_on_one_rank(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        "from accelerate import Accelerator\naccelerator = Accelerator()\n"
+        "if accelerator.is_main_process:\n    accelerator.wait_for_everyone()\n",
+    )
+    (event,) = found.traces[0].of(Collective)
+    assert event.ranks.partial and event.api == "Accelerator.wait_for_everyone"
+
+
+ADAPTERS = (
+    "from peft import LoraConfig, get_peft_model\nmodel = get_peft_model(base, LoraConfig())\n"
+)
+
+
+def test_adapters_are_put_around_the_model(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        f"base = Net()\n{ADAPTERS}for layer in model.base_model.model.layers:\n"
+        "    fully_shard(layer)\nfully_shard(model)\nmodel(x)\n",
+    )
+    trace = found.traces[0]
+    *blocks, root = trace.of(Sharded)
+    assert class_of(found, root.module) == "PeftModel"
+    assert {class_of(found, block.module) for block in blocks} == {"Block"}
+    assert all(trace.contains(root.module, block.module) for block in blocks)
+    called = [class_of(found, event.module) for event in trace.of(Called)]
+    assert called[0] == "PeftModel" and "Block" in called
+    (frozen,) = trace.of(RequiresGradSet)
+    assert class_of(found, frozen.modules[0]) == "Net"
+    assert not list(trace.of(Escaped))
+
+
+def test_the_attributes_of_the_model_are_those_of_its_adapters(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        f"base = Net()\n{ADAPTERS}fully_shard(model.head)\nfully_shard(model.model.embed)\n",
+    )
+    assert [class_of(found, e.module) for e in events(found, Sharded)] == ["Linear", "Embedding"]
+
+
+@pytest.mark.parametrize("method", ["merge_and_unload", "unload", "get_base_model"])
+def test_the_model_inside_of_its_adapters(tmp_path: Path, method: str) -> None:
+    found = program(tmp_path, f"base = Net()\n{ADAPTERS}fully_shard(model.{method}())\n")
+    assert [class_of(found, e.module) for e in events(found, Sharded)] == ["Net"]
+
+
+def test_adapters_of_a_library_model(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        "from transformers import AutoModelForCausalLM\n"
+        "from transformers.models.llama.modeling_llama import LlamaDecoderLayer\n"
+        f"base = AutoModelForCausalLM.from_pretrained('x')\n{ADAPTERS}"
+        "for m in model.modules():\n    if isinstance(m, LlamaDecoderLayer):\n"
+        "        fully_shard(m)\nfully_shard(model)\n",
+    )
+    names = [class_of(found, e.module) for e in events(found, Sharded)]
+    assert names == ["LlamaDecoderLayer", "PeftModel"]
+
+
+def test_quantized_models_are_frozen_and_stay_the_same(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        "from peft import prepare_model_for_kbit_training\n"
+        "model = prepare_model_for_kbit_training(Net())\nfully_shard(model)\n",
+    )
+    (sharded,) = events(found, Sharded)
+    assert class_of(found, sharded.module) == "Net"
+    assert all(info.frozen for info in found.traces[0].modules.values())
