@@ -15,6 +15,8 @@ from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
+# Models of Transformers that are a list of equal blocks and little else.
+_STACKS = re.compile(r"transformers\.(\w+\.)*\w+(ForCausalLM|LMHeadModel)")
 # torch's own classes that are blocks of a model, as a user's class would be.
 _LIBRARY_BLOCKS = ("torch.nn.TransformerEncoderLayer", "torch.nn.TransformerDecoderLayer")
 
@@ -25,7 +27,7 @@ class RootOnlySharding(Rule):
     ## What it does
     Finds `fully_shard(model)`, and FSDP1's constructor without `auto_wrap_policy`, on a model that
     holds a list of equal blocks with parameters, if no block is sharded by the end of the program.
-    Models of unknown structure are not reported, nor programs that shard the blocks in another
+    The language models of Transformers are such models. Other models of unknown structure are not reported, nor programs that shard the blocks in another
     configuration.
 
     ## Why is this bad?
@@ -68,22 +70,24 @@ class RootOnlySharding(Rule):
             if any(part in sharded for part in trace.submodules(module) if part != module):
                 continue
             blocks = _repeated_blocks(trace, module)
-            if not blocks or trace.family_escaped(module):
-                continue
-            seen.add(event.site)
-            yield self._finding(trace, event, blocks)
+            names = " and ".join(dict.fromkeys(f"`{b.class_name}`" for b in blocks))
+            if blocks and not trace.family_escaped(module):
+                seen.add(event.site)
+                yield self._finding(trace, event, f"none of its {names} blocks", f"each {names}")
+            elif not blocks and _holds_stack(trace, module):
+                seen.add(event.site)
+                yield self._finding(trace, event, "none of its blocks", "each decoder layer")
 
-    def _finding(self, trace: Trace, event: Shard, blocks: list[_RepeatedBlocks]) -> Finding:
+    def _finding(self, trace: Trace, event: Shard, blocks: str, each: str) -> Finding:
         inner = event.inner if isinstance(event, Wrapped) else event.module
         root = trace.module(inner).class_name
-        names = " and ".join(dict.fromkeys(f"`{b.class_name}`" for b in blocks))
         return self.finding(
             event,
-            f"only the root `{root}` is sharded, and none of its {names} blocks: every forward and "
+            f"only the root `{root}` is sharded, and {blocks}: every forward and "
             f"backward gathers the whole model at once",
-            help=f"Shard each {names} first, then the root."
+            help=f"Shard {each} first, then the root."
             if isinstance(event, Sharded)
-            else f"Give an `auto_wrap_policy` that wraps each {names}.",
+            else f"Give an `auto_wrap_policy` that wraps {each}.",
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -133,6 +137,14 @@ def _has_policy(event: Shard) -> bool:
     if isinstance(event, Sharded):
         return False
     return event.options.get("auto_wrap_policy") is not None or "**" in event.options
+
+
+def _holds_stack(trace: Trace, root: str) -> bool:
+    """Whether a model is or holds a language model of Transformers, whose blocks nothing shards."""
+    family = [trace.module(name) for name in (*trace.submodules(root), *trace.ancestors(root))]
+    if not trace.complete or any(one.escaped for one in family):
+        return False
+    return any(_STACKS.fullmatch(one.qualified_class or "") for one in family)
 
 
 def _repeated_blocks(trace: Trace, root: str) -> list[_RepeatedBlocks]:

@@ -16,6 +16,7 @@ from fsdplint.interpreter.values import (
     ModuleValue,
     Sequence,
     Symbol,
+    Unknown,
     Value,
 )
 from fsdplint.trace import DataEscaped, Escaped
@@ -28,7 +29,7 @@ def escape(run: Run, call: Call) -> None:
     for value in call.values:
         if isinstance(value, _WITHOUT_PARTS):
             continue
-        for module in modules_in(run, value):
+        for module in [*modules_in(run, value), *_holder(run, value)]:
             info = run.trace.modules.get(module.id)
             if not module.wrapper:
                 doubt_wholly_frozen(run, module)
@@ -37,6 +38,13 @@ def escape(run: Run, call: Call) -> None:
                 run.emit(Escaped, call.node, module=module.id)
         for data in data_in(run, value):
             run.emit(DataEscaped, call.node, data=data)
+
+
+def _holder(run: Run, value: Value) -> list[ModuleValue]:
+    """The module of unknown structure of which a value may be any part."""
+    value = run.settle(value)
+    held = value.part_of if isinstance(value, Unknown) else None
+    return [held] if held is not None else []
 
 
 def modules_in(run: Run, value: Value, depth: int = 0) -> list[ModuleValue]:

@@ -60,6 +60,7 @@ _READERS = re.compile(
     r"(aim|comet_ml|inspect|json|logging|loguru|math|mlflow|neptune|numpy|os|pprint|psutil|rich"
     r"|swanlab|sys|tabulate|tensorboardX|time|tqdm|wandb|torch\.utils\.tensorboard"
     r"|(accelerate|transformers(\.utils)?)\.logging)\..*"
+    r"|builtins\.(bool|format|hash|id|len|print|repr|str)"
     r"|transformers\.(trainer|trainer_pt_utils)\.get_parameter_names"
     r"|peft\.(utils\.)?get_peft_model_state_dict"
 )

@@ -110,7 +110,12 @@ def _call_within(run: Run, function: Unknown, call: Call) -> Value:
 
 
 def call_back(run: Run, value: Value, node: cst.CSTNode) -> None:
-    """Execute a function of the project that is passed to unknown code, which may call it."""
+    """Execute a function of the project that is passed to unknown code, which may call it.
+
+    If not all ranks pass it, it is not executed: nothing that it does would be certain.
+    """
+    if run.ranks().partial:
+        return
     value = run.settle(value)
     receiver = None
     if isinstance(value, Partial):
