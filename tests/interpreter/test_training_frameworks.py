@@ -156,3 +156,12 @@ def test_quantized_models_are_frozen_and_stay_the_same(tmp_path: Path) -> None:
     (sharded,) = events(found, Sharded)
     assert class_of(found, sharded.module) == "Net"
     assert all(info.frozen for info in found.traces[0].modules.values())
+
+
+@pytest.mark.parametrize("test, collectives", [("dist.get_rank() == 0", 0), ("args.sync", 1)])
+def test_a_function_that_unknown_code_gets_on_one_rank(
+    tmp_path: Path, test: str, collectives: int
+) -> None:
+    body = f"import zoo\nif {test}:\n    zoo.run(lambda: dist.barrier())\nfully_shard(Net())\n"
+    found = program(tmp_path, body)
+    assert len(list(found.traces[0].of(Collective))) == collectives
