@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from fsdplint.interpreter.models.nn_classes import COMPOSITE, CONTAINERS, PARAMETERIZED, PARTS
 
@@ -43,7 +44,9 @@ _BARE = re.compile(
     rf"|diffusers\.{_IN}(ModelMixin|ConfigMixin)"
     rf"|huggingface_hub\.{_IN}PyTorchModelHubMixin"
 )
-_TORCH = re.compile(r"torch\.nn\.(?!Parameter$|Buffer$|Uninitialized|\w*Loss$)[A-Z]\w*")
+_TORCH = re.compile(
+    r"torch\.nn\.(?!DataParallel$|Parameter$|Buffer$|Uninitialized|\w*Loss$)[A-Z]\w*"
+)
 _BASES = re.compile(
     r"(pytorch_lightning|lightning(\.pytorch)?)\.LightningModule"
     rf"|diffusers\.{_IN}ModelMixin"
@@ -66,6 +69,7 @@ _READERS = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)
 def is_module_class(name: str) -> bool:
     """Whether the objects of a library class are modules."""
     if _TORCH.fullmatch(name) or _BASES.fullmatch(name):
@@ -76,6 +80,7 @@ def is_module_class(name: str) -> bool:
     return bool(_MODELS.fullmatch(name) or _LAYERS.fullmatch(name))
 
 
+@lru_cache(maxsize=4096)
 def is_layer(name: str) -> bool:
     """Whether a library class is a layer with parameters and without submodules."""
     return bool(_LAYERS.fullmatch(name))
@@ -88,6 +93,11 @@ def inherited_structure(bases: Iterable[str]) -> tuple[bool, bool | None]:
         Whether all submodules of the bases are known (there are none), and whether the bases
         register parameters (None: unknown).
     """
+    return _inherited_structure(tuple(bases))
+
+
+@lru_cache(maxsize=1024)
+def _inherited_structure(bases: tuple[str, ...]) -> tuple[bool, bool | None]:
     known, own = True, False
     doubtful = False
     for base in bases:
@@ -116,6 +126,7 @@ def may_be_module(library: str, origin: str) -> bool:
     return origin == f"{library}()" and last[:1].isupper() and not _OTHERS.search(last)
 
 
+@lru_cache(maxsize=4096)
 def only_reads(name: str) -> bool:
     """Whether a library function, or a method of what it returned, only reads its arguments."""
     return bool(_READERS.fullmatch(name))

@@ -45,6 +45,7 @@ OTHER_CLASSES = [
     "torchvision.models.ResNet50_Weights",
     "torch.nn.Parameter",
     "torch.nn.CrossEntropyLoss",
+    "torch.nn.DataParallel",
     "os.PathLike",
 ]
 

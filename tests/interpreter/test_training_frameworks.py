@@ -78,6 +78,18 @@ def test_prepared_objects_stay_the_same(tmp_path: Path, code: str) -> None:
     assert [event.module for event in trace.of(Escaped)][:1] == list(built.modules)
 
 
+@pytest.mark.parametrize("name", ["dispatch_model", "load_checkpoint_and_dispatch"])
+def test_a_model_that_accelerate_places(tmp_path: Path, name: str) -> None:
+    found = program(
+        tmp_path,
+        f"from accelerate import {name}, init_empty_weights\n"
+        f"with init_empty_weights():\n    model = Net()\nmodel = {name}(model, 'x')\n"
+        "fully_shard(model)\n",
+    )
+    (sharded,) = events(found, Sharded)
+    assert class_of(found, sharded.module) == "Net"
+
+
 def test_the_model_without_its_wrapper(tmp_path: Path) -> None:
     found = program(
         tmp_path,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.registry import MethodModel, method
+from fsdplint.interpreter.models.registry import MethodModel, function, method
+from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
@@ -59,6 +60,20 @@ def _prepared(run: Run, value: Value) -> Value:
     value = run.settle(value)
     same = isinstance(value, ModuleValue | OptimizerValue | LibraryObject)
     return value if same else Unknown()
+
+
+@function(
+    *(f"{home}.{name}" for home in ("accelerate", "accelerate.big_modeling")
+      for name in ("dispatch_model", "load_checkpoint_and_dispatch"))
+)  # fmt: skip
+def load_and_place(run: Run, name: str, call: Call) -> Value:
+    """Puts a model on devices, perhaps with weights from files, and returns it."""
+    escape(run, call)
+    model = as_module(run, call.arg(0, "model"))
+    if model is None:
+        return Unknown()
+    meta_device.leave_meta(run, [model])
+    return model
 
 
 @_methods(_ACCELERATORS, "unwrap_model")
