@@ -69,7 +69,8 @@ def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
         cls=klass,
         children_known=known and not klass.has_unknown_base(),
         own_parameters=own_parameters,
-        container=any(base in _LISTS for base in klass.library_bases()),
+        container=klass.lookup("forward") is None
+        and any(base in _LISTS for base in klass.library_bases()),
     )
     init = klass.lookup("__init__")
     depth: int = run.loop_depth

@@ -159,6 +159,15 @@ def test_a_class_has_what_its_library_bases_have(tmp_path: Path, code: str) -> N
     assert (info.children_known, info.own_parameters) == STRUCTURES[code]
 
 
+@pytest.mark.parametrize("body, container", [("pass", True), ("def forward(self, x): pass", False)])
+def test_a_list_of_modules_with_a_forward_is_no_container(
+    tmp_path: Path, body: str, container: bool
+) -> None:
+    found = program(tmp_path, f"class Mine(nn.ModuleList):\n    {body}\nfully_shard(Mine([]))\n")
+    (built,) = events(found, ModuleBuilt)
+    assert found.traces[0].modules[built.module].container is container
+
+
 def test_a_part_that_a_base_class_makes(tmp_path: Path) -> None:
     found = program(
         tmp_path,
