@@ -44,16 +44,9 @@ def _with_items(run: Run, items: list[cst.WithItem], body: cst.BaseSuite) -> Sig
 def entered_context(
     run: Run, context: Value, target: cst.BaseExpression | None = None
 ) -> Iterator[None]:
+    entered = _enter(run, context)
     if target is not None:
-        assign(
-            run,
-            target,
-            context.module
-            if isinstance(context, Context) and context.module
-            else _entered_as(context),
-        )
-    if isinstance(context, Instance):
-        call_method_if_any(run, context, "__enter__")
+        assign(run, target, entered)
     run.contexts.append(context)
     try:
         yield
@@ -152,8 +145,12 @@ def execute_try_star(run: Run, node: cst.TryStar) -> Signal | None:
     return run.execute_suite(node.body)
 
 
-def _entered_as(context: Value) -> Unknown:
-    """The value of `with context as name`; an opened file differs by rank if its path does."""
+def _enter(run: Run, context: Value) -> Value:
+    """Enter a context; the value of `with context as name`."""
+    if isinstance(context, Instance):
+        return call_method_if_any(run, context, "__enter__") or Unknown()
+    if isinstance(context, Context) and context.module:
+        return context.module
     if isinstance(context, Unknown) and context.origin.startswith("open("):
-        return context
+        return context  # an opened file differs by rank if its path does
     return Unknown(origin="")

@@ -52,6 +52,16 @@ def quiet(run: Run, name: str, call: Call) -> Value:
     return unknown_result(call, origin)
 
 
+@function("typing.cast", "typing_extensions.cast")
+def cast(run: Run, name: str, call: Call) -> Value:
+    return call.arg(1, "val") or Unknown()
+
+
+@function("typing.assert_type", "typing_extensions.assert_type")
+def assert_type(run: Run, name: str, call: Call) -> Value:
+    return call.arg(0, "val") or Unknown()
+
+
 @function("os.getpid")
 def process_id(run: Run, name: str, call: Call) -> Value:
     return Unknown(origin=f"{name}()", by_process=True)
