@@ -56,7 +56,8 @@ class Decisions:
         fixed: keys for which `preferred` holds also where the program leaves a function with it.
         places: the nodes of the tests of each key.
         branches: how the run took each branch with goals, by its node.
-        left_by: the keys because of which this run left a function, with the value that continues.
+        left_by: for each time that this run left a function early, the keys because of which it
+            did, without those that are forced.
         single_rank: the program runs on a single rank, and without a launcher.
         world_size_tested: a test of the number of ranks, or of the launcher, was decided.
         leaving: the current condition chooses between continuing and leaving the function; then
@@ -85,7 +86,7 @@ class Decisions:
     urgent: set[str] = field(default_factory=set)
     places: dict[str, set[object]] = field(default_factory=dict)
     branches: dict[object, list[BranchTaken]] = field(default_factory=dict)
-    left_by: dict[str, bool] = field(default_factory=dict)
+    left_by: dict[tuple[str, ...], None] = field(default_factory=dict)
     shards: bool = False
     sharding: set[str] = field(default_factory=set)
     questions: dict[str, Question] = field(default_factory=dict)
@@ -140,13 +141,11 @@ class Decisions:
 
     def note_leaving(self, keys: Iterable[str]) -> None:
         """The run leaves a function early, which the program does not prefer, since these keys had
-        been decided before. One of them is to be decided otherwise: the first that is not forced
-        and, if possible, names no strategy."""
+        been decided before."""
         forced = {condition.key for condition, _ in self.forced}
-        free = [key for key in keys if key not in forced]
+        free = tuple(key for key in keys if key not in forced)
         if free:
-            key = min(free, key=names_strategy)
-            self.left_by.setdefault(key, not self.values_by_key[key])
+            self.left_by.setdefault(free, None)
 
     def repeat(self, earlier: Decisions) -> bool:
         """Whether a run with these decisions would repeat an earlier run: each answer is the same.

@@ -18,7 +18,7 @@ is regretted: the run is repeated without it, and later runs take it only as the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from fsdplint.interpreter.configurations import Decisions
@@ -39,11 +39,12 @@ class Target:
 
     Attributes:
         choices: the decisions that it is to make.
-        branch: the branch that it is to take, if the target is one, with the test's outcome.
+        branch: the branch that it is to take, if the target is one: the test, its outcome, and
+            whether a model is sharded in such a run.
     """
 
     choices: frozenset[Choice]
-    branch: tuple[object, bool] | None = None
+    branch: Shown | None = None
 
     @property
     def name(self) -> object:
@@ -112,7 +113,8 @@ class Search:
                 for place in run.places.get(key, ()):
                     shown |= {(place, value, False), (place, value, run.shards)}
             for node, outcomes in run.branches.items():
-                shown.update((node, taken.holds, False) for taken in outcomes)
+                for taken in outcomes:
+                    shown |= {(node, taken.holds, False), (node, taken.holds, run.shards)}
         return shown
 
     def leaves_choices(self) -> bool:
@@ -166,33 +168,36 @@ class Search:
     def _learn_branches(self, decisions: Decisions) -> None:
         for node, outcomes in decisions.branches.items():
             for taken in outcomes:
-                self._seen.add((node, taken.holds))
-                if (not taken.holds) in taken.goals and taken.keys:
-                    self._goals[node, not taken.holds] = decisions, taken.keys[-1]
+                self._seen |= {(node, taken.holds, False), (node, taken.holds, decisions.shards)}
+                goal = node, not taken.holds
+                if goal[1] not in taken.goals or not taken.keys:
+                    continue
+                if decisions.shards or goal not in self._goals or not self._goals[goal][0].shards:
+                    self._goals[goal] = decisions, taken.keys[-1]
 
     def _regret(self, decisions: Decisions) -> bool:
-        """Note decisions because of which a run left a function later on; whether some are new."""
-        left_by = decisions.left_by.items()
-        new = {key: value for key, value in left_by if key not in self._going_on}
-        self._going_on.update(new)
-        return bool(new)
+        """Note decisions because of which a run left a function later on; whether some are new.
+
+        Each time one decision is regretted: the last one that is none of those with which a model
+        is sharded and, if possible, names no strategy.
+        """
+        values = decisions.values_by_key
+        known = len(self._going_on)
+        for keys in decisions.left_by:
+            free = [key for key in reversed(keys) if (key, values[key]) not in self._sharding]
+            if free and not any(key in self._going_on for key in free):
+                key = min(free, key=names_strategy)
+                self._going_on[key] = not values[key]
+        return len(self._going_on) > known
 
     # Targets -----------------------------------------------------------------------------------
 
     def _targets(self) -> Iterator[Target]:
         """The targets that no run has shown, the most important first."""
         keys = sorted(self._relevant, key=lambda key: (not self._relevant[key], *_order(key)))
-        for key in keys:
-            for value in (True, False):
-                target = Target(frozenset([(key, value)]))
-                if self._is_open(target) and not self._was_shown(key, value, False):
-                    yield target
-        for branch, (run, key) in self._goals.items():
-            if (*branch, False) in self.shown:
-                continue
-            target = Target(frozenset([(key, not run.values_by_key[key])]), branch)
-            if self._is_open(target):
-                yield target
+        yield from self._singles(key for key in keys if self._relevant[key])
+        yield from self._branches()
+        yield from self._singles(key for key in keys if not self._relevant[key])
         for sharding in sorted(self._sharding):
             for key in keys:
                 for value in (True, False):
@@ -201,6 +206,22 @@ class Search:
                         continue
                     if self._is_open(target) and self._is_possible(target):
                         yield target
+
+    def _singles(self, keys: Iterable[str]) -> Iterator[Target]:
+        for key in keys:
+            for value in (True, False):
+                target = Target(frozenset([(key, value)]))
+                if self._is_open(target) and not self._was_shown(key, value, False):
+                    yield target
+
+    def _branches(self) -> Iterator[Target]:
+        """Branches with goals that no run took, or none in which a model is sharded."""
+        for branch, (run, key) in self._goals.items():
+            if (*branch, run.shards) in self._seen or (*branch, run.shards) in self.shown:
+                continue
+            target = Target(frozenset([(key, not run.values_by_key[key])]), (*branch, run.shards))
+            if self._is_open(target):
+                yield target
 
     def _was_shown(self, key: str, value: bool, sharded: bool) -> bool:
         """Whether another entry had such a value at all tests of a key."""
@@ -258,15 +279,25 @@ class Search:
         if self._attempts[target.name] < ATTEMPTS:
             names = keys if target.branch is None else {target.branch[0]}
             fixed &= {key for name in names for key, _ in self._needs.get(name, ())}
-        return fixed - keys
+        return (fixed | self._path_to_sharding(context)) - keys
+
+    def _path_to_sharding(self, context: Decisions) -> set[str]:
+        """The keys that a run met before it sharded a model, without those that it regrets."""
+        order = list(context.questions)
+        last = max((order.index(k) for k in context.sharding if k in context.questions), default=-1)
+        values = context.values_by_key
+        return {k for k in order[: last + 1] if self._going_on.get(k, values[k]) == values[k]}
 
     def _context(self, target: Target) -> Decisions:
-        """The last run that came to a target and shares most of it."""
+        """The last run that came to a target, if possible one that shards a model, and shares most
+        of the target."""
         if target.branch is not None:
-            return self._goals[target.branch][0]
+            return self._goals[target.branch[:2]][0]
         keys = {key for key, _ in target.choices}
         runs = [run for run in reversed(self._done) if keys <= run.questions.keys()]
-        return max(runs, key=lambda run: len(target.choices & run.values_by_key.items()))
+        return max(
+            runs, key=lambda run: (run.shards, len(target.choices & run.values_by_key.items()))
+        )
 
     def _best(self, key: str, chosen: Mapping[str, bool], otherwise: bool) -> bool:
         """The value of a condition that shows more of what no run has shown."""

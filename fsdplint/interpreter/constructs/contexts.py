@@ -96,7 +96,8 @@ def execute_try(run: Run, node: cst.Try) -> Signal | None:
     if optional is not None:
         text = f"{optional} is installed"
         condition = Condition(text, text, False, text, "truth")
-        verdict = decide(run, condition, cst.Name("installed"), True)
+        prefer = not any(_imports_from_torch(handler.body) for handler in node.handlers)
+        verdict = decide(run, condition, cst.Name("installed"), prefer)
         if run.project.words.stand_in(node):
             run.decisions.relevant.add(text)
         if verdict.outcome is Truth.FALSE:
@@ -138,6 +139,15 @@ def _optional_import(run: Run, node: cst.Try) -> str | None:
             if top and top != "torch" and locate_module(run, name) is None:
                 return top
     return None
+
+
+def _imports_from_torch(suite: cst.BaseSuite) -> bool:
+    """Whether a block imports names from torch: in place of those of a library for other devices,
+    if the block handles that the library is missing."""
+    lines = [line for line in suite.body if isinstance(line, cst.SimpleStatementLine)]
+    statements = [statement for line in lines for statement in line.body]
+    imports = [one for one in statements if isinstance(one, cst.ImportFrom)]
+    return any(absolute_name(one).startswith("torch.") for one in imports)
 
 
 @executes(cst.TryStar)
