@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import events, program
 
-from fsdplint.trace import Collective, Ranks, Saved, Sharded, StateTaken, Wrapped
+from fsdplint.trace import Collective, OptimizerStepped, Ranks, Saved, Sharded, StateTaken, Wrapped
 from fsdplint.trace.queries.rank_matching import unmatched_events
 
 ON_RANK_0 = {
@@ -539,3 +539,24 @@ def test_one_rank_or_the_other_is_the_rank(tmp_path: Path, rank: str, path: str)
     assert all(event.per_rank for event in events(found, Saved))
     barriers = [e for e in events(found, Collective) if e.api.endswith("barrier")]
     assert barriers and all(e.ranks is Ranks.ONE for e in barriers)
+
+
+def test_a_constant_of_one_side_of_a_branch_that_varies_is_not_known_after_it(
+    tmp_path: Path,
+) -> None:
+    body = """
+        model = Net()
+        fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batch in batches:
+            model(batch).sum().backward()
+            bad = False
+            for parameter in model.parameters():
+                if not torch.isfinite(parameter.grad).all():
+                    bad = True
+                    break
+            if bad:
+                continue
+            optimizer.step()
+    """
+    assert list(events(program(tmp_path, body), OptimizerStepped))
