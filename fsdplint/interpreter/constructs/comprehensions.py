@@ -14,6 +14,7 @@ from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue
 from fsdplint.interpreter.values import Const, Dict, Scope, Sequence, Value
 
@@ -25,7 +26,8 @@ def eval_list_comp(run: Run, node: cst.ListComp) -> Value:
 
 @evaluates(cst.SetComp)
 def eval_set_comp(run: Run, node: cst.SetComp) -> Value:
-    return _comprehension(run, lambda: run.eval(node.elt), node.for_in, "set", node)
+    result = _comprehension(run, lambda: run.eval(node.elt), node.for_in, "set", node)
+    return set_of(result.items, not result.open)
 
 
 @evaluates(cst.GeneratorExp)

@@ -12,6 +12,7 @@ import libcst as cst
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import StateValue
 from fsdplint.interpreter.values import (
     MAX_ELEMENTS,
@@ -112,7 +113,8 @@ def eval_list(run: Run, node: cst.List) -> Value:
 
 @evaluates(cst.Set)
 def eval_set(run: Run, node: cst.Set) -> Value:
-    return _sequence(run, node, "set")
+    result = _sequence(run, node, "set")
+    return set_of(result.items, not result.open)
 
 
 def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequence:

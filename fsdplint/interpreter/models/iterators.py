@@ -18,6 +18,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.parameter_filters import doubt_filter
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import Batches, ModulesOf, ParametersOf
 from fsdplint.interpreter.values import (
     Bound,
@@ -73,6 +74,8 @@ def collect(run: Run, name: str, call: Call) -> Value:
     items, exact = iterate(run, value)
     if name.endswith(".sorted"):
         return _sort(run, items, exact, call)
+    if name.endswith("set"):
+        return set_of(items, exact)
     return Sequence(items, name.rpartition(".")[2], not exact, covers(run, value))
 
 
