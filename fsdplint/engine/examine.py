@@ -13,6 +13,7 @@ from fsdplint.engine.check import CheckedProgram, check, load_program
 from fsdplint.engine.validation import without_harmful_fixes
 from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
+from fsdplint.interpreter.gaps import Gap
 from fsdplint.registry.meta_rules import CutShort
 from fsdplint.registry.rule import Rule
 from fsdplint.source.fsdp_words import names_fsdp1
@@ -27,13 +28,15 @@ def examine(workspace: Workspace, rules: Sequence[Rule]) -> CheckedProgram:
     """Load files and check them.
 
     The fixes of a group (a migration) change several files together. They depend on the code that
-    uses what the files define, so the files are checked with those that import them.
+    uses what the files define, so the files are checked with those that import them. So are files
+    with functions that call the API of the contract and that no program among the files reaches:
+    the programs that import them show with what they are called.
     """
     program = load_program(workspace)
     checked = CheckedProgram(program, check(program, rules, workspace.options, workspace.effort))
-    grouped = _grouped_files(workspace, checked, rules)
-    if workspace.projects is not None and grouped and workspace.effort.fixes:
-        checked = _with_importers(workspace, checked, rules, grouped)
+    files = _grouped_files(workspace, checked, rules) | _files_of_unreached_functions(program)
+    if workspace.projects is not None and files and workspace.effort.fixes:
+        checked = _with_importers(workspace, checked, rules, files)
     return without_harmful_fixes(workspace, checked, rules)
 
 
@@ -51,6 +54,12 @@ def _grouped_files(
             if str(path) in sources and names_fsdp1(sources[str(path)].text)
         }
     return grouped
+
+
+def _files_of_unreached_functions(program: Program) -> set[str]:
+    """The files with sites in functions that no program calls."""
+    gaps = {Gap.UNCALLED, Gap.UNREACHED_CALL}
+    return {one.source.path for one in program.coverage if one.gap in gaps}
 
 
 def _with_importers(
