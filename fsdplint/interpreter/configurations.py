@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fsdplint.interpreter.values import Condition
-from fsdplint.source.fsdp_words import names_strategy
 
 
 class Question(NamedTuple):

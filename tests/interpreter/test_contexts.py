@@ -32,9 +32,7 @@ with Trainer(Net()) as trainer:
 @pytest.mark.parametrize(
     ("entered", "call"), [("self", "trainer.fit()"), ("self.model", "fully_shard(trainer)")]
 )
-def test_a_with_statement_binds_what_enter_returns(
-    tmp_path: Path, entered: str, call: str
-) -> None:
+def test_a_with_statement_binds_what_enter_returns(tmp_path: Path, entered: str, call: str) -> None:
     found = program(tmp_path, TRAINER.format(entered=entered, call=call))
     (sharded,) = found.traces[0].of(Sharded)
     assert class_of(found, sharded.module) == "Net"
