@@ -73,6 +73,14 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
     return Unknown(varying=True, rank_local=RankLocal(local.source, immutable=True))
 
 
+def join_by_turn(one: Value, two: Value) -> Value:
+    """Join two values of which each turn of a loop has one."""
+    if matters(one) or matters(two):
+        return two if matters(two) else one
+    by_rank = any(isinstance(value, Unknown) and value.by_rank for value in (one, two))
+    return Unknown(varying=True, by_rank=by_rank)
+
+
 def join_values(one: Value, two: Value) -> Value:
     """Join the values of two branches or iterations.
 

@@ -22,6 +22,7 @@ from fsdplint.interpreter.models import (
     checkpoint,
     commands,
     containers,
+    context_stacks,
     copies,
     data,
     datasets,
@@ -55,8 +56,8 @@ CONSTRUCTS = (
     operators, statements,
 )  # fmt: skip
 MODELS = (
-    accessors, adapters, attribute_access, checkpoint, commands, containers, copies, data, datasets,
-    distributed, frameworks, fsdp1, fsdp2, hook_registration, instantiation, iterators, launcher,
-    library_modules, mixing, namespaces, nn, optim, processes, python, randomness, raw, records,
-    state_dicts, state_loading, tensors, training_frameworks, type_tests,
+    accessors, adapters, attribute_access, checkpoint, commands, containers, context_stacks, copies,
+    data, datasets, distributed, frameworks, fsdp1, fsdp2, hook_registration, instantiation,
+    iterators, launcher, library_modules, mixing, namespaces, nn, optim, processes, python,
+    randomness, raw, records, state_dicts, state_loading, tensors, training_frameworks, type_tests,
 )  # fmt: skip

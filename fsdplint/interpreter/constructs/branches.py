@@ -17,7 +17,7 @@ from fsdplint.interpreter.branch_conditions import (
 from fsdplint.interpreter.branch_sides import execute_sides
 from fsdplint.interpreter.configurations import BranchTaken
 from fsdplint.interpreter.frames import TURN
-from fsdplint.interpreter.merging import join_by_data, join_by_rank
+from fsdplint.interpreter.merging import join_by_data, join_by_rank, join_by_turn
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
 from fsdplint.interpreter.skipped_reductions import doubt_own_data, doubt_returned
@@ -103,10 +103,10 @@ def branch(
     if verdict.local is not None:
         return _local_branch(run, test, verdict, then, orelse)
     if verdict.outcome is Truth.VARYING:
-        with run.under_guards([*verdict.guards, (varying_guard(run, test, False), "")]):
-            one = orelse()
-        with run.under_guards([*verdict.guards, (varying_guard(run, test, True), "")]):
-            two = then()
+        no = [*verdict.guards, (varying_guard(run, test, False), "")]
+        yes = [*verdict.guards, (varying_guard(run, test, True), "")]
+        sides = under(run, no, orelse), under(run, yes, then)
+        one, two = execute_sides(run, *sides, join_by_turn)
         if one is not None and two is not None:
             return two if two.kind == "return" else one
         for signal in (one, two):

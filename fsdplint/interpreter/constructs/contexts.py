@@ -9,16 +9,14 @@ import libcst as cst
 
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, decide
-from fsdplint.interpreter.functions import call_method_if_any, call_with_yield
+from fsdplint.interpreter.context_entry import enter, leave
+from fsdplint.interpreter.functions import call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.values import (
     Condition,
-    Context,
     GeneratorContext,
-    Instance,
-    Unknown,
     Value,
 )
 
@@ -44,18 +42,13 @@ def _with_items(run: Run, items: list[cst.WithItem], body: cst.BaseSuite) -> Sig
 def entered_context(
     run: Run, context: Value, target: cst.BaseExpression | None = None
 ) -> Iterator[None]:
-    entered = _enter(run, context)
+    entered = enter(run, context)
     if target is not None:
         assign(run, target, entered)
-    run.contexts.append(context)
     try:
         yield
     finally:
-        run.contexts.pop()
-        if isinstance(context, Context) and context.on_exit is not None:
-            context.on_exit()
-        if isinstance(context, Instance):
-            call_method_if_any(run, context, "__exit__")
+        leave(run, context)
 
 
 def _with_generator(
@@ -153,14 +146,3 @@ def _imports_from_torch(suite: cst.BaseSuite) -> bool:
 @executes(cst.TryStar)
 def execute_try_star(run: Run, node: cst.TryStar) -> Signal | None:
     return run.execute_suite(node.body)
-
-
-def _enter(run: Run, context: Value) -> Value:
-    """Enter a context; the value of `with context as name`."""
-    if isinstance(context, Instance):
-        return call_method_if_any(run, context, "__enter__") or Unknown()
-    if isinstance(context, Context) and context.module:
-        return context.module
-    if isinstance(context, Unknown) and context.origin.startswith("open("):
-        return context  # an opened file differs by rank if its path does
-    return Unknown(origin="")

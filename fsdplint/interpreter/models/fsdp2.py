@@ -11,10 +11,12 @@ from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Const,
     Context,
     LibraryObject,
+    Method,
     ModuleValue,
     Sequence,
     Symbol,
@@ -25,6 +27,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import (
     Clipped,
+    Collective,
     Fsdp2Used,
     Gathered,
     MethodRegistered,
@@ -157,14 +160,31 @@ def _emit_newer_api(run: Run, api: str, module: ModuleValue, call: Call) -> None
 
 @method("ModuleValue", "unshard", "reshard")
 def gather(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    sharded = sharding_inside(run, receiver) is not None
+    if name == "unshard" and constant(call.arg(0, "async_op")) is True:
+        run.emit(Collective, call.node, api=name, collective=sharded)
+        return LibraryObject(UNSHARD_HANDLE, {"module": receiver})
     run.emit(
         Gathered,
         call.node,
         module=receiver.id,
         gathered=name == "unshard",
-        collective=name == "unshard" and sharding_inside(run, receiver) is not None,
+        collective=name == "unshard" and sharded,
     )
     return Unknown()
+
+
+UNSHARD_HANDLE = "torch.distributed.fsdp.UnshardHandle"
+
+
+@method("LibraryObject", "wait")
+def wait(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
+    """`module.unshard(async_op=True).wait()`: from here on the parameters are whole."""
+    module = receiver.get("module")
+    if receiver.name != UNSHARD_HANDLE or not isinstance(module, ModuleValue):
+        return call_unknown(run, Method(receiver, name), call)
+    run.emit(Gathered, call.node, module=module.id, gathered=True)
+    return Const(None)
 
 
 @method("ModuleValue", "no_sync", OPTIONAL_NO_SYNC)

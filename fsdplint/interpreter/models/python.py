@@ -25,7 +25,6 @@ from fsdplint.interpreter.values import (
     Class,
     Condition,
     Const,
-    Context,
     Function,
     Partial,
     Sequence,
@@ -152,11 +151,6 @@ def import_function(run: Run, name: str, call: Call) -> Value:
         return call_unknown(run, Symbol(name), call)
     whole = isinstance(names, Sequence) and names.items
     return import_module(run, wanted if whole else wanted.partition(".")[0])
-
-
-@function("contextlib.nullcontext")
-def null_context(run: Run, name: str, call: Call) -> Value:
-    return Context("null")
 
 
 @function("os.getenv", "os.environ.get")

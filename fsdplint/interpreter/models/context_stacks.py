@@ -1,0 +1,68 @@
+"""contextlib: stacks of contexts, and contexts that are entered by a call."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.context_entry import EXIT_STACK, enter, leave
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.unknown_calls import call_unknown
+from fsdplint.interpreter.values import (
+    Const,
+    Context,
+    GeneratorContext,
+    Method,
+    Sequence,
+    Unknown,
+    Value,
+)
+
+_ENTERED = "entered"  # the contexts of a stack, in order
+
+
+@function("contextlib.nullcontext")
+def null_context(run: Run, name: str, call: Call) -> Value:
+    return Context("null")
+
+
+@function("contextlib.ExitStack")
+def exit_stack(run: Run, name: str, call: Call) -> Value:
+    stack = Context(EXIT_STACK, details={_ENTERED: Sequence([])})
+    stack.on_exit = lambda: _leave_all(run, stack)
+    return stack
+
+
+@method("Context", "enter_context")
+def enter_context(run: Run, receiver: Context, name: str, call: Call) -> Value:
+    """`stack.enter_context(context)`; the stack leaves it at its own end."""
+    entered = receiver.details.get(_ENTERED)
+    context = run.settle(call.args[0]) if call.args else Unknown()
+    if not isinstance(entered, Sequence) or isinstance(context, GeneratorContext):
+        return call_unknown(run, Method(receiver, name), call)  # when its body ends is not known
+    value = enter(run, context)
+    entered.items.append(context)
+    return value
+
+
+@method("Context", "close")
+def close(run: Run, receiver: Context, name: str, call: Call) -> Value:
+    if receiver.kind == EXIT_STACK:
+        _leave_all(run, receiver)
+    return Const(None)
+
+
+@method("Context", "__enter__")
+def enter_by_call(run: Run, receiver: Context, name: str, call: Call) -> Value:
+    return enter(run, receiver)
+
+
+@method("Context", "__exit__")
+def leave_by_call(run: Run, receiver: Context, name: str, call: Call) -> Value:
+    leave(run, receiver)
+    return Const(None)
+
+
+def _leave_all(run: Run, stack: Context) -> None:
+    entered = stack.details[_ENTERED]
+    while isinstance(entered, Sequence) and entered.items:
+        leave(run, entered.items.pop())
