@@ -21,6 +21,12 @@ MAX_RECURSION_STEPS = 60_000  # in one call of it, nested calls included
 # How long a guard holds that `if ...: return` (continue, break) leaves behind.
 BLOCK, SUITE, TURN, LOOP = "block", "suite", "turn", "loop"
 FUNCTION, PROGRAM = "function", "program"
+# The guards that have ended at the end of something: those left behind until then, or shorter.
+ENDED = {
+    TURN: {BLOCK, TURN},
+    LOOP: {BLOCK, TURN, LOOP},
+    FUNCTION: {BLOCK, TURN, LOOP, FUNCTION},
+}
 
 
 class OutOfSteps(Exception):

@@ -31,6 +31,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
+from fsdplint.source.source import NodeSite
 from fsdplint.trace import Collective, Event
 
 MAX_DEPTH = 2  # of nested lists and dicts
@@ -97,18 +98,26 @@ def read_from(value: Unknown | TensorValue, name: str) -> RankLocal | None:
     return None if name in STRUCTURE else value.rank_local
 
 
+def own_data(run: Run, source: NodeSite, *, immutable: bool = False) -> RankLocal:
+    """Data that each rank gets for itself at a place."""
+    run.has_own_data = True
+    return RankLocal(source, immutable)
+
+
 def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | None:
     """What makes the batches of a loader different on each rank."""
     if run.decisions.single_rank:
         return None
     if loader.sampler is not None and loader.sampler.splits:
-        return RankLocal(loader.created_at or run.site(node))
+        return own_data(run, loader.created_at or run.site(node))
     held = local_of(loader.dataset)
     return RankLocal(held.source) if held is not None else None
 
 
 def through_call(run: Run, function: Value, call: Call, result: Value, begin: int) -> None:
     """Mark the new result of a call. `begin`: the number of events before it."""
+    if not run.has_own_data and not (isinstance(function, Symbol) and function.name in CLOCKS):
+        return
     if not isinstance(result, Unknown | TensorValue) or result.created_at is not None:
         return
     if result.rank_local is not None:
@@ -129,7 +138,7 @@ def _mark_items(function: Unknown, result: Unknown) -> None:
 def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal | None:
     if isinstance(function, Symbol):
         if function.name in CLOCKS and not run.decisions.single_rank:
-            return RankLocal(run.site(call.node), immutable=True)
+            return own_data(run, run.site(call.node), immutable=True)
         return derived(*call.values, *call.spread) if _computes(function.name) else None
     if any(isinstance(event, Collective) for event in run.trace.events[begin:]):
         return None

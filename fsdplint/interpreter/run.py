@@ -30,14 +30,11 @@ import libcst as cst
 
 from fsdplint.interpreter.configurations import Decisions
 from fsdplint.interpreter.frames import (
-    BLOCK,
-    FUNCTION,
-    LOOP,
+    ENDED,
     MAX_EVENTS,
     MAX_MODULES,
     MAX_STEPS,
     SUITE,
-    TURN,
     Call,
     Frame,
     GuardEntry,
@@ -84,12 +81,6 @@ DECISIVE = (
 
 
 NO_GUARDS = nullcontext()
-# The guards that have ended at the end of something: those left behind until then, or shorter.
-_ENDED = {
-    TURN: {BLOCK, TURN},
-    LOOP: {BLOCK, TURN, LOOP},
-    FUNCTION: {BLOCK, TURN, LOOP, FUNCTION},
-}
 
 
 class Run:
@@ -112,6 +103,7 @@ class Run:
         self.guards: list[GuardEntry] = []
         self.stack: list[NodeSite] = []
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
+        self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.loop_depth: int = 0
         self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop
         self.steps = 0
@@ -259,7 +251,7 @@ class Run:
     def drop_guards(self, outer: list[GuardEntry], until: str) -> None:
         """Drop the guards that hold until the end of this turn of a loop, loop or function."""
         known = {id(entry) for entry in outer}
-        ended = _ENDED[until]
+        ended = ENDED[until]
         self.guards = [e for e in self.guards if id(e) in known or e.until not in ended]
 
     @contextmanager

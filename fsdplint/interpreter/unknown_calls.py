@@ -46,7 +46,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if isinstance(function, Method):
             lazy.consume(run, function.receiver)  # `generator.send(...)`
         lazy.consume_arguments(run, call)
-    for value in call.values:
+    for value in call.values if run.has_own_data else ():
         agree(run.settle(value), seen=False)
     if isinstance(function, Unknown) and isinstance(function.owner, ParameterName):
         return ParameterName(varying=True)  # `name.endswith(".bias")`, `name.lower()`

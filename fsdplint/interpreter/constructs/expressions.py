@@ -12,6 +12,7 @@ from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.branch_conditions import Truth, truth
 from fsdplint.interpreter.merging import decisive, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
+from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
@@ -22,7 +23,7 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     TensorValue,
 )
-from fsdplint.interpreter.values import Const, Function, RankLocal, Sequence, Symbol, Unknown, Value
+from fsdplint.interpreter.values import Const, Function, Sequence, Symbol, Unknown, Value
 from fsdplint.trace import PickedByRank
 
 BUILTINS = frozenset(
@@ -71,7 +72,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)
     if by_rank and isinstance(value, Unknown) and value.part_of is None:
-        return replace(value, parts={}, rank_local=RankLocal(run.site(node)))
+        return replace(value, parts={}, rank_local=own_data(run, run.site(node)))
     if is_slice and isinstance(value, Sequence) and value.every:
         return replace(value, items=list(value.items), every=False)
     if is_slice and isinstance(value, ModulesOf):
