@@ -1,0 +1,80 @@
+"""The optimizer steps over sharded parameters that not every rank makes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from fsdplint.trace import (
+    Guard,
+    GuardKind,
+    OptimizerStepped,
+    Ranks,
+    ScalerStepped,
+    Sharded,
+    Trace,
+    Wrapped,
+)
+from fsdplint.trace.queries.common import optimizer_of
+from fsdplint.trace.queries.own_data import own_data_tests
+from fsdplint.trace.queries.rank_divergence import unmatched_collectives
+
+
+def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped]:
+    """The steps that some rank leaves out. A run that broke says nothing about its last steps."""
+    scaled = {event.optimizer for event in trace.of(ScalerStepped)}
+    broken = any(end != "ok" for end in trace.ends.values())
+    if broken or (trace.ends and unmatched_collectives(trace)):
+        return
+    for event in trace.of(OptimizerStepped):
+        if event.optimizer in scaled or not _steps_over_shards(trace, event):
+            continue
+        if _leaves_ranks_out(trace, event) if trace.ends else _is_one_sided(trace, event):
+            yield event
+
+
+def deciding_test(event: OptimizerStepped) -> Guard | None:
+    """The innermost test that keeps some ranks from the step."""
+    for guard in reversed(event.guards):
+        if guard.own_data is not None or (guard.kind is GuardKind.RANK and guard.ranks.partial):
+            return guard
+    return None
+
+
+def _steps_over_shards(trace: Trace, event: OptimizerStepped) -> bool:
+    """Whether the optimizer holds parameters that all ranks have sharded together."""
+    built = optimizer_of(trace, event.optimizer)
+    if built is None or built.ranks.partial:
+        return False
+    parts = {part for module in built.modules for part in trace.submodules(module)}
+    shards = [
+        shard
+        for shard in trace.before(event, Sharded, Wrapped)
+        if isinstance(shard, Sharded | Wrapped) and shard.module in parts
+    ]
+    return bool(shards) and not any(shard.ranks.partial for shard in shards)
+
+
+def _leaves_ranks_out(trace: Trace, event: OptimizerStepped) -> bool:
+    """Whether some rank of a recorded run did not make this step nor another one instead."""
+    counts: Counter[int] = Counter(dict.fromkeys(trace.ends, 0))
+    for other in trace.of(OptimizerStepped):
+        if other.optimizer == event.optimizer:
+            counts.update(other.took_part)
+    return event.ranks.partial and len(set(counts.values())) > 1
+
+
+def _is_one_sided(trace: Trace, event: OptimizerStepped) -> bool:
+    """Whether only one side of a test makes this step, and the other side makes none."""
+    guard = deciding_test(event)
+    if guard is None or guard.asserted or event.ranks is Ranks.SOME:
+        return False
+    for other in trace.of(OptimizerStepped):
+        if other.optimizer != event.optimizer:
+            continue
+        if event.ranks.partial and other.ranks.partial and other.ranks is not event.ranks:
+            return False
+        tests = own_data_tests(other)
+        if any(one.site == guard.site and one.holds != guard.holds for one in tests):
+            return False
+    return True

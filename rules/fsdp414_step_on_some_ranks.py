@@ -1,0 +1,68 @@
+"""FSDP414: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import OptimizerStepped, Trace
+from fsdplint.trace.queries.common import optimizer_named, optimizer_of
+from fsdplint.trace.queries.one_sided_steps import deciding_test, steps_of_some_ranks
+
+
+class StepOnSomeRanks(Rule):
+    """The optimizer of a sharded model steps on some of the ranks only.
+
+    ## What it does
+    Finds steps of an optimizer over sharded parameters that not every rank makes: under a test of the
+    rank, or under a test that each rank decides by its own data, such as `if torch.isfinite(loss):`
+    with the loss of the rank's own batch. A real run shows each step that some rank leaves out.
+
+    It reports nothing where the other ranks step at another place, where the value that is tested was
+    reduced over the ranks, and where a gradient scaler decides: FSDP407 is about that.
+
+    ## Why is this bad?
+    Each rank holds a part of each parameter, and its optimizer updates this part alone. Where a rank
+    leaves out a step, its parts stay as they were while those of the other ranks move on: the next
+    forward gathers a mixture of old and new weights. There is no error and no hang. With two ranks, the
+    weights of rank 0 moved by 13.1 and those of rank 1 by 0.
+
+    ## Since
+    Always, under FSDP1 and FSDP2.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html: the optimizer of each rank
+      holds the sharded parameters.
+    """
+
+    code = "FSDP414"
+    name = "step-on-some-ranks"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        seen: set[object] = set()
+        for event in steps_of_some_ranks(trace):
+            if event.site not in seen:
+                seen.add(event.site)
+                yield self._finding(trace, event)
+
+    def _finding(self, trace: Trace, event: OptimizerStepped) -> Finding:
+        built = optimizer_of(trace, event.optimizer)
+        name = optimizer_named(built) if built is not None else "the optimizer"
+        guard = deciding_test(event)
+        own = guard is not None and guard.own_data is not None
+        why = "each rank decides by its own data" if own else "only some ranks do"
+        test = f" ({guard})" if guard is not None else ""
+        finding = self.finding(
+            event,
+            f"{name} has to step on every rank, but {why}{test}: each rank updates its own part of "
+            "the parameters alone",
+            help="Step on all ranks or on none: all-reduce what is tested, so that the test has the "
+            "same result on all ranks.",
+        )
+        if guard is not None:
+            places = [(guard.site, "test"), (guard.own_data, "each rank has its own data here")]
+            known = tuple((site, word) for site, word in places if site is not None)
+            finding.related = (*known, *finding.related)
+        return finding
