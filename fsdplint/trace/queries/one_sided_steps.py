@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fsdplint.trace import (
+    Event,
     Guard,
     GuardKind,
     OptimizerStepped,
@@ -16,25 +17,34 @@ from fsdplint.trace import (
     Wrapped,
 )
 from fsdplint.trace.queries.common import optimizer_of
-from fsdplint.trace.queries.own_data import own_data_tests
+from fsdplint.trace.queries.own_data import own_data_tests, undecided_collectives
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 
 
 def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped]:
-    """The steps that some rank leaves out. A run that broke says nothing about its last steps."""
+    """The steps that some rank leaves out, and with which no collective is left out, too.
+
+    A run that broke says nothing about its last steps.
+    """
+    steps = [event for event in trace.of(OptimizerStepped) if _steps_over_shards(trace, event)]
     scaled = {event.optimizer for event in trace.of(ScalerStepped)}
-    broken = any(end != "ok" for end in trace.ends.values())
-    if broken or (trace.ends and unmatched_collectives(trace)):
+    steps = [event for event in steps if event.optimizer not in scaled]
+    if not any(event.ranks.partial or own_data_tests(event) for event in steps):
         return
-    for event in trace.of(OptimizerStepped):
-        if event.optimizer in scaled or not _steps_over_shards(trace, event):
+    waiting = [*unmatched_collectives(trace), *undecided_collectives(trace)]
+    if any(end != "ok" for end in trace.ends.values()) or (trace.ends and waiting):
+        return
+    hangs = {guard.site for event in waiting for guard in event.guards}
+    for event in steps:
+        guard = deciding_test(event)
+        if guard is not None and guard.site in hangs:
             continue
         if _leaves_ranks_out(trace, event) if trace.ends else _is_one_sided(trace, event):
             yield event
 
 
-def deciding_test(event: OptimizerStepped) -> Guard | None:
-    """The innermost test that keeps some ranks from the step."""
+def deciding_test(event: Event) -> Guard | None:
+    """The innermost test that keeps some ranks from an event."""
     for guard in reversed(event.guards):
         if guard.own_data is not None or (guard.kind is GuardKind.RANK and guard.ranks.partial):
             return guard
