@@ -70,7 +70,7 @@ def _migration(files: Files) -> str:
         result = fix(Workspace(_written(Path(folder), files)), RULES)
     left = [f for f in result.remaining if f.rule.code.startswith("FSDP2")]
     if left:
-        reason = next((f.blocker for f in left if f.blocker), "")
+        reason = next((f.blocker or f.help for f in left if f.blocker or f.help), "")
         return f"left {' '.join(sorted({f.rule.code for f in left}))}: {reason.splitlines()[0] if reason else ''}"
     return RIGHT if {f.rule.code for f in result.applied} & {"FSDP201", "FSDP213"} else "not found"
 

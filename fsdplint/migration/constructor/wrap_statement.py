@@ -22,7 +22,8 @@ from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.text import call, simple, without_parentheses
 from fsdplint.source.source import Source
-from fsdplint.syntax.layout import comments_at, statement_of
+from fsdplint.syntax.evaluation_order import is_evaluated_first
+from fsdplint.syntax.layout import comments_at, descend, statement_of
 
 COMMENTED_ARGUMENT = re.compile(rf"#+\s*({'|'.join(PARAMETERS)})\s*=[^=]")
 # Arguments that leave no text.
@@ -77,15 +78,16 @@ class WrapStatement:
             return
         if self._rewrite_lambda(statement):
             return
-        place = self._place(statement)
         inner = expression(self.migration, self.source, self.module)
+        if self._rewrite_choice(statement, inner):
+            return
+        place = self._place(statement)
         if place == "assign":
             assert isinstance(statement, cst.Assign | cst.AnnAssign)
             target = statement.target if isinstance(statement, cst.AnnAssign) else None
             target = target or statement.targets[0].target  # type: ignore[union-attr]
-            self._rewrite_assignment(
-                statement, expression(self.migration, self.source, target), inner
-            )
+            text = expression(self.migration, self.source, target)
+            self._replace(statement, self._assignment(text, inner, statement))
             return
         if simple(self.module):
             model, lines = inner, []
@@ -118,6 +120,32 @@ class WrapStatement:
         lines += [*self._lines_before(model), *self._last_lines(model, "return ", statement)]
         head = f"def {target.value}({self.source.code(around.params)}):"
         self._replace(statement, [head, *(_indented(line) for line in lines)])
+        return True
+
+    def _rewrite_choice(self, statement: cst.CSTNode, inner: str) -> bool:
+        """`model = FSDP(model, ...) if test else model` becomes an `if` statement."""
+        around = self.source.parent(self.call)
+        if not isinstance(around, cst.IfExp) or around.test is self.call:
+            return False
+        if not isinstance(statement, cst.Assign) or statement.value is not around:
+            return False
+        if len(statement.targets) != 1 or not simple(statement.targets[0].target):
+            return False
+        other = around.orelse if around.body is self.call else around.body
+        if any(self.migration.fsdp1(part) for part in descend(other)):
+            return False
+        target = expression(self.migration, self.source, statement.targets[0].target)
+        test = expression(self.migration, self.source, around.test)
+        rest = expression(self.migration, self.source, other)
+        lines = [_indented(line) for line in self._assignment(target, inner, statement)]
+        otherwise = [f"\t{target} = {rest}"] if rest != target else []
+        if around.body is self.call:
+            lines = [f"if {test}:", *lines, *(["else:", *otherwise] if otherwise else [])]
+        elif otherwise:
+            lines = [f"if {test}:", *otherwise, "else:", *lines]
+        else:
+            lines = [f"if not ({test}):", *lines]
+        self._replace(statement, lines)
         return True
 
     def _insert_around(self, statement: cst.CSTNode, model: str, root: list[str]) -> None:
@@ -176,6 +204,8 @@ class WrapStatement:
             return "return"
         if isinstance(statement, cst.Expr) and statement.value is self.call:
             return "expression"
+        if isinstance(statement, cst.If) and self._comes_first(statement.test):
+            return "nested"
         if not isinstance(statement, cst.BaseSmallStatement):
             raise Blocked(self.source, self.call, CALL_IN_HEAD())
         for node in ancestors(self.source, self.call):
@@ -186,26 +216,23 @@ class WrapStatement:
         if isinstance(statement, cst.Assign) and not all(
             simple(target.target) for target in statement.targets
         ):
-            raise Blocked(self.source, self.call, CALL_WITH_SEVERAL_TARGETS())
+            if not self._comes_first(statement.value):
+                raise Blocked(self.source, self.call, CALL_WITH_SEVERAL_TARGETS())
         return "nested"
 
-    def _rewrite_assignment(
-        self, statement: cst.Assign | cst.AnnAssign, target: str, inner: str
-    ) -> None:
+    def _comes_first(self, root: cst.BaseExpression) -> bool:
+        """Whether lines before the statement are executed directly before the call in it."""
+        return is_evaluated_first(self.source, self.call, root)
+
+    def _assignment(self, target: str, inner: str, statement: cst.CSTNode) -> list[str]:
+        """The lines that shard a module and assign it."""
         if target == inner:
-            self._replace(
-                statement, [*self._lines_before(inner), *self._last_lines(inner, "", statement)]
-            )
-            return
+            return [*self._lines_before(inner), *self._last_lines(inner, "", statement)]
         if simple(self.module):
-            lines = self._lines_before(inner)
-            self._replace(
-                statement,
-                [*lines, self._root_call(inner, f"{target} = "), *self.keywords.after(target)],
-            )
-            return
+            root = self._root_call(inner, f"{target} = ")
+            return [*self._lines_before(inner), root, *self.keywords.after(target)]
         lines = [f"{target} = {inner}", *self._lines_before(target)]
-        self._replace(statement, [*lines, *self._last_lines(target, "", statement)])
+        return [*lines, *self._last_lines(target, "", statement)]
 
     def _replace(self, statement: cst.CSTNode, lines: list[str]) -> None:
         self.migration.own(self.source, statement)
