@@ -42,6 +42,7 @@ from fsdplint.interpreter.values import (
     Namespace,
     OptimizerValue,
     ProjectModule,
+    Scope,
     Sequence,
     Super,
     Symbol,
@@ -133,6 +134,8 @@ def _class_attribute(value: Class, name: str) -> Value:
         return found
     if name in ("__name__", "__qualname__"):
         return Const(value.name)
+    if name == "__dict__":
+        return Namespace(Scope(value.site.source, kind="class", names=value.attributes))
     return Method(value, name)
 
 

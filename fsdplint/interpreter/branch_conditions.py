@@ -34,6 +34,7 @@ from fsdplint.interpreter.values import (
     Instance,
     LibraryObject,
     ModuleValue,
+    Namespace,
     OptimizerValue,
     Partial,
     RankLocal,
@@ -378,7 +379,17 @@ def _identity(left: Value, right: Value) -> bool | None:
     return None
 
 
+def _is_name_of(name: object, namespace: Namespace) -> bool | None:
+    """Whether a namespace has a name; None if that is unknown."""
+    if name in namespace.scope.names:
+        return True
+    known = namespace.scope.kind == "class" and not str(name).startswith("__")
+    return False if known else None
+
+
 def _membership(left: Value, right: Value) -> bool | None:
+    if isinstance(right, Namespace) and isinstance(left, Const):
+        return _is_name_of(left.value, right)
     if isinstance(right, Dict) and isinstance(left, Const):
         if left.value in right.items:
             return True

@@ -9,7 +9,7 @@ from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.modules import build_module
 from fsdplint.interpreter.optimizers import build_optimizer
 from fsdplint.interpreter.ranks import rank_default
-from fsdplint.interpreter.records import field_names, is_named_tuple, named_tuple_fields
+from fsdplint.interpreter.records import dataclass_fields, is_named_tuple, named_tuple_fields
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.values import Class, Const, Function, Instance, Unknown, Value
 
@@ -48,7 +48,7 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
 
 
 def _dataclass_fields(instance: Instance, klass: Class, call: Call) -> None:
-    fields = [name for c in reversed(klass.mro()) for name in field_names(c)]
+    fields = dataclass_fields(klass)
     for name, value in zip(fields, call.args, strict=False):
         instance.attributes[name] = value
     for name, value in call.kwargs.items():

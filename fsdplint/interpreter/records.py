@@ -11,18 +11,34 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Class, Instance, Sequence, Symbol, Unknown, Value
+from fsdplint.syntax.dotted import dotted_name
 
 NAMED_TUPLES = {"typing.NamedTuple", "typing_extensions.NamedTuple"}
 
 
 def field_names(klass: Class) -> list[str]:
-    """The annotated names in the body of a class, in order."""
+    """The annotated names of fields in the body of a class, in order."""
     names = []
     for line in klass.node.body.body:
         for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
-            if isinstance(statement, cst.AnnAssign) and isinstance(statement.target, cst.Name):
+            if not isinstance(statement, cst.AnnAssign) or _is_of_class(statement.annotation):
+                continue
+            if isinstance(statement.target, cst.Name):
                 names.append(statement.target.value)
     return names
+
+
+def _is_of_class(annotation: cst.Annotation) -> bool:
+    """Whether an annotation says `ClassVar`: the class has the value, and no field."""
+    node = annotation.annotation
+    node = node.value if isinstance(node, cst.Subscript) else node
+    return dotted_name(node).rpartition(".")[2] == "ClassVar"
+
+
+def dataclass_fields(klass: Class) -> list[str]:
+    """The names of the fields of a dataclass, those of its bases first."""
+    names = [name for one in reversed(klass.mro()) for name in field_names(one)]
+    return list(dict.fromkeys(names))
 
 
 def is_named_tuple(klass: Class) -> bool:

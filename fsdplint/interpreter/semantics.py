@@ -25,6 +25,7 @@ from fsdplint.interpreter.models import (
     context_stacks,
     copies,
     data,
+    dataclass_objects,
     datasets,
     distributed,
     frameworks,
@@ -57,7 +58,8 @@ CONSTRUCTS = (
 )  # fmt: skip
 MODELS = (
     accessors, adapters, attribute_access, checkpoint, commands, containers, context_stacks, copies,
-    data, datasets, distributed, frameworks, fsdp1, fsdp2, hook_registration, instantiation,
-    iterators, launcher, library_modules, mixing, namespaces, nn, optim, processes, python,
-    randomness, raw, records, state_dicts, state_loading, tensors, training_frameworks, type_tests,
+    data, dataclass_objects, datasets, distributed, frameworks, fsdp1, fsdp2, hook_registration,
+    instantiation, iterators, launcher, library_modules, mixing, namespaces, nn, optim, processes,
+    python, randomness, raw, records, state_dicts, state_loading, tensors, training_frameworks,
+    type_tests,
 )  # fmt: skip

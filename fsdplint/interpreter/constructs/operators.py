@@ -23,6 +23,7 @@ from fsdplint.interpreter.values import (
     Sequence,
     Unknown,
     Value,
+    constant,
 )
 
 
@@ -131,6 +132,10 @@ def arithmetic(
     if isinstance(left, Const) and isinstance(right, Const) and op is not None:
         return _fold(op, left.value, right.value)
     if isinstance(left, Sequence) and isinstance(right, Sequence):
+        if isinstance(op, cst.BitAnd | cst.Subtract | cst.BitXor):
+            constants = _set_of_constants(left, right, op)
+            if constants is not None:
+                return constants
         result = Sequence(list(left.items), left.kind, left.open or right.open)
         result.extend(right.items)
         return result
@@ -180,6 +185,21 @@ def _library(one: Value, other: Value) -> str:
         return ""
     alike = isinstance(other, Const) or (isinstance(other, Unknown) and other.library)
     return one.library if alike else ""
+
+
+def _set_of_constants(left: Sequence, right: Sequence, op: cst.BaseBinaryOp) -> Sequence | None:
+    """`left & right` and the like of sets of constants; None for other sets."""
+    if left.open or right.open:
+        return None
+    if not all(isinstance(item, Const) for item in (*left.items, *right.items)):
+        return None
+    mine = [constant(item) for item in left.items]
+    theirs = [constant(item) for item in right.items]
+    wanted = isinstance(op, cst.BitAnd)
+    found = [one for one in mine if (one in theirs) is wanted]
+    if isinstance(op, cst.BitXor):
+        found += [one for one in theirs if one not in mine]
+    return Sequence([Const(one) for one in found], "set")
 
 
 def _is_large(value: object) -> bool:

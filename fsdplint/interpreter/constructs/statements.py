@@ -11,7 +11,12 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard
 from fsdplint.interpreter.constructs.operators import arithmetic
 from fsdplint.interpreter.frames import SUITE, Frame, GuardEntry
-from fsdplint.interpreter.functions import apply_class_decorators, apply_decorators, make_function
+from fsdplint.interpreter.functions import (
+    apply_class_decorators,
+    apply_decorators,
+    call_function,
+    make_function,
+)
 from fsdplint.interpreter.imports import (
     absolute_name,
     import_from,
@@ -24,7 +29,7 @@ from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, is_exit, is_in_try, raises
 from fsdplint.interpreter.torch_values import RankTest
-from fsdplint.interpreter.values import Class, Const, Dict, Scope, Symbol
+from fsdplint.interpreter.values import Class, Const, Dict, Function, Scope, Symbol
 from fsdplint.interpreter.values import Sequence as SequenceValue
 from fsdplint.trace import Fsdp1Used
 
@@ -184,4 +189,16 @@ def execute_class_def(run: Run, node: cst.ClassDef) -> None:
         run.execute_block(node.body.body)
     finally:
         run.frames.pop()
+    _init_subclass(run, klass, node)
     run.scope.assign(node.name.value, apply_class_decorators(run, klass, node))
+
+
+def _init_subclass(run: Run, klass: Class, node: cst.ClassDef) -> None:
+    """Call `__init_subclass__` of the base classes, which may register or configure the class."""
+    for base in klass.mro()[1:]:
+        hook = base.attributes.get("__init_subclass__")
+        if isinstance(hook, Function):
+            named = {one.keyword.value: run.eval(one.value) for one in node.keywords if one.keyword}
+            named.pop("metaclass", None)
+            call_function(run, hook, klass, [], named, node)
+            return

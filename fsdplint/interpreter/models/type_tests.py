@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import libcst as cst
 
@@ -51,6 +52,9 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
             return Const(True)
         if all(isinstance(kind, Class) for kind in wanted) and not value.cls.has_unknown_base():
             return Const(False)
+    if isinstance(value, Class) and name == "builtins.issubclass":
+        known = _derives(value, wanted)
+        return unknown_result(call, run.text(call.node)) if known is None else Const(known)
     if isinstance(value, SamplerValue | LoaderValue):
         name = "DistributedSampler" if isinstance(value, SamplerValue) else "DataLoader"
         return Const(any(isinstance(k, Symbol) and k.name.endswith(name) for k in wanted))
@@ -65,6 +69,15 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
             value.parts["__class__"] = wanted[0]
         return Unknown(varying=True)
     return unknown_result(call, run.text(call.node))
+
+
+def _derives(value: Class, wanted: Iterable[Value]) -> bool | None:
+    """Whether a class derives from one of some classes; None if unknown."""
+    libraries = value.library_bases()
+    if any(kind in value.mro() or getattr(kind, "name", "") in libraries for kind in wanted):
+        return True
+    known = not value.has_unknown_base() and all(isinstance(kind, Class) for kind in wanted)
+    return False if known else None
 
 
 DTENSOR = {"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"}

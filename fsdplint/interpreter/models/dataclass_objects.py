@@ -1,0 +1,61 @@
+"""Functions on objects of dataclasses: copies with other fields, and fields as a dict."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.records import dataclass_fields
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.unknown_calls import call_unknown
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Dict,
+    Instance,
+    LibraryObject,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
+
+MAX_DEPTH = 4  # of objects in objects
+
+
+@function("dataclasses.replace", "copy.replace", "attr.evolve", "attrs.evolve")
+def replace_fields(run: Run, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if not isinstance(value, Instance) or call.open:
+        return call_unknown(run, Symbol(name), call)
+    return Instance(value.cls, {**value.attributes, **call.kwargs}, value.attributes_unknown)
+
+
+@function("dataclasses.fields", "attr.fields", "attrs.fields")
+def fields_of(run: Run, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    klass = value.cls if isinstance(value, Instance) else value
+    if not isinstance(klass, Class) or not klass.dataclass or klass.has_unknown_base():
+        return call_unknown(run, Symbol(name), call)
+    fields: list[Value] = [
+        LibraryObject("dataclasses.Field", {"name": Const(one)}) for one in dataclass_fields(klass)
+    ]
+    return Sequence(fields, "tuple")
+
+
+@function("dataclasses.asdict", "attr.asdict", "attrs.asdict")
+def fields_as_dict(run: Run, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if not isinstance(value, Instance) or not value.cls.dataclass:
+        return call_unknown(run, Symbol(name), call)
+    return _as_dict(run, value, call, 0)
+
+
+def _as_dict(run: Run, value: Instance, call: Call, depth: int) -> Dict:
+    items: dict[str, Value] = {}
+    for key, item in value.attributes.items():
+        item = run.settle(item)
+        if isinstance(item, Instance) and depth < MAX_DEPTH:
+            item = _as_dict(run, item, call, depth + 1)
+        items[key] = item
+    is_open = value.attributes_unknown or value.cls.has_unknown_base()
+    return Dict(items, is_open, created_at=run.site(call.node))
