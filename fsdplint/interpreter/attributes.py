@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter import rank_local
-from fsdplint.interpreter.choices import entry_of, member, namespace_of
+from fsdplint.interpreter.choices import entry_of, member, namespace_of, parsed_object
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind
 from fsdplint.interpreter.imports import import_module
@@ -82,7 +82,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, Function) and name in ("__name__", "__qualname__"):
         return Const(value.name)
     if isinstance(value, Unknown):
-        return _unknown_attribute(run, value, name)
+        return parsed_object(run, value, name, node) or _unknown_attribute(run, value, name)
     if isinstance(value, Const | Sequence | Dict) and name == "value":
         return value  # of a member of an enum, which stands for its value
     if isinstance(value, OptimizerValue) and name in OPTIMIZER_PARTS:

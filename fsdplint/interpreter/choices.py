@@ -228,3 +228,12 @@ def namespace_of(value: Symbol) -> Symbol | None:
     """The library module whose `__dict__` a value is."""
     head, _, last = value.name.rpartition(".")
     return Symbol(head) if last == "__dict__" else None
+
+
+def parsed_object(run: Run, arguments: Unknown, name: str, node: cst.CSTNode) -> Value | None:
+    """The function or object that a parsed argument is; None if it is another value."""
+    offered = run.argument_values.get(name)
+    if offered is None or "parse_args()" not in arguments.origin:
+        return None
+    named = {getattr(value, "name", number): value for number, value in enumerate(offered)}
+    return choose(run, Unknown(origin=f"{arguments.origin}.{name}"), named, node)

@@ -134,6 +134,58 @@ t = threading.Thread(target=step, args=(0,))
 t.start()
 """,
     ),
+    "set_defaults": (
+        "import argparse",
+        "",
+        """\
+parser = argparse.ArgumentParser()
+parser.set_defaults(run=step)
+args = parser.parse_args()
+args.run(0, args=args)
+""",
+    ),
+    "set_defaults of commands": (
+        "import argparse",
+        """\
+def show(args):
+    print(args)
+def train(args):
+    step(0, args=args)
+""",
+        """\
+parser = argparse.ArgumentParser()
+commands = parser.add_subparsers(required=True)
+commands.add_parser("show").set_defaults(func=show)
+commands.add_parser("train").set_defaults(func=train)
+args = parser.parse_args()
+args.func(args)
+""",
+    ),
+    "set_defaults getattr": (
+        "import argparse",
+        "",
+        """\
+parser = argparse.ArgumentParser()
+parser.set_defaults(run=step)
+getattr(parser.parse_args(), "run")(0)
+""",
+    ),
+    "simple_parsing.ArgumentParser": (
+        "from dataclasses import dataclass\nfrom simple_parsing import ArgumentParser",
+        """\
+@dataclass
+class Options:
+    lr: float = 0.1
+    def run(self):
+        step(0, args=self)
+""",
+        """\
+parser = ArgumentParser()
+parser.add_arguments(Options, dest="options")
+args = parser.parse_args()
+args.options.run()
+""",
+    ),
     "elastic_launch": (
         "from torch.distributed.launcher.api import elastic_launch, LaunchConfig",
         "",

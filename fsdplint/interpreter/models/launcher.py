@@ -6,7 +6,19 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import method
 from fsdplint.interpreter.ranks import ARGUMENT
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, Sequence, Unknown, Value, constant
+from fsdplint.interpreter.unknown_calls import call_unknown
+from fsdplint.interpreter.values import (
+    Bound,
+    Class,
+    Const,
+    Function,
+    Method,
+    Partial,
+    Sequence,
+    Unknown,
+    Value,
+    constant,
+)
 
 
 @method("Unknown", "add_argument")
@@ -20,6 +32,27 @@ def add_argument(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
         run.launcher_arguments.pop("local_rank", None)
     _note_choices(run, names, call)
     return Unknown()
+
+
+@method("Unknown", "set_defaults")
+def set_defaults(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """`parser.set_defaults(func=train)`: the arguments name the function that a command runs."""
+    for key, value in call.kwargs.items():
+        value = run.settle(value)
+        if isinstance(value, Function | Class | Bound | Partial):
+            known = run.argument_values.setdefault(key, [])
+            known += [value] if value not in known else []
+    return Const(None)
+
+
+@method("Unknown", "add_arguments")
+def add_arguments(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """`parser.add_arguments(Options, dest="options")` of simple_parsing."""
+    kind, key = run.settle(call.arg(0, "dataclass") or Unknown()), constant(call.arg(1, "dest"))
+    if isinstance(kind, Class) and isinstance(key, str):
+        run.argument_values[key] = [run.call(kind, Call(call.node, open=True))]
+        return Unknown()
+    return call_unknown(run, Method(receiver, name), call)
 
 
 def _note_choices(run: Run, names: list[object], call: Call) -> None:
