@@ -68,7 +68,7 @@ def choose(
     known = {key: run.settle(value) for key, value in candidates.items()}
     every = [*known.values(), *([run.settle(default)] if default is not None else [])]
     if known and all(map(_is_optimizer_class, every)):
-        return Symbol(_OPTIM + ANY) if len(every) > 1 else every[0]
+        return every[0] if complete and len(every) == 1 else Symbol(_OPTIM + ANY)
     if not known or len(known) > MAX_CANDIDATES or not all(map(_is_choice, known.values())):
         return None
     if complete and len(known) == 1:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 
 from fsdplint.interpreter.attributes import read_attribute
+from fsdplint.interpreter.choices import choose
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module, locate_module
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import build_optimizer, owners_of
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.settings_files import default_of, settings_in
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Class,
     Const,
     Dict,
+    Function,
     Instance,
     Partial,
     Symbol,
@@ -23,6 +27,7 @@ from fsdplint.interpreter.values import (
     constant,
 )
 
+_MAIN = "hydra.main()"
 _HYDRA = ("hydra.utils", "hydra._internal.utils")
 _TARGET = "_target_"
 _SETTINGS = ("_recursive_", "_convert_", "_partial_", "_args_", _TARGET)
@@ -63,9 +68,11 @@ def instantiate(run: Run, name: str, call: Call) -> Value:
     named = {key: value for key, value in call.kwargs.items() if key != "config"}
     if isinstance(config, Dict):
         named = {**{str(key): value for key, value in config.items.items()}, **named}
-    path = constant(named.get(_TARGET))
-    target = by_path(run, path, call) if isinstance(path, str) else None
-    is_partial = constant(named.get("_partial_")) is True
+    elif isinstance(config, Unknown):
+        entries = {key: value for key, value in config.parts.items() if not key.startswith("[")}
+        named = {**entries, **named}
+    target = _target(run, run.settle(named.get(_TARGET) or Unknown()), call)
+    is_partial = default_of(named.get("_partial_")) is True
     arguments = {key: value for key, value in named.items() if key not in _SETTINGS}
     is_open = call.open or not isinstance(config, Dict) or config.open
     if target is not None:
@@ -78,6 +85,58 @@ def instantiate(run: Run, name: str, call: Call) -> Value:
     if gets_parameters and ("params" in arguments or _OPTIMIZER.search(origin)):
         return build_optimizer(run, "Optimizer", inner)
     return call_unknown(run, Symbol(name), call)
+
+
+def _target(run: Run, path: Value, call: Call) -> Value | None:
+    """The object that a path names; one in a settings file may be exchanged there."""
+    text = default_of(path)
+    found = by_path(run, text, call) if isinstance(text, str) else None
+    if found is None or isinstance(path, Const):
+        return found
+    return choose(run, path, {text: found}, call.node, complete=False)
+
+
+@function("omegaconf.OmegaConf.load")
+def load_settings(run: Run, name: str, call: Call) -> Value:
+    return _read(run, call.arg(0, "file_"), call) or call_unknown(run, Symbol(name), call)
+
+
+@function("yaml.safe_load", "yaml.load", "yaml.full_load", "json.load")
+def load_stream(run: Run, name: str, call: Call) -> Value:
+    """`yaml.safe_load(open("settings.yaml"))`"""
+    stream = run.settle(call.arg(0, "stream") or Unknown())
+    path = stream.parts.get("name") if isinstance(stream, Unknown) else None
+    return _read(run, path, call) or call_unknown(run, Symbol(name), call)
+
+
+def _read(run: Run, path: Value | None, call: Call) -> Value | None:
+    text = default_of(path)
+    return settings_in(run, text, run.text(call.node)) if isinstance(text, str) else None
+
+
+@function("hydra.main")
+def main(run: Run, name: str, call: Call) -> Value:
+    return Partial(Symbol(_MAIN), [], dict(call.kwargs))
+
+
+@function(_MAIN)
+def with_settings(run: Run, name: str, call: Call) -> Value:
+    """The function under `@hydra.main(...)` gets the settings of the file that it names."""
+    target = run.settle(call.args[0]) if call.args else Unknown()
+    if not isinstance(target, Function) or not target.node.params.params:
+        return target
+    folder, file = (
+        constant(call.kwargs.get("config_path")),
+        constant(call.kwargs.get("config_name")),
+    )
+    if isinstance(file, str):
+        path = PurePosixPath(folder if isinstance(folder, str) else "", file)
+        path = path if path.suffix else path.with_suffix(".yaml")
+        first = target.node.params.params[0].name.value
+        found = settings_in(run, str(path), f"{target.name}({first})")
+        if found is not None:
+            target.defaults[first] = found
+    return target
 
 
 @function("omegaconf.OmegaConf.structured")

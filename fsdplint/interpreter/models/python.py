@@ -169,7 +169,10 @@ def path(run: Run, name: str, call: Call) -> Value:
 def open_file(run: Run, name: str, call: Call) -> Value:
     path = call.arg(0, "file")
     known = isinstance(path, Const) or isinstance(path, Unknown) and path.origin
-    return unknown_result(call, f"open({run.text(call.node)})" if known else "")
+    result = unknown_result(call, f"open({run.text(call.node)})" if known else "")
+    if path is not None:
+        result.parts["name"] = path
+    return result
 
 
 @function("dataclasses.dataclass", "dataclasses.field", "torch.no_grad_decorator")

@@ -1,0 +1,56 @@
+"""Settings that a program reads from a YAML or JSON file of its repository.
+
+What the file says is the default of a setting: another file, or the command line, may say something
+else. So each value is unknown, and its name is the path of its keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import Const, Unknown, constant
+
+if TYPE_CHECKING:
+    from fsdplint.source.config_source import Mapping, Node
+
+MAX_DEPTH = 6  # of mappings in mappings
+
+
+def settings_in(run: Run, path: str, origin: str) -> Unknown | None:
+    """The settings in a file; None if it cannot be read.
+
+    Args:
+        run: the run.
+        path: the path as the program writes it.
+        origin: the name of the value that holds all settings.
+    """
+    config = run.project.config(path, run.source.path)
+    mapping = config.mapping if config is not None else None
+    return None if mapping is None else _settings(mapping, origin, 0)
+
+
+def _settings(mapping: Mapping, origin: str, depth: int) -> Unknown:
+    """A value whose attributes and elements are the entries of a mapping."""
+    result = Unknown(origin)
+    for entry in mapping:
+        key = entry.key.text
+        value = _setting(entry.value, f"{origin}.{key}", depth)
+        result.parts[key] = result.parts[f"[{key!r}]"] = value
+    return result
+
+
+def _setting(node: Node, origin: str, depth: int) -> Unknown:
+    from fsdplint.source.config_source import Mapping, Scalar
+
+    if isinstance(node, Mapping) and depth < MAX_DEPTH:
+        return _settings(node, origin, depth + 1)
+    default = Const(node.value) if isinstance(node, Scalar) else None
+    return Unknown(origin, default=default)
+
+
+def default_of(value: object) -> object:
+    """The constant that a setting is, or has by default; None if it has none."""
+    if isinstance(value, Unknown):
+        return constant(value.default)
+    return value.value if isinstance(value, Const) else None
