@@ -17,6 +17,8 @@ from fsdplint.interpreter.gaps import Gap, SiteCoverage
 from fsdplint.interpreter.run import Run
 from fsdplint.source.source import STATEMENTS, Source
 from fsdplint.syntax.api_sites import ApiSite, SiteKind, sites_in
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import walk
 from fsdplint.trace import Sharded, Wrapped
 
@@ -122,18 +124,22 @@ class _Called:
         self._program = program
 
     @cached_property
-    def _calls(self) -> dict[str, list[cst.Call]]:
-        found: dict[str, list[cst.Call]] = {}
+    def _calls(self) -> dict[str, list[tuple[Source, cst.Call]]]:
+        found: dict[str, list[tuple[Source, cst.Call]]] = {}
         for source in self._program:
             for node in walk(source):
                 if isinstance(node, cst.Call) and isinstance(node.func, cst.Name | cst.Attribute):
                     last = node.func if isinstance(node.func, cst.Name) else node.func.attr
-                    found.setdefault(last.value, []).append(node)
+                    found.setdefault(last.value, []).append((source, node))
         return found
 
     def gap(self, source: Source, function: cst.FunctionDef) -> tuple[Gap, str]:
-        name = _called_as(source, function)
-        calls = self._calls.get(name, ())
+        name, of_class = _called_as(source, function)
+        calls = [
+            call
+            for home, call in self._calls.get(name, ())
+            if of_class or home is source or _names_function(home, call)
+        ]
         if not calls:
             return Gap.UNCALLED, name
         reached = self._coverage.sharded | self._coverage.unsharded
@@ -142,10 +148,19 @@ class _Called:
         return Gap.UNREACHED_CALL, name
 
 
-def _called_as(source: Source, function: cst.FunctionDef) -> str:
-    """The name by which code calls a function: a constructor by that of its class."""
+def _called_as(source: Source, function: cst.FunctionDef) -> tuple[str, bool]:
+    """The name by which code calls a function, and whether the function is part of a class."""
     block = source.parent(function)
     owner = source.parent(block) if block is not None else None
-    if function.name.value == "__init__" and isinstance(owner, cst.ClassDef):
-        return owner.name.value
-    return function.name.value
+    of_class = isinstance(owner, cst.ClassDef)
+    if isinstance(owner, cst.ClassDef) and function.name.value == "__init__":
+        return owner.name.value, of_class
+    return function.name.value, of_class
+
+
+def _names_function(source: Source, call: cst.Call) -> bool:
+    """Whether a call names a function or a member of a module, and no method of an object."""
+    head = dotted_name(call.func).partition(".")[0]
+    if isinstance(call.func, cst.Name):
+        return True
+    return any(item.local == head for item in bindings_of(source).imports())

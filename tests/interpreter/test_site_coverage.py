@@ -73,6 +73,19 @@ def test_calls_of_other_files_count(tmp_path: Path) -> None:
     ]
 
 
+def test_a_method_of_an_object_is_no_call_of_a_function(tmp_path: Path) -> None:
+    """`model.train()` calls no function `train` of another file."""
+    called = tmp_path / "training.py"
+    called.write_text(
+        "import torch\nfrom torch.distributed.fsdp import fully_shard\n\n\n"
+        "def train():\n    torch.save(1, 'a')\n"
+    )
+    file = tmp_path / "train.py"
+    file.write_text(HEAD + "import training\n" + TRAIN.format("args.model.train()"))
+    gaps = [one for one in load([file, called]).coverage if one.gap is not None]
+    assert [(one.gap, one.detail) for one in gaps] == [(Gap.UNCALLED, "train")]
+
+
 def test_a_site_that_only_unsharded_models_reach(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(
