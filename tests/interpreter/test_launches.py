@@ -186,6 +186,20 @@ args = parser.parse_args()
 args.options.run()
 """,
     ),
+    "pyrallis.wrap": (
+        "from dataclasses import dataclass\nimport pyrallis",
+        """\
+@dataclass
+class Options:
+    lr: float = 0.1
+    def run(self):
+        step(0, args=self)
+@pyrallis.wrap()
+def main(options: Options):
+    options.run()
+""",
+        "main()",
+    ),
     "elastic_launch": (
         "from torch.distributed.launcher.api import elastic_launch, LaunchConfig",
         "",

@@ -44,6 +44,9 @@ _PARSERS = (
     "transformers.hf_argparser.HfArgumentParser",
     "trl.TrlParser",
 )
+# Decorators of functions whose first parameter is an object of the class of its annotation.
+_WRAPPERS = ("pyrallis.wrap", "pyrallis.argparsing.wrap", "draccus.wrap", "draccus.argparsing.wrap")
+_WRAPPED = "pyrallis.wrap()"
 _APPS = ("typer.Typer", "cyclopts.App")
 _COMMAND = "typer.Typer.command()"
 
@@ -134,6 +137,23 @@ def parse_dataclasses(run: Run, receiver: LibraryObject, name: str, call: Call) 
     made = [run.call(one, Call(call.node, open=True)) for one in classes]
     asks_for_rest = {"return_remaining_strings", "return_remaining_args"} & set(call.kwargs)
     return Sequence([*made, Unknown()] if asks_for_rest else made, "tuple")
+
+
+@function(*_WRAPPERS)
+def wrap_function(run: Run, name: str, call: Call) -> Value:
+    return Partial(Symbol(_WRAPPED))
+
+
+@function(_WRAPPED)
+def give_settings(run: Run, name: str, call: Call) -> Value:
+    """The function under `@pyrallis.wrap()` gets an object of the class that it annotates."""
+    target = run.settle(call.args[0]) if call.args else Unknown()
+    params = target.node.params.params if isinstance(target, Function) else ()
+    if isinstance(target, Function) and params and params[0].annotation is not None:
+        kind = run.eval(params[0].annotation.annotation)
+        if isinstance(kind, Class):
+            target.defaults[params[0].name.value] = run.call(kind, Call(call.node, open=True))
+    return target
 
 
 # Commands that decorators register ----------------------------------------------------------------
