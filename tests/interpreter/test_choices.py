@@ -8,6 +8,8 @@ import pytest
 from programs import events, findings, program
 
 from fsdplint.interpreter import Program, search
+from fsdplint.interpreter.configurations import BranchTaken
+from fsdplint.interpreter.values import Condition
 from fsdplint.trace import ModuleBuilt, OptimizerBuilt, Sharded
 
 HEAD = """\
@@ -202,15 +204,15 @@ def test_a_search_that_ends_before_all_candidates_says_so(
     assert [cut.unfinished for cut in found.cuts.values()] == [True]
 
 
-def test_a_search_that_ends_before_a_branch_leaves_no_choice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The test of a branch that no run took may be of a condition that no run had relevant."""
-    monkeypatch.setattr(search, "MAX_RUNS", 2)
-    tests = "\n".join(f"    if args.a{number}:\n        return" for number in range(3))
-    body = f"def shard(model):\n{tests}\n    fully_shard(model)\n\nshard(Small())\n"
-    found = program(tmp_path, body, header=HEAD)
-    assert not any(cut.unfinished for cut in found.cuts.values())
+def test_a_branch_that_no_run_took_is_no_choice() -> None:
+    """Nothing need depend on the condition of its test."""
+    tried = search.Search()
+    runs = tried.runs()
+    decisions = next(runs)
+    decisions.decide(Condition("args.a", "args.a", subject="args.a", relation="truth"))
+    decisions.note_branch("test", BranchTaken(True, ("args.a",), frozenset([False])))
+    next(runs)
+    assert not tried.leaves_choices()
 
 
 def test_a_name_that_varies_chooses_nothing(tmp_path: Path) -> None:
