@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.diagnostics.coverage import merged
 from fsdplint.edits.annotations import with_blocker_comments
 from fsdplint.engine.changes import Changes
 from fsdplint.engine.check import CheckedProgram
-from fsdplint.engine.examine import examine
+from fsdplint.engine.examine import examine, reported_coverage
 from fsdplint.engine.fixer import Fixer
 from fsdplint.engine.isolation import run_isolated
 from fsdplint.engine.session import Session
@@ -87,6 +88,9 @@ class Migrator:
         warnings = [*session.recovery_warnings(), *session.filter.warnings(files)]
         report.warnings = list(dict.fromkeys([*report.warnings, *warnings]))
         session.add_problems(program.problems)
+        named = {str(path) for path in session.files}
+        sites = [one for one in reported_coverage(program) if one.at.path in named]
+        report.coverage = merged([*report.coverage, *sites])
         migrated = {name_of(one) for one in changes.applied}
         for section in sections.all:
             if section.group in migrated:

@@ -33,7 +33,7 @@ def _as_text(result: Result) -> Iterator[str]:
     if not result.coverage:
         yield "No call of the FSDP API was found."
     else:
-        yield covered_line(result)
+        yield covered_line(result.coverage)
 
 
 def _as_data(sites: Sequence[CoveredSite]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def summary(result: Result) -> list[str]:
         none = "No Python files were found; nothing was checked."
         lines.append(none if result.files == 0 else "All checks passed.")
     if not all(site.covered for site in result.coverage):
-        lines.append(f"{covered_line(result)} See --coverage.")
+        lines.append(f"{covered_line(result.coverage)} See --coverage.")
     if result.changed_outside:
         lines.append(f"Changed with them: {', '.join(result.changed_outside)}.")
     if result.problems:
@@ -131,10 +131,10 @@ def summary(result: Result) -> list[str]:
     return lines
 
 
-def covered_line(result: Result) -> str:
+def covered_line(sites: Sequence[CoveredSite]) -> str:
     """How many of the sites were covered, in a sentence."""
-    covered = sum(site.covered for site in result.coverage)
-    number = plural(len(result.coverage), "call")
+    covered = sum(site.covered for site in sites)
+    number = plural(len(sites), "call")
     return f"The check covered {covered} of {number} of the FSDP API."
 
 

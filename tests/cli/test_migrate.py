@@ -47,6 +47,16 @@ def test_a_report_and_nothing_written(folder: Path) -> None:
     assert run("migrate", "--exit-zero").exit_code == 0
 
 
+def test_a_report_says_how_much_was_covered(folder: Path) -> None:
+    unused = "\n\ndef save(model):\n    torch.save(model.state_dict(), 'model.pt')\n"
+    (folder / "train.py").write_text(TRAIN + unused)
+    result = run("migrate", ".", "--report", "report.json")
+    line = "The check covered 5 of 7 calls of the FSDP API. See fsdplint check --coverage."
+    assert line in result.output.splitlines()
+    report = json.loads((folder / "report.json").read_text())
+    assert report["coverage"] == {"sites": 7, "covered": 5}
+
+
 def test_fix_writes_what_the_report_says(folder: Path) -> None:
     file = folder / "train.py"
     file.write_text(TRAIN)

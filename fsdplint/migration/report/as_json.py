@@ -21,6 +21,10 @@ def as_data(report: Report) -> dict[str, Any]:
         "summary": " ".join(summary(report)),
         "wrote": report.wrote,
         "annotated": report.annotated_files,
+        "coverage": {
+            "sites": len(report.coverage),
+            "covered": sum(site.covered for site in report.coverage),
+        },
         "problems": [
             {"filename": one.path, "row": one.line, "message": one.message, "help": one.hint}
             for one in report.problems

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fsdplint.diagnostics.coverage import CoveredSite
 from fsdplint.report.cells import split
 from fsdplint.report.remarks import Place, Remark
-from fsdplint.report.result import plural
+from fsdplint.report.result import covered_line, plural
 from fsdplint.source.files import Problem
 
 
@@ -119,6 +120,7 @@ class Report:
         wrote: whether the command was asked to write changes.
         annotated_files: files whose comments on blockers changed.
         files: the number of files that were read.
+        coverage: the calls of the contract's API in the files, and which of them were reached.
     """
 
     sections: list[Section] = field(default_factory=list)
@@ -127,6 +129,7 @@ class Report:
     wrote: bool = False
     annotated_files: list[str] = field(default_factory=list)
     files: int = 0
+    coverage: Sequence[CoveredSite] = ()
 
     @property
     def uses_fsdp1(self) -> bool:
@@ -159,6 +162,8 @@ def summary(report: Report) -> list[str]:
         lines.append("Nothing was written: --fix writes.")
     if any(one.outside for one in pending):
         lines.append("Name the files outside of the paths as well, or give --project.")
+    if not all(site.covered for site in report.coverage):
+        lines.append(f"{covered_line(report.coverage)} See fsdplint check --coverage.")
     if report.annotated_files:
         lines.append(f"The comments were changed in {', '.join(report.annotated_files)}.")
     return lines
