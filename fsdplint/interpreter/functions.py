@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.interpreter import grad_mode, lazy
 from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
 from fsdplint.interpreter.merging import join_returned
+from fsdplint.interpreter.models.registry import has_object_methods
 from fsdplint.interpreter.ranks import value_by_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
@@ -28,6 +29,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.qualified_names import canonical
 
 
 def make_function(run: Run, node: cst.FunctionDef) -> Function:
@@ -202,11 +204,23 @@ def _bind_parameters(
         elif name in function.defaults and not open_call:
             scope.names[name] = function.defaults[name]
         else:
-            scope.names[name] = value_by_name(name, f"{function.name}({name})")
+            typed = _library_object(function, param.annotation)
+            scope.names[name] = typed or value_by_name(name, f"{function.name}({name})")
     if isinstance(params.star_arg, cst.Param):
         scope.names[params.star_arg.name.value] = Sequence(rest, "tuple", open_call)
     if params.star_kwarg is not None:
         scope.names[params.star_kwarg.name.value] = Dict(extra, open_call)
+
+
+def _library_object(function: Function, annotation: cst.Annotation | None) -> Unknown | None:
+    """The object for a parameter whose annotation names a library class with models."""
+    name = dotted_name(annotation.annotation) if annotation is not None else ""
+    head, _, rest = name.partition(".")
+    held = function.scope.lookup(head) if head else None
+    if not isinstance(held, Symbol):
+        return None
+    full = canonical(f"{held.name}.{rest}") if rest else held.name
+    return Unknown(origin=f"{full}()", library=full) if has_object_methods(full) else None
 
 
 def call_with_yield(

@@ -177,3 +177,16 @@ def test_a_function_that_unknown_code_gets_on_one_rank(
     body = f"import zoo\nif {test}:\n    zoo.run(lambda: dist.barrier())\nfully_shard(Net())\n"
     found = program(tmp_path, body)
     assert len(list(found.traces[0].of(Collective))) == collectives
+
+
+@pytest.mark.parametrize("annotation", ["Fabric", "L.Fabric"])
+def test_a_parameter_of_a_library_class(tmp_path: Path, annotation: str) -> None:
+    found = program(
+        tmp_path,
+        "import lightning as L\nfrom lightning import Fabric\n"
+        f"def train(fabric: {annotation}, model):\n"
+        "    model = fabric.setup(model)\n    if fabric.global_rank == 0:\n"
+        "        fabric.barrier()\n    fully_shard(model)\n",
+    )
+    collectives = list(events(found, Collective))
+    assert collectives and all(event.ranks.partial for event in collectives)

@@ -19,6 +19,7 @@ MethodModel = Callable[[Run, Any, str, Call], Value]
 
 FUNCTIONS: dict[str, FunctionModel] = {}
 METHODS: dict[tuple[str, str], MethodModel] = {}
+_OBJECTS: set[str] = set()  # library classes whose objects have methods with a model
 
 
 def function(*names: str) -> Callable[[FunctionModel], FunctionModel]:
@@ -42,6 +43,8 @@ def method(kind: str, *names: str) -> Callable[[MethodModel], MethodModel]:
     def register(model: MethodModel) -> MethodModel:
         for name in names:
             METHODS[kind, name] = model
+        if "." in kind:
+            _OBJECTS.add(kind)
         return model
 
     return register
@@ -66,6 +69,11 @@ def find_method(receiver: Value, name: str) -> MethodModel | None:
         if model is not None:
             return model
     return METHODS.get((kind, name))
+
+
+def has_object_methods(name: str) -> bool:
+    """Whether methods of the objects of a library class have models."""
+    return name in _OBJECTS
 
 
 def find_object_method(receiver: Value | None, name: str) -> MethodModel | None:
