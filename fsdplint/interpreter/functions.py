@@ -12,6 +12,7 @@ from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_
 from fsdplint.interpreter.merging import join_returned
 from fsdplint.interpreter.models.registry import has_object_methods
 from fsdplint.interpreter.ranks import value_by_name
+from fsdplint.interpreter.recursion import knowledge_of, shows_nothing_new
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Bound,
@@ -144,11 +145,16 @@ def _execute_function(
         return Unknown()
     if active and run.steps - active[0].first_step > MAX_RECURSION_STEPS:
         return Unknown()  # several recursive calls at every level
+    given = [*([receiver] if receiver is not None else []), *args, *kwargs.values()]
+    knowledge = knowledge_of(map(run.settle, given))
+    if shows_nothing_new(knowledge, active):
+        return Unknown()
     scope = Scope(function.site.source, function.scope, "function", function.scope.module_name)
     self_argument = receiver
     if receiver is None and function.owner is not None and args:
         self_argument = args[0]  # called through a decorator
     frame = Frame(function, scope, self_argument, function.owner, on_yield=on_yield)
+    frame.knowledge = knowledge
     frame.first_step, frame.loop_depth = run.steps, run.loop_depth
     _bind_parameters(function, scope, receiver, args, kwargs, open_call)
     if open_call and isinstance(node, cst.ClassDef | cst.FunctionDef):  # no call in the program
