@@ -92,7 +92,7 @@ class KindReader:
         node: cst.BaseExpression = arg.value
         where: tuple[Source, cst.BaseExpression] | None = None
         if not isinstance(node, cst.Call):
-            where = self._definition(node)
+            where = self._definition(node, name)
             node = where[1]
         source = where[0] if where else self.source
         if not isinstance(node, cst.Call) or self.migration.called_name(node) != name:
@@ -140,16 +140,18 @@ class KindReader:
             value = value.value
         return in_variable or isinstance(value, cst.Name)
 
-    def _definition(self, node: cst.BaseExpression) -> tuple[Source, cst.BaseExpression]:
+    def _definition(self, node: cst.BaseExpression, name: str) -> tuple[Source, cst.BaseExpression]:
         """The expression that creates the config in a variable, an attribute or another file."""
-        if isinstance(node, cst.Name):
-            found = definitions(self.source, node)
-            if found and len(found) == 1:
-                return self.source, found[0].value
+        assigned = definitions(self.source, node) if isinstance(node, cst.Name) else None
+        value = assigned[0].value if assigned and len(assigned) == 1 else None
+        if value is not None and self.migration.called_name(value) == name:
+            return self.source, value
         made = [v.created_at for v in self.migration.values(node) if isinstance(v, LibraryObject)]
         sites = {s.node: s for s in made if isinstance(s, NodeSite)}
         if len(sites) == 1:
             site = next(iter(sites.values()))
             if site.source in self.migration.sources and isinstance(site.node, cst.BaseExpression):
                 return site.source, site.node
+        if value is not None:
+            return self.source, value
         raise Blocked(self.source, node, CONFIG_UNSEEN())

@@ -5,28 +5,32 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import OptimizerValue
-from fsdplint.migration.analysis.variables import definitions, function_of, home_of, reads
+from fsdplint.migration.analysis.variables import definitions, home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import (
     CONFIG_FIELD_AT_RUN_TIME,
     OPTIM_INPUT,
     OPTIMIZER_STATE_ARGUMENTS,
     OPTIMIZER_STATE_GROUP,
-    OPTIMIZER_STATE_UNSEEN,
     STATE_ARGUMENTS,
     STATE_COMPUTED_IN_CALL,
 )
 from fsdplint.migration.context import expression
 from fsdplint.migration.state_dicts import compiled_states, state_functions
 from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
+from fsdplint.migration.state_dicts.loaded_states import LoadReader
 from fsdplint.migration.state_dicts.state import ModelStates
 from fsdplint.migration.text import call, on_one_line, simple, statement
 from fsdplint.syntax.arguments import arguments, is_constant
-from fsdplint.syntax.layout import descend, statement_of
+from fsdplint.syntax.layout import statement_of
 
 
 class States(ModelStates):
     """Rewrites all state dicts of one file."""
+
+    @property
+    def _loads(self) -> LoadReader:
+        return LoadReader(self.migration, self.source)
 
     def optimizer(self, name: str, node: cst.Call, kind: Kind) -> None:
         """Rewrite a call of a method of the FSDP class that is about an optimizer's state."""
@@ -244,7 +248,7 @@ class States(ModelStates):
     def _optimizer_of_load(self, node: cst.Call, named: dict[str, cst.Arg]) -> None:
         """Add the optimizer argument, which FSDP1 does not need: the optimizer that loads the state."""
         if "optim" not in named:
-            func = self._load_call(node).func
+            func = self._loads.any_load(node).func
             assert isinstance(func, cst.Attribute)
             named["optim"] = cst.Arg(func.value)
 
@@ -283,12 +287,14 @@ class States(ModelStates):
         """Merge two calls, which convert the state and load it, into one."""
         if compiled_states.compiled_names(self.migration, named["model"].value):
             state = f"{compiled_states.without_names(self.migration, self.source, node)}({state})"
-        load = self._load_call(node)
+        if self._set_by_value(node, named, state, options):
+            return
+        load = self._loads.load_call(node)
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)
         self.migration.account_for(self.source, node.func)
         self.rewritten.add(load)
-        if load is not node and self._only_in_branch(node, load):
+        if load is not node and self._loads.is_only_in_branch(node, load):
             branch = statement_of(self.source, node)
             assert isinstance(branch, cst.Assign)
             self.put_state_call(
@@ -326,86 +332,27 @@ class States(ModelStates):
         left, right = self.source.span(outer)
         return left <= start and end <= right
 
-    def _load_call(self, node: cst.Call) -> cst.Call:
-        """The `optimizer.load_state_dict(...)` that gets a call's result, directly or in a variable."""
-        parent = self.source.parent(node)
-        if isinstance(parent, cst.Arg):
-            outer = self.source.parent(parent)
-            if isinstance(outer, cst.Call) and self._loads(outer):
-                return outer
-        statement = statement_of(self.source, node)
-        if isinstance(statement, cst.Assign) and statement.value is node:
-            target = statement.targets[0].target
-            uses = self._uses_after(target, node) if len(statement.targets) == 1 else []
-            if len(uses) == 1:
-                arg = self.source.parent(uses[0])
-                outer = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
-                if isinstance(outer, cst.Call) and self._loads(outer):
-                    if self._same_block(node, outer) or self._only_in_branch(node, outer):
-                        return outer
-        raise Blocked(self.source, node, OPTIMIZER_STATE_UNSEEN())
+    def _set_by_value(
+        self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
+    ) -> bool:
+        """Load the state at the only call that loads it. Returns whether there is one.
 
-    def _uses_after(self, target: cst.BaseExpression, node: cst.Call) -> list[cst.CSTNode]:
-        """The reads of a variable, or of an entry like `state["optimizer"]`, until it is rebound."""
-        after, end = self.source.span(node)[1], len(self.source.text)
-        uses: list[cst.CSTNode] = []
-        if isinstance(target, cst.Name):
-            home = home_of(self.source, target)
-            others = definitions(self.source, target) or []
-            starts = [self.source.span(other.statement)[0] for other in others]
-            end = min((start for start in starts if start > after), default=end)
-            uses += reads(self.source, home or self.source.tree, target.value)
-        elif isinstance(target, cst.Subscript) and isinstance(target.value, cst.Name):
-            text = self.source.code(target)
-            uses += [
-                part
-                for part in descend(function_of(self.source, node))
-                if isinstance(part, cst.Subscript) and self.source.code(part) == text
-            ]
-        return [use for use in uses if after < self.source.span(use)[0] < end]
-
-    def _same_block(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
-        """Whether two statements are in the same block after blocks are unwrapped."""
-        return self._block_of(one) is self._block_of(other)
-
-    def _block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        line = self.source.parent(statement_of(self.source, node))
-        body = self.source.parent(line) if line is not None else None
-        owner = self.source.parent(body) if body is not None else None
-        while isinstance(owner, cst.With) and owner in self.migration.blocks.unwrapped:
-            body = self.source.parent(owner)
-            owner = self.source.parent(body) if body is not None else None
-        return body
-
-    def _only_in_branch(self, node: cst.Call, load: cst.Call) -> bool:
-        """Whether a branch converts a state in a separate `if` directly before it is loaded.
-
-        `if fsdp: state = FSDP.optim_state_dict_to_load(...)`, then
-        `optimizer.load_state_dict(state)`.
+        The converting call becomes the state that it converts.
         """
-        branch = self.source.parent(self.source.parent(statement_of(self.source, node)) or node)
-        choice = self.source.parent(branch) if branch is not None else None
-        if not isinstance(choice, cst.If) or choice.orelse is not None or choice.body is not branch:
+        load = self._loads.load_by_value(node)
+        if load is None:
             return False
-        loading = statement_of(self.source, load)
-        line = self.source.parent(loading)
-        body = self.source.parent(choice)
-        if not isinstance(body, cst.IndentedBlock | cst.Module) or not isinstance(
-            loading, cst.Expr
-        ):
-            return False
-        statements = list(body.body)
-        if choice not in statements or len(choice.body.body) != 1 or loading.value is not load:
-            return False
-        number = statements.index(choice)
-        return number + 1 < len(statements) and statements[number + 1] is line
-
-    def _loads(self, node: cst.Call) -> bool:
-        return (
-            isinstance(node.func, cst.Attribute)
-            and node.func.attr.value == "load_state_dict"
-            and len(node.args) == 1
+        model = expression(self.migration, self.source, named["model"].value)
+        optimizer = expression(self.migration, self.source, named["optim"].value)
+        self.migration.account_for(self.source, node.func)
+        self.rewritten.add(load)
+        self.migration.substitute(self.source, node, state)
+        loaded = expression(self.migration, self.source, load.args[0].value)
+        self.put_state_call(load, "set_optimizer_state_dict", [model, optimizer, loaded], options)
+        self.migration.step(
+            self.source, node, "Load the optimizer's state with set_optimizer_state_dict"
         )
+        return True
 
 
 METHODS = {

@@ -1,0 +1,186 @@
+"""The calls that load an optimizer's state, found by the code or by the values of the traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.interpreter.torch_values import StateValue
+from fsdplint.migration.analysis.variables import definitions, function_of, home_of, reads
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import OPTIMIZER_STATE_UNSEEN
+from fsdplint.migration.context import Migration
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend, statement_of
+
+# What passes a value on and does nothing else with it.
+_CARRIERS = (
+    cst.Assign, cst.AssignTarget, cst.AnnAssign, cst.Return,
+)  # fmt: skip
+
+
+class LoadReader:
+    """Finds the calls of one file that load an optimizer's state."""
+
+    def __init__(self, migration: Migration, source: Source) -> None:
+        self.migration = migration
+        self.source = source
+
+    def load_call(self, node: cst.Call) -> cst.Call:
+        """The `optimizer.load_state_dict(...)` that gets a call's result, directly or in a variable."""
+        parent = self.source.parent(node)
+        if isinstance(parent, cst.Arg):
+            outer = self.source.parent(parent)
+            if isinstance(outer, cst.Call) and loads(outer):
+                return outer
+        statement = statement_of(self.source, node)
+        if isinstance(statement, cst.Assign) and statement.value is node:
+            target = statement.targets[0].target
+            uses = self._uses_after(target, node) if len(statement.targets) == 1 else []
+            if len(uses) == 1:
+                arg = self.source.parent(uses[0])
+                outer = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
+                if isinstance(outer, cst.Call) and loads(outer):
+                    if self._same_block(node, outer) or self.is_only_in_branch(node, outer):
+                        return outer
+        raise Blocked(self.source, node, OPTIMIZER_STATE_UNSEEN())
+
+    def any_load(self, node: cst.Call) -> cst.Call:
+        """The call that loads a call's result, found by the code or by the values."""
+        return self.load_by_value(node) or self.load_call(node)
+
+    def load_by_value(self, node: cst.Call) -> cst.Call | None:
+        """The call that loads a call's result if only the values show it."""
+        try:
+            self.load_call(node)
+        except Blocked:
+            return only_load(self.migration, self.source, node)
+        return None
+
+    def is_only_in_branch(self, node: cst.Call, load: cst.Call) -> bool:
+        """Whether a branch converts a state in a separate `if` directly before it is loaded.
+
+        `if fsdp: state = FSDP.optim_state_dict_to_load(...)`, then
+        `optimizer.load_state_dict(state)`.
+        """
+        branch = self.source.parent(self.source.parent(statement_of(self.source, node)) or node)
+        choice = self.source.parent(branch) if branch is not None else None
+        if not isinstance(choice, cst.If) or choice.orelse is not None or choice.body is not branch:
+            return False
+        loading = statement_of(self.source, load)
+        line = self.source.parent(loading)
+        body = self.source.parent(choice)
+        if not isinstance(body, cst.IndentedBlock | cst.Module) or not isinstance(
+            loading, cst.Expr
+        ):
+            return False
+        statements = list(body.body)
+        if choice not in statements or len(choice.body.body) != 1 or loading.value is not load:
+            return False
+        number = statements.index(choice)
+        return number + 1 < len(statements) and statements[number + 1] is line
+
+    def _uses_after(self, target: cst.BaseExpression, node: cst.Call) -> list[cst.CSTNode]:
+        """The reads of a variable, or of an entry like `state["optimizer"]`, until it is rebound."""
+        after, end = self.source.span(node)[1], len(self.source.text)
+        uses: list[cst.CSTNode] = []
+        if isinstance(target, cst.Name):
+            home = home_of(self.source, target)
+            others = definitions(self.source, target) or []
+            starts = [self.source.span(other.statement)[0] for other in others]
+            end = min((start for start in starts if start > after), default=end)
+            uses += reads(self.source, home or self.source.tree, target.value)
+        elif isinstance(target, cst.Subscript) and isinstance(target.value, cst.Name):
+            text = self.source.code(target)
+            uses += [
+                part
+                for part in descend(function_of(self.source, node))
+                if isinstance(part, cst.Subscript) and self.source.code(part) == text
+            ]
+        return [use for use in uses if after < self.source.span(use)[0] < end]
+
+    def _same_block(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+        """Whether two statements are in the same block after blocks are unwrapped."""
+        return self._block_of(one) is self._block_of(other)
+
+    def _block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        line = self.source.parent(statement_of(self.source, node))
+        body = self.source.parent(line) if line is not None else None
+        owner = self.source.parent(body) if body is not None else None
+        while isinstance(owner, cst.With) and owner in self.migration.blocks.unwrapped:
+            body = self.source.parent(owner)
+            owner = self.source.parent(body) if body is not None else None
+        return body
+
+
+def only_load(migration: Migration, source: Source, node: cst.Call) -> cst.Call | None:
+    """The only `optimizer.load_state_dict(x)` whose x is a call's result, in the same function.
+
+    None if any other code reads the result.
+    """
+    states = migration.values(node)
+    if not states or not all(isinstance(state, StateValue) for state in states):
+        return None
+    made = {id(state) for state in states}
+    function = function_of(source, node)
+    found: list[cst.Call] = []
+    for file, part in _expressions(migration):
+        known = [id(value) in made for value in migration.values(part)]
+        if not any(known):
+            continue
+        load = _loading_call(file, part)
+        if load is not None and all(known) and function_of(file, load) is function:
+            found.append(load)
+        elif not _carries(migration, file, part, made):
+            return None
+    return found[0] if len(found) == 1 else None
+
+
+def _expressions(migration: Migration) -> Iterator[tuple[Source, cst.BaseExpression]]:
+    for source in migration.sources:
+        for part in descend(source.tree):
+            if isinstance(part, cst.BaseExpression):
+                yield source, part
+
+
+def _loading_call(source: Source, node: cst.CSTNode) -> cst.Call | None:
+    argument = source.parent(node)
+    call = source.parent(argument) if isinstance(argument, cst.Arg) else None
+    return call if isinstance(call, cst.Call) and loads(call) else None
+
+
+def loads(node: cst.Call) -> bool:
+    """Whether a call is `x.load_state_dict(state)`."""
+    is_method = isinstance(node.func, cst.Attribute) and node.func.attr.value == "load_state_dict"
+    return is_method and len(node.args) == 1
+
+
+def _carries(migration: Migration, source: Source, node: cst.CSTNode, made: set[int]) -> bool:
+    """Whether the place of a node only passes its value on."""
+    parent = source.parent(node)
+    if isinstance(parent, cst.IfExp):
+        return parent.test is not node
+    if isinstance(parent, cst.Arg):  # of a function that returns what it gets
+        results = migration.values(source.parent(parent) or parent)
+        return bool(results) and all(id(result) in made for result in results)
+    if isinstance(parent, cst.Element):
+        return _is_unpacked(source, source.parent(parent))
+    if isinstance(parent, cst.ListComp):
+        return isinstance(source.parent(parent), cst.Subscript)
+    if not isinstance(parent, _CARRIERS):
+        return False
+    root: cst.CSTNode = node if isinstance(parent, cst.AssignTarget) else cst.Name("variable")
+    while isinstance(root, cst.Attribute):
+        root = root.value
+    return isinstance(root, cst.Name) and root.value != "self"
+
+
+def _is_unpacked(source: Source, display: cst.CSTNode | None) -> bool:
+    """Whether a list or tuple is unpacked at once, so that nothing else reads it."""
+    assigned = source.parent(display) if display is not None else None
+    if isinstance(assigned, cst.AssignTarget):  # a target itself
+        return True
+    return isinstance(assigned, cst.Assign) and all(
+        isinstance(target.target, cst.Tuple | cst.List) for target in assigned.targets
+    )
