@@ -51,6 +51,11 @@ BODIES = {
         "holder.state",
         "holder = Holder()\nholder.state = saved",
     ),
+    "a test for None": (
+        f"if (state := {LOAD}) is None:\n    print()",
+        "state",
+        "if (state := saved) is None:\n    print()",
+    ),
     "another variable": (f"first = {LOAD}\nstate = first", "state", "first = saved\nstate = first"),
     "a function": (
         f"def same(value):\n    return value\n\n\nstate = same({LOAD})",

@@ -12,12 +12,11 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import OPTIMIZER_STATE_UNSEEN
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.layout import descend, statement_of
 
 # What passes a value on and does nothing else with it.
-_CARRIERS = (
-    cst.Assign, cst.AssignTarget, cst.AnnAssign, cst.Return,
-)  # fmt: skip
+_CARRIERS = (cst.Assign, cst.AssignTarget, cst.AnnAssign, cst.NamedExpr, cst.Return)
 
 
 class LoadReader:
@@ -166,6 +165,8 @@ def _carries(migration: Migration, source: Source, node: cst.CSTNode, made: set[
         return bool(results) and all(id(result) in made for result in results)
     if isinstance(parent, cst.Element):
         return _is_unpacked(source, source.parent(parent))
+    if isinstance(parent, cst.Comparison):  # what converts a state never returns None
+        return parent.left is node and _asks_for_none(parent)
     if isinstance(parent, cst.ListComp):
         return isinstance(source.parent(parent), cst.Subscript)
     if not isinstance(parent, _CARRIERS):
@@ -183,4 +184,12 @@ def _is_unpacked(source: Source, display: cst.CSTNode | None) -> bool:
         return True
     return isinstance(assigned, cst.Assign) and all(
         isinstance(target.target, cst.Tuple | cst.List) for target in assigned.targets
+    )
+
+
+def _asks_for_none(test: cst.Comparison) -> bool:
+    operators = [one.operator for one in test.comparisons]
+    return len(operators) == 1 and (
+        isinstance(operators[0], cst.Is | cst.IsNot)
+        and is_constant(test.comparisons[0].comparator, "None")
     )
