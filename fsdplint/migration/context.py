@@ -18,6 +18,7 @@ from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
+from fsdplint.migration.analysis.aliases import Alias, aliases_in
 from fsdplint.migration.analysis.isinstance_narrowing import narrowed_nodes
 from fsdplint.migration.analysis.unreached_code import UnreachedNames, is_synthetic
 from fsdplint.migration.blockers import Blocked
@@ -72,6 +73,7 @@ class Migration:
         symbols: the canonical dotted name of every reference to anything imported.
         uncalled: the nodes of functions that nothing calls and that stay as they are.
         consumed: references that a pass has accounted for.
+        aliases: variables that are other names of FSDP1's.
         emitted_helpers: keys of the helper functions that are already written.
         blocking_if_called: functions that nothing calls here; a caller elsewhere would block.
         notes: changes in cost or in details of behaviour, by their text.
@@ -88,6 +90,7 @@ class Migration:
     names: dict[cst.CSTNode, str] = field(default_factory=dict)
     symbols: dict[cst.CSTNode, str] = field(default_factory=dict)
     consumed: set[cst.CSTNode] = field(default_factory=set)
+    aliases: list[Alias] = field(default_factory=list)
     emitted_helpers: set[str] = field(default_factory=set)
     blocking_if_called: dict[cst.CSTNode, Source] = field(default_factory=dict)
     imports: ConditionalImports = field(default_factory=ConditionalImports)
@@ -371,7 +374,9 @@ def is_fsdp1(value: Value | None) -> bool:
 
 def uses_of_fsdp1(source: Source) -> bool:
     """Whether a file refers to FSDP1, judged by its imports."""
-    return any(fsdp1_name(full) for _, _, full in references(source, PREFIX))
+    if any(fsdp1_name(full) for _, _, full in references(source, PREFIX)):
+        return True
+    return any(True for _ in aliases_in(source))
 
 
 @once

@@ -84,6 +84,8 @@ OTHER_USES = {
         state = same({LOAD})"""
     ),
     "loaded twice": f"copy = state = {LOAD}\nother.load_state_dict(copy)",
+    "another choice": f"state = {LOAD} if args.fsdp else saved",
+    "in a branch": f"if args.fsdp:\n    copy = state = {LOAD}\n    print()",
     "a test": f"copy = state = {LOAD}\nif copy:\n    print()",
 }
 

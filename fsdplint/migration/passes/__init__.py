@@ -14,6 +14,7 @@ from fsdplint.migration.passes.remaining import (
     check_old_loads,
     check_program,
     check_references,
+    drop_aliases,
     drop_imports,
     drop_variables,
 )
@@ -32,6 +33,7 @@ from fsdplint.migration.passes.training import (
     write_summons,
 )
 from fsdplint.migration.passes.values import (
+    follow_aliases,
     keep_read_policies,
     resolve_imports,
     rewrite_enum_reads,
@@ -47,6 +49,7 @@ Pass = Callable[[PassState], None]
 
 PASSES: tuple[Pass, ...] = (
     # Names and values: they are parts of everything else.
+    follow_aliases,
     resolve_imports,
     keep_read_policies,
     rewrite_mesh_names,
@@ -69,6 +72,7 @@ PASSES: tuple[Pass, ...] = (
     rewrite_class,
     # References that no pass has accounted for block.
     check_program,
+    drop_aliases,
     check_references,
     check_old_loads,
     drop_imports,

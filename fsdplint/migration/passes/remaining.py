@@ -31,6 +31,15 @@ def check_program(state: PassState) -> None:
         checks.run(state.migration)
 
 
+def drop_aliases(state: PassState) -> None:
+    """Delete variables that are other names of FSDP1's and have no reader left."""
+    migration = state.migration
+    for alias in migration.aliases:
+        if all(node in migration.consumed for node in alias.uses):
+            migration.forget(alias.source, alias.statement.value)
+            migration.delete_statement(alias.source, alias.statement)
+
+
 def check_references(state: PassState) -> None:
     """Block on every reference that no pass has accounted for."""
     migration = state.migration

@@ -6,6 +6,7 @@ import libcst as cst
 
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis import ambiguous_imports
+from fsdplint.migration.analysis.aliases import aliases_in, is_read_elsewhere
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import STAR_IMPORT
 from fsdplint.migration.constructor import (
@@ -21,6 +22,24 @@ from fsdplint.migration.rewriters import rewriter_of
 from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import PUBLIC
+
+
+def follow_aliases(state: PassState) -> None:
+    """Treat uses of a variable that is another name of FSDP1's as uses of that name."""
+    migration = state.migration
+    for source in migration.sources:
+        for alias in aliases_in(source):
+            unused = alias.statement in migration.uncalled_nodes
+            if unused or is_read_elsewhere(migration.program, alias):
+                continue
+            migration.aliases.append(alias)
+            for part in source.descend(alias.statement.value):
+                migration.names.pop(part, None)
+            for node, full in alias.uses.items():
+                migration.symbols[node] = full
+                name = fsdp1_name(full)
+                if name is not None:
+                    migration.names[node] = name
 
 
 def resolve_imports(state: PassState) -> None:

@@ -54,8 +54,19 @@ class LoadReader:
         try:
             self.load_call(node)
         except Blocked:
-            return only_load(self.migration, self.source, node)
+            load = only_load(self.migration, self.source, node)
+            return load if load is not None and self._comes_before(node, load) else None
         return None
+
+    def _comes_before(self, node: cst.Call, load: cst.Call) -> bool:
+        """Whether a call is executed wherever a later one is: in its block, or in one around it."""
+        statement = statement_of(self.source, node)
+        is_head = isinstance(statement, cst.BaseCompoundStatement)
+        block = self.source.parent(statement) if is_head else self._block_of(node)
+        around = self._block_of(load)
+        while around is not None and around is not block:
+            around = self.source.parent(around)
+        return around is not None and self.source.span(node) < self.source.span(load)
 
     def is_only_in_branch(self, node: cst.Call, load: cst.Call) -> bool:
         """Whether a branch converts a state in a separate `if` directly before it is loaded.
@@ -159,7 +170,8 @@ def _carries(migration: Migration, source: Source, node: cst.CSTNode, made: set[
     """Whether the place of a node only passes its value on."""
     parent = source.parent(node)
     if isinstance(parent, cst.IfExp):
-        return parent.test is not node
+        other = parent.orelse if parent.body is node else parent.body
+        return parent.test is not node and is_constant(other, "None")
     if isinstance(parent, cst.Arg):  # of a function that returns what it gets
         results = migration.values(source.parent(parent) or parent)
         return bool(results) and all(id(result) in made for result in results)
