@@ -41,6 +41,7 @@ LOOPS = {
     "generator": "for layer in one_by_one(model.layers):\n    fully_shard(layer)",
     "yield from": "for layer in delegated(model.layers):\n    fully_shard(layer)",
     "enumerated": "for n, layer in enumerate(one_by_one(model.layers)):\n    fully_shard(layer)",
+    "one turn": "for turn in range(1):\n    fully_shard(model.layers[0])",
     "__iter__": "for layer in Items(model.layers):\n    fully_shard(layer)",
     "generator in __iter__": "for layer in Yielding(model.layers):\n    fully_shard(layer)",
     "next": f"iterator = iter(model.layers)\n{NEXT}    fully_shard(layer)",

@@ -172,7 +172,7 @@ def apply(run: Run, name: str, call: Call) -> Value:
 def make_range(run: Run, name: str, call: Call) -> Value:
     number = call.args[0].value if len(call.args) == 1 and isinstance(call.args[0], Const) else None
     if number in {0, 1}:
-        return Sequence([Const(0)] * number, "list")
+        return Sequence([Const(0)] * number, "list", every=True)
     return Sequence([], "list", True)
 
 
