@@ -12,6 +12,7 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
         ("arguments_in_dataclass", "FSDP303/unguarded_save"),
         ("settings_dataclass", "FSDP601/root_with_true"),
         ("settings_dataclass", "FSDP511/own_dataset"),
+        ("settings_dataclass", "FSDP508/nccl_only"),
     ],
     "a test of the name of a parameter is not followed into a function": [
         ("test_in_function", "FSDP126/biases_in_loop"),

@@ -40,8 +40,9 @@ def aliases_in(source: Source) -> Iterator[Alias]:
         if not isinstance(node, cst.Assign) or len(node.targets) != 1:
             continue
         target, full = node.targets[0].target, _named(node.value, symbols)
-        if not isinstance(target, cst.Name) or fsdp1_name(full) is None:
-            continue
+        name = fsdp1_name(full)
+        if not isinstance(target, cst.Name) or name is None or "." in name:
+            continue  # a member of a class may be a value: an enum's
         home, assigned = home_of(source, target), definitions(source, target)
         if home is None or assigned is None or len(assigned) != 1:
             continue

@@ -29,8 +29,8 @@ def follow_aliases(state: PassState) -> None:
     migration = state.migration
     for source in migration.sources:
         for alias in aliases_in(source):
-            unused = alias.statement in migration.uncalled_nodes
-            if unused or is_read_elsewhere(migration.program, alias):
+            nodes = {alias.statement, *alias.uses}
+            if nodes & migration.uncalled_nodes or is_read_elsewhere(migration.program, alias):
                 continue
             migration.aliases.append(alias)
             for part in source.descend(alias.statement.value):
