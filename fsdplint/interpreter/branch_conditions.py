@@ -11,32 +11,23 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.object_comparison import identity, membership
 from fsdplint.interpreter.rank_local import derived, local_of
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, is_zero, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
-    LoaderValue,
     ParametersOf,
     RankTest,
     RankValue,
-    SamplerValue,
     ShardTensor,
     StateValue,
     TensorValue,
 )
 from fsdplint.interpreter.values import (
-    Class,
     Condition,
     Const,
     Dict,
-    Function,
-    Instance,
-    LibraryObject,
-    ModuleValue,
-    Namespace,
-    OptimizerValue,
-    Partial,
     RankLocal,
     Sequence,
     Symbol,
@@ -59,21 +50,31 @@ class Truth(Enum):
 class Verdict:
     """The result of a test.
 
-    guards: the decisions that it depends on, with their keys. local: set if each rank tests its own
-    data.
+    Attributes:
+        outcome: the truth.
+        guards: the decisions that it depends on, with their keys.
+        rank_test: the ranks on which it holds, if they differ.
+        local: set if each rank tests its own data.
+        decided_by: the keys of earlier decisions in functions whose constant results it tests.
     """
 
     outcome: Truth
     guards: list[tuple[Guard, str]] = field(default_factory=list)
     rank_test: RankTest | None = None
     local: RankLocal | None = None
+    decided_by: tuple[str, ...] = ()
 
     def negate(self) -> Verdict:
         outcome = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE}.get(self.outcome, self.outcome)
         test = self.rank_test
         if test is not None:
             test = test.negate()
-        return Verdict(outcome, self.guards, test, self.local)
+        return Verdict(outcome, self.guards, test, self.local, self.decided_by)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all decisions on which the outcome depends."""
+        return (*self.decided_by, *(key for _, key in self.guards))
 
 
 TRUE = Verdict(Truth.TRUE)
@@ -94,21 +95,6 @@ COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
 _ORDERS = (
     cst.Equal, cst.NotEqual, cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual,
 )  # fmt: skip
-NEVER_NONE = (
-    ModuleValue,
-    OptimizerValue,
-    Function,
-    Class,
-    Instance,
-    LibraryObject,
-    Partial,
-    Symbol,
-    Sequence,
-    Dict,
-    RankValue,
-    LoaderValue,
-    SamplerValue,
-)
 
 
 def truth(run: Run, node: cst.BaseExpression, prefer: bool = True) -> Verdict:
@@ -133,9 +119,10 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
     else:
         right = truth(run, node.right, prefer)
     guards = left.guards + right.guards
+    decided_by = left.decided_by + right.decided_by
     if right.outcome is decisive:
         # the left operand does not matter, unless it was a decision
-        return Verdict(decisive, right.guards)
+        return Verdict(decisive, right.guards, decided_by=decided_by)
     # If ranks diverge here, the varying operand did not short-circuit, so the rank test decides.
     if left.outcome is Truth.RANK:
         return Verdict(Truth.RANK, guards, left.rank_test)
@@ -143,13 +130,14 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
         if right.outcome is Truth.RANK:
             return Verdict(Truth.RANK, guards, right.rank_test)
         return Verdict(Truth.VARYING, guards, local=left.local or right.local)
-    return Verdict(right.outcome, guards, right.rank_test, right.local)
+    return Verdict(right.outcome, guards, right.rank_test, right.local, decided_by)
 
 
 def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
     value = assumed_rank(run, node, value) or value
     if isinstance(value, Const):
-        return TRUE if value.value else FALSE
+        outcome = Truth.TRUE if value.value else Truth.FALSE
+        return Verdict(outcome, decided_by=value.decided_by)
     if isinstance(value, RankTest):
         return Verdict(Truth.RANK, [], value)
     if isinstance(value, RankValue):
@@ -219,6 +207,15 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     """The value of `left op right`; chains of comparisons are Unknown."""
     left = run.eval(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
+    result = _compared(run, node, left, rights)
+    constants = [one for one in (left, *rights) if isinstance(one, Const)]
+    decided_by = [key for one in constants for key in one.decided_by]
+    if isinstance(result, Const) and decided_by:
+        return Const(result.value, tuple(decided_by))
+    return result
+
+
+def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) -> Value:
     if len(rights) != 1:
         varying = any(isinstance(v, Unknown) and v.varying for v in (left, *rights))
         return Unknown(origin=run.text(node), varying=varying)
@@ -249,7 +246,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
         if local is not None:
             return Unknown(varying=True, rank_local=local)
     if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
-        known = _identity(left, right)
+        known = identity(left, right)
         if known is not None:
             return Const(known != isinstance(op, NEGATED))
     if isinstance(left, Const) and isinstance(right, Const):
@@ -258,7 +255,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
         except (TypeError, KeyError):
             return Unknown()
     if isinstance(op, cst.In | cst.NotIn):
-        found = _membership(left, right)
+        found = membership(left, right)
         if found is not None:
             return Const(found != isinstance(op, cst.NotIn))
     return _condition(run, node, left, op, right)
@@ -361,48 +358,3 @@ def _positive_text(run: Run, node: cst.Comparison) -> str:
         if old in text:
             return text.replace(old, new, 1)
     return text
-
-
-def _identity(left: Value, right: Value) -> bool | None:
-    """Whether two values are the same; None if that depends on constants or is unknown."""
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, Const) and one.value is None and isinstance(other, NEVER_NONE):
-            return False
-    if isinstance(left, Symbol) and isinstance(right, Symbol):
-        mine, theirs = left.name.split("."), right.name.split(".")
-        if mine != theirs and mine[-1] == theirs[-1] and mine[:-1] and mine[-2][:1].isupper():
-            return None  # attributes of two classes: one class may inherit from the other
-        return left.name == right.name
-    objects = Class | Symbol | ModuleValue | Instance | OptimizerValue
-    if isinstance(left, objects) and isinstance(right, objects):
-        return left is right
-    return None
-
-
-def _is_name_of(name: object, namespace: Namespace) -> bool | None:
-    """Whether a namespace has a name; None if that is unknown."""
-    if name in namespace.scope.names:
-        return True
-    known = namespace.scope.kind == "class" and not str(name).startswith("__")
-    return False if known else None
-
-
-def _membership(left: Value, right: Value) -> bool | None:
-    if isinstance(right, Namespace) and isinstance(left, Const):
-        return _is_name_of(left.value, right)
-    if isinstance(right, Dict) and isinstance(left, Const):
-        if left.value in right.items:
-            return True
-        return None if right.open else False
-    if isinstance(right, Sequence) and isinstance(left, Const):
-        if any(isinstance(i, Const) and i.value == left.value for i in right.items):
-            return True
-        if not right.open and all(isinstance(i, Const) for i in right.items):
-            return False
-    if isinstance(right, Sequence) and isinstance(left, Symbol):
-        names = [i.name for i in right.items if isinstance(i, Symbol)]
-        if left.name in names:
-            return True
-        if not right.open and len(names) == len(right.items):
-            return False
-    return None

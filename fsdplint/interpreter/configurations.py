@@ -69,6 +69,7 @@ class Decisions:
         shards: a model was wrapped or sharded.
         sharding: the keys under which a model was wrapped or sharded.
         questions: the conditions in the order of the run, by key.
+        asked: the keys of all tests in the order of the run.
     """
 
     base: bool = True
@@ -89,6 +90,7 @@ class Decisions:
     shards: bool = False
     sharding: set[str] = field(default_factory=set)
     questions: dict[str, Question] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
     _equal: dict[str, object] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
     _lower_bounds: dict[str, int] = field(default_factory=dict)  # it is greater than this
@@ -107,6 +109,7 @@ class Decisions:
             place: the node of the test.
         """
         self.places.setdefault(condition.key, set()).add(place)
+        self.asked.append(condition.key)
         value = self._decide_key(condition, prefer != condition.negated)
         return value != condition.negated
 

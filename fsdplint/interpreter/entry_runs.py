@@ -69,7 +69,7 @@ class EntryRuns:
         """Run the entry in its configurations."""
         entry, result = self.entry, self.result
         search = Search(shown=self.shown)
-        configs_read = self.project.configs_read
+        files_consulted = self.project.files_consulted
         counted, wraps = False, set[object]()
         events = 0
         runs = search.runs()
@@ -92,7 +92,7 @@ class EntryRuns:
         result.shown = search.outcomes()
         if counted and wraps:
             self._explore_alone(wraps)
-        result.reads_settings = self.project.configs_read > configs_read
+        result.consults_files = self.project.files_consulted > files_consulted
         return result
 
     def _run(self, decisions: Decisions, *, first: bool) -> Run:

@@ -185,7 +185,7 @@ class ProgramLoader:
     def _known(self, key: cst.CSTNode) -> Explored | None:
         """What an earlier program shows of an entry; None if one of the files changed since."""
         known = None if self.earlier is None else self.earlier.explored.get(key)
-        if known is None or known.reads_settings:
+        if known is None or known.consults_files:
             return None
         now = [self.project.source(Path(one.path), imported=True) for one in known.sources]
         return known if known.sources.issuperset(now) else None

@@ -63,7 +63,7 @@ class Explored:
         shown: the outcomes of tests.
         cuts: the bounds that were reached.
         steps: the nodes that were evaluated.
-        reads_settings: whether a run read a settings file.
+        consults_files: whether a run read a settings file, or searched a file for registrations.
     """
 
     traces: list[Trace] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Explored:
     shown: set[Shown] = field(default_factory=set)
     cuts: list[Cut] = field(default_factory=list)
     steps: int = 0
-    reads_settings: bool = False
+    consults_files: bool = False
 
 
 class Evaluations:

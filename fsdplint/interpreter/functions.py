@@ -32,6 +32,8 @@ from fsdplint.interpreter.values import (
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import canonical
 
+MAX_DECIDING = 6  # conditions that a constant result is known to depend on
+
 
 def make_function(run: Run, node: cst.FunctionDef) -> Function:
     """The value of a `def`, before its decorators."""
@@ -162,6 +164,7 @@ def _execute_function(
         for value in scope.names.values():
             if isinstance(value, Unknown):
                 value.synthetic_for = owner
+    begin = len(run.decisions.asked)
     outer_source, outer_guards = run.source, list(run.guards)
     frame.guards_outside = outer_guards
     run.stack.append(run.site(node))
@@ -183,7 +186,15 @@ def _execute_function(
     result = signal.value if signal is not None and signal.kind == "return" else None
     for test, value in reversed(frame.partial):
         result = join_returned(test, value, result)
-    return result if result is not None else Const(None)
+    return _decided(result if result is not None else Const(None), run.decisions.asked[begin:])
+
+
+def _decided(result: Value, asked: list[str]) -> Value:
+    """The result of a function; a constant is known to depend on what the function tested."""
+    if not isinstance(result, Const) or not asked:
+        return result
+    keys = tuple(dict.fromkeys(asked))[-MAX_DECIDING:]
+    return Const(result.value, keys, created_at=result.created_at)
 
 
 def _bind_parameters(

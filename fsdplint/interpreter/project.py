@@ -37,7 +37,7 @@ class Project:
         problems: the files that could not be read.
         namespaces: dotted names of folders of the project that are packages without a file.
         configs: settings files that a program reads, by the path that is shown to the user.
-        configs_read: how often a program read a settings file.
+        files_consulted: how often a program read a file that it does not execute.
         file_queries: for each path that decides how an import resolves, whether the file exists.
         words: finds branches and functions that the FSDP contract may depend on.
         fsdp_words: finds branches and functions that name FSDP itself.
@@ -61,7 +61,7 @@ class Project:
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
         self.configs: dict[str, ConfigSource] = {}
-        self.configs_read = 0
+        self.files_consulted = 0
         self.file_queries: dict[str, bool] = {}
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
@@ -113,7 +113,7 @@ class Project:
 
         if not is_config(Path(name)):
             return None
-        self.configs_read += 1
+        self.files_consulted += 1
         root = self.root or project_root(Path(file))
         for folder in (Path(file).parent, root, Path()):
             path = folder / name
@@ -134,6 +134,7 @@ class Project:
         """Whether the statements of a file, or the files that it imports, may fill a registry."""
         if os.path.basename(path) == "__init__.py":
             return True
+        self.files_consulted += 1
         if path not in self._registers:
             text = self.override(Path(path))
             try:

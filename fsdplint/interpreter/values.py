@@ -132,9 +132,13 @@ class Unknown(Value):
 
 @dataclass(eq=False, repr=False)
 class Const(Value):
-    """A constant of Python: str, int, float, bool, None, bytes, Ellipsis."""
+    """A constant of Python: str, int, float, bool, None, bytes, Ellipsis.
+
+    decided_by: the keys of conditions that decided in a function that this is its result.
+    """
 
     value: Any
+    decided_by: tuple[str, ...] = ()
 
 
 @dataclass(eq=False, repr=False)

@@ -46,7 +46,10 @@ def execute_test(
     if leaving and verdict.outcome is (Truth.FALSE if prefer else Truth.TRUE):
         keys = [key for _, key in verdict.guards]
         run.note_leaving(keys)
-        run.decisions.note_branch(node, BranchTaken(not prefer, tuple(keys), frozenset([prefer])))
+        taken = BranchTaken(not prefer, verdict.keys, frozenset([prefer]))
+        run.decisions.note_branch(node, taken)
+        if run.project.words.stand_in(node):
+            run.decisions.relevant.update(verdict.decided_by)
         if keys:
             doubt_returned(run)
     else:
@@ -66,10 +69,10 @@ def execute_test(
 
 def _note_branches(run: Run, node: cst.If | cst.While, verdict: Verdict) -> None:
     """Mark a decision as relevant if a branch contains code that the contract depends on."""
-    if verdict.guards and run.project.words.stand_in(node):
-        keys = [key for _, key in verdict.guards]
+    keys = verdict.keys
+    if keys and run.project.words.stand_in(node):
         run.decisions.relevant.update(keys)
-        _note_goals(run, node, verdict.outcome is Truth.TRUE, tuple(keys))
+        _note_goals(run, node, verdict.outcome is Truth.TRUE, keys)
         if run.project.fsdp_words.stand_in(node):
             run.decisions.urgent.update(keys)
 

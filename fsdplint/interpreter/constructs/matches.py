@@ -7,7 +7,6 @@ import libcst as cst
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import (
     FALSE,
-    NEVER_NONE,
     TRUE,
     Truth,
     Verdict,
@@ -17,6 +16,7 @@ from fsdplint.interpreter.branch_conditions import (
 )
 from fsdplint.interpreter.constructs.branches import branch
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.object_comparison import NEVER_NONE
 from fsdplint.interpreter.rank_tests import compare_rank
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates

@@ -1,0 +1,81 @@
+"""What is known of `one is other` and `one in other`."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.torch_values import LoaderValue, RankValue, SamplerValue
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Dict,
+    Function,
+    Instance,
+    LibraryObject,
+    ModuleValue,
+    Namespace,
+    OptimizerValue,
+    Partial,
+    Sequence,
+    Symbol,
+    Value,
+)
+
+NEVER_NONE = (
+    ModuleValue,
+    OptimizerValue,
+    Function,
+    Class,
+    Instance,
+    LibraryObject,
+    Partial,
+    Symbol,
+    Sequence,
+    Dict,
+    RankValue,
+    LoaderValue,
+    SamplerValue,
+)
+
+
+def identity(left: Value, right: Value) -> bool | None:
+    """Whether two values are the same; None if that depends on constants or is unknown."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Const) and one.value is None and isinstance(other, NEVER_NONE):
+            return False
+    if isinstance(left, Symbol) and isinstance(right, Symbol):
+        mine, theirs = left.name.split("."), right.name.split(".")
+        if mine != theirs and mine[-1] == theirs[-1] and mine[:-1] and mine[-2][:1].isupper():
+            return None  # attributes of two classes: one class may inherit from the other
+        return left.name == right.name
+    objects = Class | Symbol | ModuleValue | Instance | OptimizerValue
+    if isinstance(left, objects) and isinstance(right, objects):
+        return left is right
+    return None
+
+
+def _is_name_of(name: object, namespace: Namespace) -> bool | None:
+    """Whether a namespace has a name; None if that is unknown."""
+    if name in namespace.scope.names:
+        return True
+    known = namespace.scope.kind == "class" and not str(name).startswith("__")
+    return False if known else None
+
+
+def membership(left: Value, right: Value) -> bool | None:
+    if isinstance(right, Namespace) and isinstance(left, Const):
+        return _is_name_of(left.value, right)
+    if isinstance(right, Dict) and isinstance(left, Const):
+        if left.value in right.items:
+            return True
+        return None if right.open else False
+    if isinstance(right, Sequence) and isinstance(left, Const):
+        if any(isinstance(i, Const) and i.value == left.value for i in right.items):
+            return True
+        if not right.open and all(isinstance(i, Const) for i in right.items):
+            return False
+    if isinstance(right, Sequence) and isinstance(left, Symbol):
+        names = [i.name for i in right.items if isinstance(i, Symbol)]
+        if left.name in names:
+            return True
+        if not right.open and len(names) == len(right.items):
+            return False
+    return None

@@ -1,0 +1,118 @@
+"""Constants that functions return because of conditions: the other result is tried, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import program
+
+from fsdplint.trace import Saved, StateLoaded
+
+FIND = """
+def find(path):
+    if os.path.exists(path):
+        if os.path.isfile(path):
+            return path
+        elif "metadata" in os.listdir(path):
+            return path
+    return None
+"""
+HEAD = """\
+import os
+import sys
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+"""
+USES = {
+    "else": """
+found = find(sys.argv[1])
+if found is None:
+    print("from scratch")
+else:
+    model.load_state_dict(torch.load(found))
+""",
+    "negated": """
+if not (find(sys.argv[1]) is None):
+    model.load_state_dict(torch.load("a"))
+""",
+    "early return": """
+def load(model):
+    found = find(sys.argv[1])
+    if found is None:
+        return
+    model.load_state_dict(torch.load(found))
+load(model)
+""",
+    "a method": """
+class Loader:
+    def find(self, path):
+        return find(path)
+    def load(self, model):
+        self.found = self.find(sys.argv[1])
+        if self.found is None:
+            return model, 0
+        model.load_state_dict(torch.load(self.found))
+        return model, 1
+Loader().load(model)
+""",
+    "a flag": """
+def is_resumed(path):
+    if not os.path.exists(path):
+        return False
+    if not os.path.isfile(path):
+        return False
+    return True
+if is_resumed(sys.argv[1]):
+    model.load_state_dict(torch.load("a"))
+""",
+    "a flag and more": """
+def is_resumed(path):
+    if os.path.isfile(path):
+        return True
+    return False
+if is_resumed(sys.argv[1]) and model is not None:
+    model.load_state_dict(torch.load("a"))
+""",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_both_results_are_tried(tmp_path: Path, use: str) -> None:
+    body = f"{FIND}\nmodel = nn.Linear(8, 8)\nfully_shard(model)\n{USES[use]}\n"
+    traces = [t for t in program(tmp_path, body, header=HEAD).traces if t.entry]
+    loaded = [bool(list(trace.of(StateLoaded))) for trace in traces]
+    assert set(loaded) == {True, False}
+
+
+def test_a_result_that_no_condition_decides_is_certain(tmp_path: Path) -> None:
+    body = """
+        def find(path):
+            print(path)
+            return None
+
+        model = nn.Linear(8, 8)
+        fully_shard(model)
+        if find(sys.argv[1]) is not None:
+            model.load_state_dict(torch.load("a"))
+    """
+    (trace,) = [t for t in program(tmp_path, body, header=HEAD).traces if t.entry]
+    assert not list(trace.of(StateLoaded))
+
+
+def test_a_result_that_leads_to_nothing_makes_no_configuration(tmp_path: Path) -> None:
+    body = """
+        def name(path):
+            if os.path.exists(path):
+                return "a"
+            return None
+
+        model = nn.Linear(8, 8)
+        fully_shard(model)
+        if name(sys.argv[1]) is None:
+            print("nothing")
+        torch.save(model.state_dict(), "a")
+    """
+    (trace,) = program(tmp_path, body, header=HEAD).traces
+    assert len(list(trace.of(Saved))) == 1
