@@ -80,9 +80,10 @@ class Coverage:
             return SiteCoverage(source, site)
         if site.node in self.unsharded:
             return SiteCoverage(source, site, Gap.UNSHARDED)
-        if source.path in cut:
+        gap, detail = self._gap(source, site.node, called)
+        if source.path in cut and gap is not Gap.UNCALLED:
             return SiteCoverage(source, site, Gap.BOUND)
-        return SiteCoverage(source, site, *self._gap(source, site.node, called))
+        return SiteCoverage(source, site, gap, detail)
 
     def _gap(self, source: Source, node: cst.CSTNode, called: _Called) -> tuple[Gap, str]:
         child, parent = node, source.parent(node)
