@@ -20,7 +20,8 @@ class StepOnSomeRanks(Rule):
     with the loss of the rank's own batch. A real run shows each step that some rank leaves out.
 
     It reports nothing where the other ranks step at another place, where the value that is tested was
-    reduced over the ranks, and where a gradient scaler decides: FSDP407 is about that.
+    reduced over the ranks, and where a gradient scaler decides: FSDP407 is about that. In a real run
+    it reports nothing either where a rank reads a number of its own shard: FSDP405 is about that.
 
     ## Why is this bad?
     Each rank holds a part of each parameter, and its optimizer updates this part alone. Where a rank
