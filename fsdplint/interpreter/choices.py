@@ -69,8 +69,10 @@ def choose(
     every = [*known.values(), *([run.settle(default)] if default is not None else [])]
     if known and all(map(_is_optimizer_class, every)):
         return every[0] if complete and len(every) == 1 else Symbol(_OPTIM + ANY)
-    if not known or len(known) > MAX_CANDIDATES or not all(map(_is_choice, known.values())):
+    if not known or not all(map(_is_choice, known.values())):
         return None
+    if len(known) > MAX_CANDIDATES:
+        known, complete = _most_concerned(run, known), False
     if complete and len(known) == 1:
         return every[0]
     if not name.origin or name.varying or name.by_rank or name.by_process:
@@ -78,6 +80,22 @@ def choose(
     if not any(leads_to_contract(run, value) for value in every):
         return None
     return _Choice(run, name, node).among(known, None if complete else default, complete)
+
+
+def _most_concerned(run: Run, candidates: Mapping[Any, Value]) -> dict[Any, Value]:
+    """As many of the candidates as are tried."""
+    ordered = _by_concern(run, candidates)[:MAX_CANDIDATES]
+    return {name: candidates[name] for name in ordered}
+
+
+def _by_concern(run: Run, candidates: Mapping[Any, Value]) -> list[Any]:
+    """The names of candidates; those whose code names the contract's API come first."""
+    words = run.project.words
+
+    def is_concerned(name: Any) -> bool:
+        return any(words.stand_in(node) for node in _code_of(run, candidates[name]))
+
+    return sorted(candidates, key=lambda name: not is_concerned(name))
 
 
 @dataclass
@@ -92,7 +110,7 @@ class _Choice:
         self, candidates: Mapping[Any, Value], default: Value | None, complete: bool
     ) -> Value | None:
         """The chosen value. All candidates but the last of a complete choice have a condition."""
-        ordered = sorted(candidates, key=lambda key: not self._matters(candidates[key]))
+        ordered = _by_concern(self.run, candidates)
         tested = ordered[:-1] if complete else ordered
         for key in tested:
             if self._holds(key):
@@ -100,10 +118,6 @@ class _Choice:
         if complete:
             return self._chosen(candidates[ordered[-1]], ordered[-1], self._key(tested[0]))
         return default
-
-    def _matters(self, value: Value) -> bool:
-        words = self.run.project.words
-        return any(words.stand_in(node) for node in _code_of(self.run, value))
 
     def _key(self, name: object) -> str:
         return f"{self.name.origin} == {name!r}"

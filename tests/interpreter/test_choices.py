@@ -239,3 +239,22 @@ def test_the_default_of_get_is_a_candidate(tmp_path: Path) -> None:
     found = program(tmp_path, body, header=HEAD)
     assert sorted(len(list(trace.of(OptimizerBuilt))) for trace in found.traces) == [0, 1]
     assert list(events(found, ModuleBuilt))
+
+
+def test_of_many_candidates_those_that_name_the_contract_are_tried(tmp_path: Path) -> None:
+    classes = "".join(
+        f"""
+class Trainer{number}:
+    def train(self, model):
+        {"fully_shard(model)" if number == 15 else "pass"}
+"""
+        for number in range(20)
+    )
+    found = program(
+        tmp_path,
+        "import trainers\ngetattr(trainers, args.name)().train(Small())\n",
+        header=HEAD,
+        trainers="from torch.distributed.fsdp import fully_shard\n" + classes,
+    )
+    sharded = [bool(list(trace.of(Sharded))) for trace in found.traces]
+    assert any(sharded) and not all(sharded)
