@@ -1,9 +1,10 @@
 """Values that a name chooses: `getattr(module, name)` and `registry[name]` with an unknown name.
 
-The name is a setting, so each candidate is a configuration of the program, and the search tries all
-of them. A value that no contract depends on is not chosen, but stays unknown. The classes of
-`torch.optim` need no configurations: each of them builds an optimizer of the parameters that it
-gets.
+The name is a setting, so each candidate is a configuration of the program, and the search tries
+each of them. Of more than `MAX_CANDIDATES`, it tries those whose code names the contract's API
+first, and in one more run none of them is chosen. A value that no contract depends on is not
+chosen, but stays unknown. The classes of `torch.optim` need no configurations: each of them builds
+an optimizer of the parameters that it gets.
 """
 
 from __future__ import annotations
