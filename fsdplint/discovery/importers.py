@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -51,7 +51,6 @@ class ProjectIndex:
         self,
         excluded: Callable[[Path, bool], bool] | None = None,
         overrides: Mapping[Path, str] | None = None,
-        given: Set[str] = frozenset(),
         search: ImporterSearch | None = None,
     ) -> None:
         """
@@ -59,12 +58,10 @@ class ProjectIndex:
             excluded: whether the settings exclude a path that a search found; the second argument
                 says whether it is a folder.
             overrides: texts to use instead of those on disk.
-            given: the real paths of the files to check.
             search: finds the importers of files; by default the projects are searched.
         """
         self._excluded = excluded
         self._modules = Modules(overrides)
-        self._given = given
         self._search = search
         self._found: dict[tuple[Path, bool], list[Path]] = {}
         self._real: dict[Path, str] = {}
@@ -123,7 +120,7 @@ class ProjectIndex:
 
     def importers(self, targets: Iterable[Path]) -> list[Path]:
         """The files of the targets' projects that import one of them, directly or indirectly, the
-        nearest first; none if all files of the projects are given."""
+        nearest first."""
         targets = list(targets)
         if self._search is None:
             found = self._importers(targets)
@@ -137,8 +134,6 @@ class ProjectIndex:
     def _importers(self, targets: Sequence[Path]) -> list[Path]:
         roots = {self.root(path): path for path in targets}
         files = [file for path in roots.values() for file in self.files(path)]
-        if all(self.real(path) in self._given for path in files):
-            return []  # the relevant importers are in the group
         known = self._index(files)
         nearest = [self.real(target) for target in targets]
         visited = set(nearest)

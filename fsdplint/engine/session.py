@@ -114,7 +114,7 @@ class Session:
         self.problems += selection.problems
         self.paths = selection.paths
         self.groups = selection.groups
-        self.projects = ProjectIndex(self.finder.excludes, self.overrides, self.given, importers)
+        self.projects = ProjectIndex(self.finder.excludes, self.overrides, importers)
         self.projects.add_imports(selection.users, selection.scanned)
 
     # Files ------------------------------------------------------------------------------------
