@@ -1,18 +1,21 @@
 """Coverage: which sites of the contract's API the runs of a program reached, and why others not.
 
-A site is covered if a run executed it in which a model is sharded, or if nothing is sharded by the
-code of the program that reached it. Sites come from `fsdplint.syntax.api_sites`, so that their
-number does not depend on what was executed.
+A site is covered if a run executed it in which a model is sharded. It is covered, too, if a run
+executed it and no run of the program can come to it with a sharded model: the program's code shards
+nothing, or the site stands under a condition that excludes the sharding (the `else` of
+`if args.fsdp:`), or only a program on a single rank comes to it. Sites come from
+`fsdplint.syntax.api_sites`, so that their number does not depend on what was executed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import libcst as cst
 
+from fsdplint.interpreter.configurations import Decisions
 from fsdplint.interpreter.gaps import Gap, SiteCoverage
 from fsdplint.interpreter.run import Run
 from fsdplint.source.source import STATEMENTS, Source
@@ -22,6 +25,8 @@ from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import walk
 from fsdplint.trace import Sharded, Wrapped
 
+KeysOfStatements = Mapping[cst.CSTNode, Set[str]]
+
 
 @dataclass
 class Coverage:
@@ -30,7 +35,7 @@ class Coverage:
     Attributes:
         sharded: statements and calls that a run executed in which a model is sharded.
         unsharded: those that another run executed.
-        plain: those of them that were executed by a run whose code holds no site that shards.
+        plain: those of them that no run of their program reaches with a sharded model.
         functions: the functions that the run of a program entered.
     """
 
@@ -58,6 +63,34 @@ class Coverage:
         if not any(map(_shards, {scope.source for scope in run.module_scopes.values()})):
             self.plain |= run.executed
 
+    def add_single_rank(self, run: Run) -> None:
+        """Add what only a run on a single rank executed, which shards no model."""
+        if run.trace.entry and not run.decisions.shards:
+            self.plain |= run.executed - self.sharded - self.unsharded
+
+    def add_excluded(
+        self, runs: Iterable[tuple[Decisions, KeysOfStatements]], sharding: Set[tuple[str, bool]]
+    ) -> None:
+        """Add what the runs of one entry executed under conditions that exclude the sharding.
+
+        Args:
+            runs: those that sharded no model: their decisions, and for each statement the keys
+                under which it was executed in all cases.
+            sharding: the keys under which other runs of the entry sharded a model, and how these
+                were decided.
+        """
+        excluded: set[cst.CSTNode] = set()
+        others: set[cst.CSTNode] = set()
+        for decisions, statements in runs:
+            excluding = {
+                key
+                for key, value in decisions.values_by_key.items()
+                if (key, not value) in sharding and (key, value) not in sharding
+            }
+            for node, keys in statements.items():
+                (others if keys.isdisjoint(excluding) else excluded).add(node)
+        self.plain |= excluded - others
+
     def of(
         self, sources: Iterable[Source], cut: Container[str], program: Iterable[Source]
     ) -> Iterator[SiteCoverage]:
@@ -79,6 +112,8 @@ class Coverage:
         if site.node in self.sharded or site.node in self.plain:
             return SiteCoverage(source, site)
         if site.node in self.unsharded:
+            if source.statement(site.node) in self.plain:
+                return SiteCoverage(source, site)
             return SiteCoverage(source, site, Gap.UNSHARDED)
         gap, detail = self._gap(source, site.node, called)
         if source.path in cut and gap is not Gap.UNCALLED:

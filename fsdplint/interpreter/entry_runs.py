@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.interpreter.configurations import Decisions
-from fsdplint.interpreter.coverage import Coverage
+from fsdplint.interpreter.coverage import Coverage, KeysOfStatements
 from fsdplint.interpreter.cuts import Cut
 from fsdplint.interpreter.entry_points import entry_point
 from fsdplint.interpreter.explored import Explored, NodeValues
@@ -74,23 +74,27 @@ class EntryRuns:
         events = 0
         runs = search.runs()
         done: list[Decisions] = []
+        unsharded: list[tuple[Decisions, KeysOfStatements]] = []
         for decisions in runs:
             if any(decisions.repeat(one) for one in done):
                 continue
             done.append(decisions)
             run = self._run(decisions, first=len(done) == 1)
             self._keep(run, search.is_new(decisions))
+            if run.trace.entry and not decisions.shards:
+                unsharded.append((decisions, run.keys_unsharded))
             counted = counted or decisions.world_size_tested
             wraps |= {event.site for event in run.trace.of(Wrapped)}
             result.steps += run.steps
             events += len(run.trace.events)
             if result.steps > self.max_steps or events > MAX_PROGRAM_EVENTS:
                 break
+        self.coverage.add_excluded(unsharded, search.sharding)
         leaves_choices = search.leaves_choices()
         if search.untried or next(runs, None) is not None:
             self._cut(entry.node, _configurations(len(done)), unfinished=leaves_choices)
         result.shown = search.outcomes()
-        if counted and wraps:
+        if counted and any(one.shards for one in done):
             self._explore_alone(wraps)
         result.consults_files = self.project.files_consulted > files_consulted
         return result
@@ -109,12 +113,13 @@ class EntryRuns:
     def _explore_alone(self, wraps: set[object]) -> None:
         """Run a program on a single rank, where it may not wrap its model.
 
-        Only the values of the run are kept, not its trace.
+        Only its coverage and its values are kept, not its trace.
         """
         run = Run(self.project, Decisions(single_rank=True))
         with contextlib.suppress(OutOfSteps):
             self.entry.body(run)
         self.result.steps += run.steps
+        self.coverage.add_single_rank(run)
         if wraps - {event.site for event in run.trace.of(Wrapped)}:
             self.result.values.append(NodeValues.of(run))
 

@@ -98,6 +98,8 @@ class Run:
         self.reached: set[cst.CSTNode] = set()  # functions that were entered
         self.instantiated: set[cst.CSTNode] = set()  # classes
         self.executed: set[cst.CSTNode] = set()  # statements and calls
+        # The keys under which each statement was executed in all cases while nothing was sharded.
+        self.keys_unsharded: dict[cst.CSTNode, set[str]] = {}
         self.first_event = 0  # of the entry's own code
         self.frames: list[Frame] = []
         self.guards: list[GuardEntry] = []
@@ -165,9 +167,18 @@ class Run:
             return None
         outer, self.executing = self.executing, node
         self.executed.add(node)
+        if not self.decisions.shards:
+            self._note_keys(node)
         signal = execute(self, node)
         self.executing = outer
         return signal
+
+    def _note_keys(self, statement: cst.CSTNode) -> None:
+        """Keep the keys of the conditions under which a statement is executed."""
+        keys = {entry.key for entry in self.guards if entry.key}
+        known = self.keys_unsharded.setdefault(statement, keys)
+        if known is not keys:
+            known &= keys
 
     def execute_block(self, body: Sequence[cst.CSTNode]) -> Signal | None:
         for statement in body:

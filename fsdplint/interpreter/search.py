@@ -117,6 +117,11 @@ class Search:
                     shown |= {(node, taken.holds, False), (node, taken.holds, run.shards)}
         return shown
 
+    @property
+    def sharding(self) -> Set[Choice]:
+        """The decisions under which a model was sharded."""
+        return self._sharding
+
     def leaves_choices(self) -> bool:
         """Whether some values that a name may choose were not tried."""
         chosen = {key for key, condition in self._conditions.items() if condition.chooses}

@@ -103,6 +103,52 @@ loss.backward()
     assert (gap.gap, gap.site.name) == (Gap.UNSHARDED, "loss.backward")
 
 
+SAVE = "torch.save(model, 'a')"
+KEEP = f"def keep(model):\n    {SAVE}\n\n\n"
+EXCLUDED = {
+    "the other branch": ("", f"if not args.fsdp:\n        {SAVE}"),
+    "the branch of a caller": (KEEP, "if not args.fsdp:\n        keep(model)"),
+    "after a return": ("", f"if args.fsdp:\n        return\n    {SAVE}"),
+    "a single rank": (KEEP, "if dist.get_world_size() == 1:\n        keep(model)"),
+}
+UNSEEN = {
+    "no condition": ("", SAVE),
+    "another condition": ("", f"if args.save:\n        {SAVE}"),
+    "one of two calls": (
+        KEEP,
+        "if not args.fsdp:\n        keep(model)\n    if args.save:\n        keep(model)",
+    ),
+}
+CHOICE = """\
+{}def main(args):
+    model = torch.nn.Linear(2, 2)
+    if dist.get_world_size() > 1:
+        if args.fsdp:
+            fully_shard(model){}
+    {}
+
+
+main(parse())
+"""
+
+
+def gaps_of_storage(file: Path, code: tuple[str, str], after: str = "") -> list[Gap | None]:
+    file.write_text(HEAD + CHOICE.format(code[0], after, code[1]))
+    sites = load([file]).coverage
+    return [one.gap for one in sites if one.site.kind is SiteKind.STORAGE]
+
+
+@pytest.mark.parametrize("code", EXCLUDED.values(), ids=EXCLUDED)
+def test_what_sharding_excludes_is_covered(code: tuple[str, str], tmp_path: Path) -> None:
+    assert gaps_of_storage(tmp_path / "train.py", code) == [None]
+
+
+@pytest.mark.parametrize("code", UNSEEN.values(), ids=UNSEEN)
+def test_what_sharding_does_not_exclude_needs_it(code: tuple[str, str], tmp_path: Path) -> None:
+    exits = "\n            sys.exit()"
+    assert gaps_of_storage(tmp_path / "train.py", code, exits) == [Gap.UNSHARDED]
+
+
 def test_a_program_that_shards_nothing_is_covered(tmp_path: Path) -> None:
     file = tmp_path / "evaluate.py"
     file.write_text(
