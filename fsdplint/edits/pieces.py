@@ -80,6 +80,23 @@ class Pieces:
             position += piece.length
         return max(position - 1, 0)
 
+    def original_offset(self, offset: int) -> int:
+        """The offset in the original of a character of the changed text; of a new one, that of its
+        place."""
+        position = last = 0
+        for piece in self._pieces:
+            if offset < position + piece.length:
+                return last if piece.text is not None else piece.start + offset - position
+            position += piece.length
+            last = last if piece.text is not None else piece.end
+        return last
+
+    def copy(self) -> Pieces:
+        """The same changes, to which more can be added."""
+        result = Pieces(self.original)
+        result._pieces = list(self._pieces)
+        return result
+
     def edits(self, path: str) -> tuple[Edit, ...]:
         """The edits that turn the original into the changed text."""
         result = []

@@ -92,17 +92,17 @@ def taken_by_others(
             continue
         bindings = bindings_of(other)
         for imported in bindings.imports():
-            if imported.name == item.local and _may_be(imported.module, changed.path):
+            if imported.name == item.local and may_be_module(imported.module, changed.path):
                 return True
         for scope in bindings.scopes.values():
-            if stars and any(_may_be(star, changed.path) for star in scope.star):
+            if stars and any(may_be_module(star, changed.path) for star in scope.star):
                 return True
             if any(f".{stem}.{item.local}." in f".{text}." for text in scope.references):
                 return True
     return False
 
 
-def _may_be(module: str, path: str) -> bool:
+def may_be_module(module: str, path: str) -> bool:
     """Whether a (dotted, perhaps relative) module name may refer to the file at a path.
 
     Either may be shorter than the other: the path may be relative to a folder in the package.

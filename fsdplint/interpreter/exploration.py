@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import libcst as cst
 
@@ -83,7 +84,30 @@ def load(
         max_bytes=max_bytes,
     )
     loader.project.stop = stop
-    return deep_stack(loader.run)
+    program = deep_stack(loader.run)
+    program.load_again = partial(
+        _load_again,
+        paths=paths,
+        overrides=overrides or {},
+        root=root,
+        elsewhere=elsewhere,
+        stop=stop,
+        max_bytes=max_bytes,
+    )
+    return program
+
+
+def _load_again(
+    earlier: Program,
+    texts: Mapping[Path, str],
+    *,
+    paths: Sequence[Path],
+    overrides: Mapping[Path, str],
+    **arguments: Any,
+) -> Program:
+    program = load(paths, {**overrides, **texts}, earlier=earlier, **arguments)
+    program.projects, program.options = earlier.projects, earlier.options
+    return program
 
 
 class ProgramLoader:

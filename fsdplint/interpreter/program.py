@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +49,7 @@ class Program:
         cut_short: whether any bound was reached.
         cache: results computed from this program, by the name of what computed them.
         max_bytes: the largest size of code that is read.
+        load_again: loads the same files as `load` did, with other texts.
     """
 
     sources: dict[str, Source] = field(default_factory=dict)
@@ -66,6 +67,11 @@ class Program:
     relevant: Set[str] = frozenset()
     cache: dict[str, Any] = field(default_factory=dict)
     max_bytes: int = MAX_BYTES
+    load_again: Callable[[Program, Mapping[Path, str]], Program] | None = None
+
+    def with_texts(self, texts: Mapping[Path, str]) -> Program | None:
+        """The program with other texts in some of its files; None if no files made it."""
+        return None if self.load_again is None else self.load_again(self, texts)
 
     @property
     def cut_short(self) -> bool:

@@ -18,8 +18,9 @@ from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
-from fsdplint.migration.analysis.aliases import Alias, aliases_in
+from fsdplint.migration.analysis.aliases import Alias, aliases_in, whole_name
 from fsdplint.migration.analysis.isinstance_narrowing import narrowed_nodes
+from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.analysis.unreached_code import UnreachedNames, is_synthetic
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.facts import Blocks, ConditionalImports, Policies, Precision, StateDicts
@@ -29,7 +30,7 @@ from fsdplint.source.source import Source, once
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.layout import line_end, line_indent, statement_of
-from fsdplint.syntax.qualified_names import references, symbols_in, walk
+from fsdplint.syntax.qualified_names import canonical, references, symbols_in, walk
 
 
 @dataclass
@@ -115,6 +116,11 @@ class Migration:
                     and not _is_placeholder(source, node)
                 ):
                     self.names[node] = name
+        for one in passed_names(self.program):
+            if not one.is_fsdp1 and one.source in self.sources:
+                for use in one.uses:
+                    node, rest = whole_name(one.source, use)
+                    self.symbols[node] = canonical(f"{one.full}{rest}")
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -348,6 +354,15 @@ class Migration:
 
     def need(self, source: Source, module: str, name: str | None, at: cst.CSTNode) -> str:
         """The text for `module.name` at a node. Adds an import if the file has none."""
+        full = module if name is None else f"{module}.{name}"
+        for one in passed_names(self.program):
+            if (
+                one.source is source
+                and one.full == full
+                and not one.is_fsdp1
+                and one.is_visible(at)
+            ):
+                return one.local
         return self.rewrite.need_import(source, module, name, at=at)
 
     def torch(self, source: Source, at: cst.CSTNode) -> str:

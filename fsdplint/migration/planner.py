@@ -18,6 +18,9 @@ from fsdplint.migration.analysis.components import parts
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLASH, TOO_MANY_USES
 from fsdplint.migration.context import Migration
+from fsdplint.migration.direct_form.moved_back import moved_back
+from fsdplint.migration.direct_form.relevance import Depth
+from fsdplint.migration.direct_form.rewriting import rewritten
 from fsdplint.migration.passes import PASSES
 from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.plan import Plan, is_inside
@@ -41,6 +44,23 @@ def plan_for(program: Program, source: Source) -> Plan | None:
 
 
 def make_plan(program: Program, sources: list[Source]) -> Plan:
+    """The plan for some files, as they are or through their direct form."""
+    plan = _plan_as_is(program, sources)
+    if not plan.blockers or program.cut_short:
+        return plan
+    seen: list[dict[str, str]] = []
+    for depth in Depth:
+        direct = rewritten(program, sources, depth)
+        if direct is None or direct.texts in seen:
+            continue
+        seen.append(direct.texts)
+        other = _plan_as_is(direct.program, direct.sources)
+        if not other.blockers:
+            return moved_back(other, direct, program, sources)
+    return plan
+
+
+def _plan_as_is(program: Program, sources: list[Source]) -> Plan:
     """The plan for some files. Functions that nothing calls may stay as they are."""
     plan = _make_plan(program, sources, {})
     untouched = uncalled_functions.find_uncalled(program, plan.blockers)

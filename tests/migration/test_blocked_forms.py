@@ -49,7 +49,8 @@ BLOCKED = {
         "torch refuses that",
     ),
     "arguments of two calls": (
-        "shared = dict(use_orig_params=True)\na = FSDP(Net(), **shared)\nb = FSDP(Net(), **shared)",
+        "shared = dict(use_orig_params=True)\nif os.environ.get('SAVE'):\n    shared['forward_prefetch'] = True\n"
+        "a = FSDP(Net(), **shared)\nb = FSDP(Net(), **shared)",
         "are given to more than one call",
     ),
     "an init function, and weights of rank 0": (
@@ -66,7 +67,8 @@ BLOCKED = {
     ),
     "a model on the meta device, and arguments in a dict": (
         "with torch.device('meta'):\n    net = Net()\n"
-        "kwargs = dict(use_orig_params=True)\nmodel = FSDP(net, **kwargs)",
+        "kwargs = dict(use_orig_params=True)\nif os.environ.get('SAVE'):\n"
+        "    kwargs['forward_prefetch'] = True\nmodel = FSDP(net, **kwargs)",
         "on the meta device is wrapped without `param_init_fn`, with its arguments in a dict",
     ),
     "a model on the meta device, and ignored parameters": (

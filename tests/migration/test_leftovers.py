@@ -53,11 +53,6 @@ OTHERS = {
         "    monkeypatch.setattr(finetune, 'FSDP', list)\n    finetune.main()\n",
         "`'FSDP'` patches a name of FSDP1 in `finetune`",
     ),
-    "a name that is passed on": (
-        "import torch.nn as nn\nfrom finetune import FSDP, main\n\nmain()\n"
-        "print(isinstance(nn.Linear(2, 2), FSDP))\n",
-        "`FSDP` of FSDP1 comes from `finetune`",
-    ),
 }
 
 

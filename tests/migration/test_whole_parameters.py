@@ -425,6 +425,7 @@ def test_what_is_not_one_by_one_blocks(line: str, tmp_path: Path) -> None:
 def test_a_context_that_is_kept_blocks(tmp_path: Path) -> None:
     found, _ = plan(
         tmp_path,
-        "model = FSDP(Net())\ncontext = FSDP.summon_full_params(model)\nwith context:\n    pass\n",
+        "model = FSDP(Net())\ncontext = FSDP.summon_full_params(model)\nprint(context)\n"
+        "with context:\n    pass\n",
     )
     assert "not the head of a `with` block" in found.blockers[0].reason

@@ -381,13 +381,13 @@ BLOCKED = {
         "which `enable_wrap` block",
     ),
     "a partial whose mesh comes too early": (
-        "def build():\n    shard = functools.partial(FSDP, sharding_strategy="
-        "ShardingStrategy.HYBRID_SHARD)\n    return shard(Net())\n\n\nbuild()",
+        "def shard(wrap):\n    return wrap(Net())\n\n\ndef build():\n    return shard(functools.partial("
+        "FSDP, sharding_strategy=ShardingStrategy.HYBRID_SHARD))\n\n\nbuild()",
         "the process group may not exist",
     ),
     "a partial with a policy": (
-        "shard = functools.partial(FSDP, auto_wrap_policy=ModuleWrapPolicy({Block}))\n"
-        "model = shard(Net())",
+        "def build(shard):\n    return shard(Net())\n\n\n"
+        "model = build(functools.partial(FSDP, auto_wrap_policy=ModuleWrapPolicy({Block})))",
         "write a function",
     ),
     "a class for a function": ("def build(cls):\n    return cls(Net())\n\n\nbuild(FSDP)\n" + MODEL, "as an argument"),

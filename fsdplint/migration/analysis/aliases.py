@@ -48,7 +48,7 @@ def aliases_in(source: Source) -> Iterator[Alias]:
             continue
         uses = {}
         for read in reads(source, home, target.value):
-            used, rest = _whole(source, read)
+            used, rest = whole_name(source, read)
             uses[used] = canonical(f"{full}{rest}")
         if uses:
             yield Alias(source, target.value, node, uses)
@@ -89,7 +89,7 @@ def _imported(node: cst.BaseExpression, symbols: dict[cst.CSTNode, str]) -> str:
     return str(name.evaluated_value)
 
 
-def _whole(source: Source, node: cst.CSTNode) -> tuple[cst.CSTNode, str]:
+def whole_name(source: Source, node: cst.CSTNode) -> tuple[cst.CSTNode, str]:
     """The whole dotted name that begins with a node, and what follows the node in it."""
     rest = ""
     parent = source.parent(node)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
+from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.context import attributes, is_fsdp1, uses_of_fsdp1
 from fsdplint.migration.frameworks.owned import configures_frameworks_only
 from fsdplint.migration.symbols import CHANGED
@@ -96,13 +97,22 @@ def components(program: Program) -> list[list[Source]]:
 
 def _has_fsdp1(program: Program, source: Source) -> bool:
     """Whether a file uses FSDP1, not only another library's wrapper with the same attributes."""
-    if uses_of_fsdp1(source) or gradients.sums_gradients(program, source):
+    if (
+        uses_of_fsdp1(source)
+        or _gets_name(program, source)
+        or gradients.sums_gradients(program, source)
+    ):
         return True
     return any(
         is_fsdp1(value) or _of_fsdp1(value)
         for node in attributes(source)
         for value in program.values(node.value)
     )
+
+
+def _gets_name(program: Program, source: Source) -> bool:
+    """Whether a file uses a name of FSDP1 that it imports from another file of the project."""
+    return any(one.is_fsdp1 and one.source is source and one.uses for one in passed_names(program))
 
 
 def files_run_together(program: Program, source: Source) -> list[Source]:
@@ -119,7 +129,7 @@ def files_run_together(program: Program, source: Source) -> list[Source]:
 def _relevant(program: Program, source: Source) -> bool:
     if uses_of_fsdp1(source) and not configures_frameworks_only(program, source):
         return True
-    if gradients.sums_gradients(program, source):
+    if _gets_name(program, source) or gradients.sums_gradients(program, source):
         return True
     if any(node.attr.value == wrapper.INNER for node in attributes(source)):
         return True

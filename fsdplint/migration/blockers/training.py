@@ -72,6 +72,11 @@ METHOD_AS_VALUE = Blocker(
     "`{name}` of a wrapped model is used without a call",
     advice.CALL_HERE,
 )
+MEMBER_BY_NAME = Blocker(
+    "FSDP299-member-by-name",
+    "a string names `{name}` of a wrapped model",
+    advice.CALL_HERE,
+)
 PARTS_OUTSIDE_FORWARD = Blocker(
     "FSDP299-parts-outside-forward",
     "`.{name}()` runs parts of the wrapped model outside of its forward",

@@ -54,6 +54,9 @@ def rewrite_wrapper_members(state: PassState) -> None:
             if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
                 with migration.collecting():
                     _rewrite_method(migration, source, call, call.func)
+            if isinstance(call, cst.Call):
+                with migration.collecting():
+                    wrapper.check_by_name(migration, source, call)
         for node in reversed(attributes(source)):
             if node not in migration.symbols or migration.wrapped(node.value):
                 _rewrite_attribute(migration, source, node)

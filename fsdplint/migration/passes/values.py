@@ -7,8 +7,9 @@ import libcst as cst
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis import ambiguous_imports
 from fsdplint.migration.analysis.aliases import aliases_in, is_read_elsewhere
+from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.program import STAR_IMPORT
+from fsdplint.migration.blockers.program import NAME_PASSED_ON, STAR_IMPORT
 from fsdplint.migration.constructor import (
     enum_reads,
     mesh_names,
@@ -44,6 +45,11 @@ def follow_aliases(state: PassState) -> None:
 
 def resolve_imports(state: PassState) -> None:
     """Block on `import *`, and resolve names that are FSDP1's in some configurations only."""
+    for one in passed_names(state.migration.program):
+        if one.is_fsdp1 and one.source in state.migration.sources:
+            reason = NAME_PASSED_ON(name=one.local, module=one.module)
+            uses = [Blocked(one.source, use, reason) for use in one.uses[:1]]
+            state.migration.blockers += uses
     for source in state.migration.sources:
         _check_star(state.migration, source)
         ambiguous_imports.resolve_names(state.migration, source)

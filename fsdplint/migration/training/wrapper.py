@@ -18,13 +18,14 @@ from fsdplint.migration.blockers.training import (
     GROUP_UNKNOWN,
     INNER_ASSIGNED,
     INNER_NAME_SEARCHED,
+    MEMBER_BY_NAME,
 )
 from fsdplint.migration.constructor import meshes, strategy
 from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.migration.rewriters import rewrites_member
 from fsdplint.migration.state_dicts.state_functions import write_once
-from fsdplint.migration.symbols import MEMBERS
+from fsdplint.migration.symbols import CHANGED, MEMBERS
 from fsdplint.migration.text import quote_of, without_parentheses
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training.classes import in_annotation
@@ -291,6 +292,26 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     if any(not isinstance(v, ModuleValue | Unknown) or is_fsdp1(v) for v in values):
         return  # another object, or a wrapped model, whose attributes `check_attribute` checks
     raise Blocked(source, node, member.blocker(name=name), internal="attribute")
+
+
+def check_by_name(migration: Migration, source: Source, call: cst.Call) -> None:
+    """Block on members of the wrapper that code takes by their names, as a string.
+
+    Raises:
+        Blocked: `getattr(model, "clip_grad_norm_")`, `operator.methodcaller("clip_grad_norm_")(model)`.
+    """
+    caller, given = call.func, [arg.value for arg in call.args]
+    if is_constant(caller, "getattr") and len(given) == 2:
+        model, name = given
+    elif isinstance(caller, cst.Call) and caller.args and len(given) == 1:
+        if migration.symbol(caller.func) != "operator.methodcaller":
+            return
+        model, name = given[0], caller.args[0].value
+    else:
+        return
+    text = name.evaluated_value if isinstance(name, cst.SimpleString) else None
+    if text in CHANGED and call not in migration.uncalled_nodes and migration.wrapped(model):
+        raise Blocked(source, call, MEMBER_BY_NAME(name=str(text)))
 
 
 def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:

@@ -1,0 +1,17 @@
+"""The direct form of a program: FSDP1 is used by its own names, with its arguments in the call.
+
+`bind = functools.partial(FSDP, ...)` and `bind(model)`, `getattr(model, "no_sync")()`, arguments in a
+tuple and contexts in a variable hide a use of FSDP1 from the passes of a migration. A migration that is
+blocked is planned once more for the direct form of its files (`plan_direct`):
+
+    meaning      the expression that a variable or an element of a display stands for
+    relevance    whether an expression has to do with FSDP1
+    calls        calls through partials, lambdas, method callers and helpers; spread arguments
+    contexts     contexts in variables and on an `ExitStack`
+    names        attributes of classes, and imports through other files of the project
+    rewriting    all of them for the files of a program
+    moved_back   the plan for the direct form as a plan for the program
+
+A change to the direct form keeps the meaning of the program by itself, so that what the passes then
+decide holds for the program as it is.
+"""

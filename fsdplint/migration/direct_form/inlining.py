@@ -1,0 +1,135 @@
+"""What the forms of one file share: they read meanings, and put direct text in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import Definition, home_of, reads
+from fsdplint.migration.context import BARE, Migration, attributes
+from fsdplint.migration.direct_form.meaning import Meaning, Meanings, display_items
+from fsdplint.migration.direct_form.relevance import Depth, is_relevant
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import comments_at
+
+
+@dataclass
+class Inlining:
+    """The changes to one file.
+
+    Attributes:
+        depth: how much is made direct.
+        changed: whether there is a change.
+    """
+
+    migration: Migration
+    source: Source
+    depth: Depth
+    changed: bool = False
+    _used: dict[cst.CSTNode, tuple[Definition, set[cst.Name]]] = field(default_factory=dict)
+    _attributes: dict[cst.Assign, tuple[cst.ClassDef, set[cst.CSTNode]]] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        self.meanings = Meanings(self.migration, self.source)
+
+    def is_relevant(self, *nodes: cst.CSTNode) -> bool:
+        """Whether a part of some nodes is a name of FSDP1, or what the migration changes."""
+        return is_relevant(self.migration, self.depth, *nodes)
+
+    def text(self, node: cst.CSTNode) -> str:
+        """The direct text of a node, with the parentheses that it needs as an argument."""
+        text = self.migration.text(self.source, node)
+        is_bare = isinstance(node, BARE) and (node.lpar or isinstance(node, cst.GeneratorExp))
+        return f"({text})" if is_bare else text
+
+    def has_comments(self, *nodes: cst.CSTNode) -> bool:
+        """Whether a node has comments outside of its arguments, which no new text would keep."""
+        return any(
+            not any(left <= at < right for left, right in self._kept_spans(node))
+            for node in nodes
+            for at, _ in comments_at(self.source, node)
+        )
+
+    def _kept_spans(self, node: cst.CSTNode) -> list[tuple[int, int]]:
+        values: list[cst.CSTNode] = (
+            [arg.value for arg in node.args] if isinstance(node, cst.Call) else []
+        )
+        if isinstance(node, cst.Dict | cst.Tuple | cst.List):
+            values = [value for _, value in display_items(node) or ()]
+        return [self.source.span(value) for value in values]
+
+    def use(self, *meanings: Meaning) -> None:
+        """Record that the variables behind meanings are not read any more where they were."""
+        for meaning in meanings:
+            for name, definition in meaning.reads:
+                _, found = self._used.setdefault(definition.statement, (definition, set()))
+                found.add(name)
+
+    def put(self, node: cst.CSTNode, text: str) -> None:
+        """Put a direct text in the place of a node."""
+        self.changed = True
+        self.migration.forget(self.source, node)
+        self.migration.substitute(self.source, node, text)
+
+    def put_call(self, node: cst.CSTNode, function: str, given: list[str]) -> None:
+        """Put a call in the place of a node."""
+        self.changed = True
+        self.migration.forget(self.source, node)
+        self.migration.put_call(self.source, node, function, given)
+
+    def delete(self, statement: cst.CSTNode) -> None:
+        self.changed = True
+        self.migration.delete_statement(self.source, statement)
+
+    def use_attribute(
+        self, klass: cst.ClassDef, assignment: cst.Assign, node: cst.Attribute
+    ) -> None:
+        """Record that an attribute of a class is not read any more where it was."""
+        _, found = self._attributes.setdefault(assignment, (klass, set()))
+        found.add(node)
+
+    def finish(self) -> None:
+        """Delete the assignments of what nothing reads any more."""
+        self._delete_variables()
+        self._delete_attributes()
+
+    def _delete_attributes(self) -> None:
+        unread: dict[cst.ClassDef, list[cst.Assign]] = {}
+        read: dict[cst.ClassDef, set[cst.CSTNode]] = {}
+        for assignment, (klass, used) in self._attributes.items():
+            target = assignment.targets[0].target
+            name = target.value if isinstance(target, cst.Name) else ""
+            if used >= set(self._attribute_reads(name)):
+                unread.setdefault(klass, []).append(assignment)
+                read.setdefault(klass, set()).update(used)
+        for klass, assignments in unread.items():
+            names = reads(self.source, self.source.tree, klass.name.value)
+            if len(klass.body.body) == len(assignments) and all(
+                self.source.parent(one) in read[klass] for one in names
+            ):
+                self.delete(klass)
+                continue
+            for assignment in assignments:
+                self.delete(assignment)
+
+    def _attribute_reads(self, name: str) -> Iterator[cst.CSTNode]:
+        for source in self.migration.program.sources.values():
+            yield from (node for node in attributes(source) if node.attr.value == name)
+
+    def _delete_variables(self) -> None:
+        for definition, used in self._used.values():
+            target = _target(definition)
+            home = home_of(self.source, target)
+            if home is not None and used >= set(reads(self.source, home, target.value)):
+                self.delete(definition.statement)
+
+
+def _target(definition: Definition) -> cst.Name:
+    statement = definition.statement
+    node = statement.targets[0].target if isinstance(statement, cst.Assign) else statement.target
+    assert isinstance(node, cst.Name)
+    return node

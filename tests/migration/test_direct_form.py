@@ -1,0 +1,262 @@
+"""Programs that hide a use of FSDP1 behind a partial, a helper, a display or another name."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import HEAD, migrated, plan
+
+from fsdplint.diagnostics.finding import Fix, Safety
+from fsdplint.edits.apply import apply
+from fsdplint.interpreter import load
+from fsdplint.migration.planner import plans_of
+
+PLAIN = "model = fully_shard(Net())"
+
+CONSTRUCTORS = {
+    "a call of dict": "model = FSDP(Net(), **dict(use_orig_params=True))",
+    "a display in the call": 'model = FSDP(Net(), **{"use_orig_params": True})',
+    "a tuple": "model = FSDP(*(Net(),), use_orig_params=True)",
+    "a tuple in a variable": """
+        given = (Net(),)
+        model = FSDP(*given, use_orig_params=True)
+    """,
+    "a dict of classes": """
+        builders = {"fsdp": FSDP, "ddp": nn.parallel.DistributedDataParallel}
+        model = builders["fsdp"](Net())
+    """,
+    "a list of classes": """
+        builders = [FSDP, nn.parallel.DistributedDataParallel]
+        model = builders[0](Net())
+    """,
+    "an attribute of a class": """
+        class Api:
+            wrap = staticmethod(FSDP)
+        model = Api.wrap(Net())
+    """,
+    "an inherited name": """
+        class Api:
+            wrap = FSDP
+        model = Api.wrap(Net(), device_id=local_rank)
+    """,
+}
+
+
+@pytest.mark.parametrize("body", [pytest.param(b, id=i) for i, b in CONSTRUCTORS.items()])
+def test_the_constructor_is_called_by_its_name(tmp_path: Path, body: str) -> None:
+    assert migrated(tmp_path, textwrap.dedent(body)).strip() == PLAIN
+
+
+TRAINING = {
+    "a bound method": """
+        clip = model.clip_grad_norm_
+        clip(1.0)
+    """,
+    "an attribute by its name": 'getattr(model, "clip_grad_norm_")(1.0)',
+    "a method caller": """
+        import operator
+        operator.methodcaller("clip_grad_norm_", 1.0)(model)
+    """,
+    "a dict of methods": """
+        steps = {"clip": model.clip_grad_norm_, "show": print}
+        steps["clip"](1.0)
+    """,
+    "a partial of a method": """
+        clip = functools.partial(model.clip_grad_norm_, 1.0)
+        clip()
+    """,
+}
+
+
+@pytest.mark.parametrize("body", [pytest.param(b, id=i) for i, b in TRAINING.items()])
+def test_a_method_is_called_on_the_model(tmp_path: Path, body: str) -> None:
+    text = migrated(
+        tmp_path, "model = FSDP(Net())\nmodel(1).sum().backward()\n" + textwrap.dedent(body)
+    )
+    assert text.rstrip().endswith("nn.utils.clip_grad_norm_(model.parameters(), 1.0)")
+    assert "operator" not in text and "steps" not in text
+
+
+CONTEXTS = {
+    "a variable": """
+        context = FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT)
+        with context:
+            state = model.state_dict()
+    """,
+    "a stack": """
+        import contextlib
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT))
+            state = model.state_dict()
+    """,
+    "a partial": """
+        full = functools.partial(FSDP.state_dict_type, state_dict_type=StateDictType.FULL_STATE_DICT)
+        with full(model):
+            state = model.state_dict()
+    """,
+}
+
+
+@pytest.mark.parametrize("body", [pytest.param(b, id=i) for i, b in CONTEXTS.items()])
+def test_a_context_stands_in_the_head_of_its_block(tmp_path: Path, body: str) -> None:
+    text = migrated(tmp_path, "model = FSDP(Net())\n" + textwrap.dedent(body))
+    options = "StateDictOptions(full_state_dict=True)"
+    assert f"state = get_model_state_dict(model, options={options})" in text
+    assert "with" not in text and "stack" not in text and "partial" not in text
+
+
+POLICY = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+WITH_POLICY = {
+    "a partial in the call": f"model = functools.partial(FSDP, {POLICY})(Net())",
+}
+
+
+@pytest.mark.parametrize("body", [pytest.param(b, id=i) for i, b in WITH_POLICY.items()])
+def test_a_constructor_with_a_policy(tmp_path: Path, body: str) -> None:
+    text = migrated(tmp_path, textwrap.dedent(body))
+    assert "model = Net()\n" in text and text.rstrip().endswith("fully_shard(model)")
+
+
+def test_a_helper_that_calls_what_it_gets(tmp_path: Path) -> None:
+    body = """
+        def call(function, *args, **kwargs):
+            return function(*args, **kwargs)
+
+
+        model = call(FSDP, Net(), use_orig_params=True)
+        call(print, "built")
+        call(model.clip_grad_norm_, 1.0)
+    """
+    text = migrated(tmp_path, body)
+    assert "model = fully_shard(Net())\n" in text
+    assert 'call(print, "built")\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n' in text
+
+
+def test_arguments_of_two_calls(tmp_path: Path) -> None:
+    body = """
+        shared = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+        one = FSDP(Net(), **shared)
+        other = FSDP(Net(), **shared)
+    """
+    lines = migrated(tmp_path, body).strip().splitlines()
+    call = "fully_shard(Net(), reshard_after_forward=False)"
+    assert lines == [f"one = {call}", f"other = {call}"]
+
+
+def test_a_partial_with_a_policy(tmp_path: Path) -> None:
+    body = """
+        shard = functools.partial(FSDP, auto_wrap_policy=ModuleWrapPolicy({Block}))
+        model = shard(Net())
+    """
+    text = migrated(tmp_path, body)
+    assert "isinstance(module, Block)" in text and text.endswith("fully_shard(model)\n")
+    assert "partial" not in text
+
+
+KEPT = {
+    "a dict that is filled later": """
+        options = dict(use_orig_params=True)
+        if os.environ.get("OFFLOAD"):
+            options["cpu_offload"] = CPUOffload(offload_params=True)
+        model = FSDP(Net(), **options)
+        other = FSDP(Net(), **options)
+    """,
+    "a partial that a function gets": """
+        def build(shard):
+            return shard(Net())
+
+
+        model = build(functools.partial(FSDP, auto_wrap_policy=ModuleWrapPolicy({Block})))
+    """,
+    "a dict that changes": """
+        builders = {"fsdp": nn.parallel.DistributedDataParallel}
+        builders["fsdp"] = FSDP
+        model = builders["fsdp"](Net())
+    """,
+    "a name that is chosen": """
+        builders = {"fsdp": FSDP, "ddp": nn.parallel.DistributedDataParallel}
+        model = builders[os.environ["BUILDER"]](Net())
+    """,
+    "a model that changes in between": """
+        model = FSDP(Net())
+        clip = model.clip_grad_norm_
+        model = FSDP(Net())
+        clip(1.0)
+    """,
+    "an effect in between": """
+        model = FSDP(Net())
+        given = (model.state_dict(),)
+        torch.save({}, "state")
+        model.load_state_dict(*given)
+        clip = model.clip_grad_norm_
+        clip(*given)
+        clip(1.0)
+        print(clip)
+    """,
+    "a helper with an effect of its own": """
+        def call(function, *args, **kwargs):
+            print("called")
+            return function(*args, **kwargs)
+
+
+        model = call(FSDP, Net())
+    """,
+    "an attribute with another value": """
+        class Api:
+            wrap = staticmethod(FSDP)
+        Api.wrap = staticmethod(print)
+        model = Api.wrap(Net())
+    """,
+}
+
+
+@pytest.mark.parametrize("body", [pytest.param(b, id=i) for i, b in KEPT.items()])
+def test_what_is_not_certain_blocks(tmp_path: Path, body: str) -> None:
+    found, _ = plan(tmp_path, body)
+    assert found.blockers
+    assert not found.edits
+
+
+def test_comments_and_other_code_stay(tmp_path: Path) -> None:
+    body = """
+        # the model
+        build = functools.partial(FSDP, use_orig_params=True)  # one for all
+        add = functools.partial(torch.add, 1)
+        model = build(Net())  # sharded
+        size = getattr(model, "clip_grad_norm_")(add(1))
+    """
+    text = migrated(tmp_path, body)
+    assert "# the model" in text and "# one for all" in text and "# sharded" in text
+    assert "add = functools.partial(torch.add, 1)" in text
+
+
+NAMES = HEAD.partition("class Block")[0]
+
+
+def _files(tmp_path: Path, texts: dict[str, str]) -> dict[str, str]:
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    program = load([tmp_path / name for name in texts])
+    (found,) = plans_of(program)
+    assert not found.blockers, [one.reason for one in found.blockers]
+    fix = Fix("", Safety.SAFE, found.edits, found.imports, "g", found.maybe_unused_imports)
+    applied = apply(program.files, [fix])
+    assert not applied.broken
+    return {Path(path).name: text for path, text in applied.texts.items()}
+
+
+@pytest.mark.parametrize("imported", ["FSDP, nn, torch, os, dist", "*"])
+def test_names_that_another_file_imports(tmp_path: Path, imported: str) -> None:
+    script = HEAD[HEAD.index("class Block") :] + "model = FSDP(Net())\nmodel.clip_grad_norm_(1.0)\n"
+    texts = {
+        "train.py": f"from setup_names import {imported}\n\n\n{script}",
+        "setup_names.py": "import os\nimport torch\nimport torch.distributed as dist\nimport torch.nn as nn\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n",
+    }
+    found = _files(tmp_path, texts)
+    assert "FSDP" not in found["setup_names.py"] and "FSDP" not in found["train.py"]
+    assert "from torch.distributed.fsdp import fully_shard\n" in found["train.py"]
+    end = "model = fully_shard(Net())\nclip_grad_norm_(model.parameters(), 1.0)\n"
+    assert found["train.py"].endswith(end)
