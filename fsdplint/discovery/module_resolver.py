@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from fsdplint.discovery.module_index import INSTALLED, LIBRARY, ModuleIndex
 from fsdplint.source.files import NOTEBOOK, read_bytes
 from fsdplint.source.folders import Folder, project_root
 
@@ -33,10 +34,6 @@ _CALLED = re.compile(
 )
 _ASSIGNED = re.compile(rb"(?P<alias>\w+)[ \t]*=[ \t]*(?:importlib\.)?$")
 _COMMENT = re.compile(rb"#[^\n]*")
-
-# torch is modelled, so it is never a project, not even in its own repository.
-LIBRARY = "torch"
-INSTALLED = frozenset(["site-packages", "dist-packages"])  # folders of packages
 
 
 @dataclass(frozen=True)
@@ -171,6 +168,7 @@ class Modules:
         self._targets: dict[tuple[str, bytes], tuple[Target, ...]] = {}
         self._folders: dict[str, Folder] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
+        self._index = ModuleIndex(self.read)
 
     @staticmethod
     def key(path: Path | str) -> str:
@@ -189,15 +187,16 @@ class Modules:
             key = (folder, match.group())  # other files of the folder often have the same
             found = self._targets.get(key)
             if found is None:
-                targets = [self._resolve(folder, one) for one in _imports(match)]
+                targets = [self._resolve(path, one) for one in _imports(match)]
                 found = self._targets[key] = tuple(chain.from_iterable(targets))
             yield from found
         for one in calls(code):
-            yield from self._resolve(folder, one)
+            yield from self._resolve(path, one)
 
-    def _resolve(self, folder: str, one: Import) -> Iterator[Target]:
+    def _resolve(self, path: str, one: Import) -> Iterator[Target]:
         if not one.level and one.parts[0] == LIBRARY:
             return
+        folder = os.path.dirname(path)
         bases = self._search_path(folder)
         if one.level:
             for _ in range(one.level - 1):
@@ -210,6 +209,23 @@ class Modules:
             if found:
                 yield from found
                 return
+        if not one.level:
+            yield from self._elsewhere(path, one)
+
+    def _elsewhere(self, path: str, one: Import) -> Iterator[Target]:
+        """The targets of an import that only a longer search path resolves."""
+        if not one.names:
+            file = self._index.find(path, one.parts) if one.alias is not None else None
+            if file is not None:
+                yield Target(file, one.alias)
+        for name, alias in one.names:
+            file = self._index.find(path, one.parts, name)
+            if file is not None:
+                yield Target(file, None, ((name, alias),))
+                continue
+            file = self._index.find(path, [*one.parts, name])
+            if file is not None:
+                yield Target(file, alias)
 
     def _modules_in(self, base: str, one: Import) -> Iterator[Target]:
         """The targets of `import a.b.c`, which binds `a` and imports all three modules."""

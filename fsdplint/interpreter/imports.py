@@ -50,13 +50,14 @@ def absolute_name(node: cst.ImportFrom) -> str:
 
 def import_module(run: Run, name: str) -> Value:
     """The value of a module of the project or of a library."""
-    found = locate_module(run, name)
+    found = locate_module(run, name) or _locate_elsewhere(run, name)
     if found is None:
         return Symbol(canonical(name)) if not name.startswith(".") else Unknown()
     return _lazy(run, lambda: _load(run, found[0], found[1], name), found)
 
 
 def locate_module(run: Run, name: str) -> tuple[str, str] | None:
+    """The file of a module of the project, and its shown path."""
     importer = run.source.path
     if not importer:
         return None
@@ -64,6 +65,14 @@ def locate_module(run: Run, name: str) -> tuple[str, str] | None:
         level = len(name) - len(name.lstrip("."))
         return run.project.find_relative(level, name.lstrip("."), importer)
     return run.project.find(name, importer)
+
+
+def _locate_elsewhere(run: Run, module: str, name: str | None = None) -> tuple[str, str] | None:
+    """The file of a module that only a longer search path has (see `ModuleIndex`)."""
+    importer = run.source.path
+    if not importer or module.startswith("."):
+        return None
+    return run.project.find_elsewhere(module, importer, name)
 
 
 def _load(run: Run, file: str, shown: str, name: str) -> Value:
@@ -81,6 +90,9 @@ def import_from(run: Run, base: str, name: str) -> Value:
     if found is None and submodule is None:
         if base.startswith("."):
             return Unknown(origin=name)
+        found = _locate_elsewhere(run, base, name)
+        submodule = None if found is not None else _locate_elsewhere(run, f"{base}.{name}")
+    if found is None and submodule is None:
         return Symbol(canonical(f"{base}.{name}"))
 
     def load() -> Value:

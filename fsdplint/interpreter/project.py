@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.discovery.module_resolver import LIBRARY, search_path
+from fsdplint.discovery.module_index import LIBRARY, ModuleIndex
+from fsdplint.discovery.module_resolver import search_path
 from fsdplint.interpreter.values import Const
-from fsdplint.source.files import MAX_BYTES, Problem, Unreadable, read_source
+from fsdplint.source.files import MAX_BYTES, Problem, Unreadable, read_bytes, read_source
 from fsdplint.source.folders import project_root
 from fsdplint.source.fsdp_words import CONTRACT_WORDS, FSDP_WORDS, MODEL_WORDS, REDUCING_WORDS
 from fsdplint.source.reading import read
@@ -78,6 +79,7 @@ class Project:
         self._registers: dict[str, bool] = {}
         self._by_file: dict[str, Source | None] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
+        self._index = ModuleIndex(self._content)
 
     def source(self, path: Path, *, imported: bool = False) -> Source | None:
         """The source of a file; None if it cannot be read.
@@ -203,6 +205,20 @@ class Project:
             if os.path.isdir(os.path.join(base, *parts)) and len(parts) == 1:
                 self.namespaces.add(name)
         return None
+
+    def find_elsewhere(
+        self, module: str, importer: str, name: str | None = None
+    ) -> tuple[str, str] | None:
+        """The file of a module, and its shown path, that only a longer search path has.
+
+        name: what the file has to define (see `ModuleIndex`).
+        """
+        file = self._index.find(self._realpath(importer), module.split("."), name)
+        return None if file is None else (file, self.shown_path(file, importer))
+
+    def _content(self, path: Path) -> bytes:
+        text = self.override(path)
+        return read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
 
     def find_relative(self, level: int, name: str, importer: str) -> tuple[str, str] | None:
         key = (level, name, self._folder(importer))

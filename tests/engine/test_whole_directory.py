@@ -64,6 +64,11 @@ PROJECTS = {
         "launch.py": ENTRY.format("import importlib")
         + "importlib.import_module('trainers').Trainer(model).run()\n",
     },
+    "a module of another folder": {
+        "core/trainers.py": TRAINER,
+        "scripts/launch.py": ENTRY.format("from trainers import Trainer")
+        + "Trainer(model).run()\n",
+    },
     "a registry": {
         "registry.py": "TRAINERS = {}\n\n\ndef register(cls):\n"
         "    TRAINERS[cls.__name__] = cls\n    return cls\n",
