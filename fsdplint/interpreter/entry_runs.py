@@ -69,7 +69,7 @@ class EntryRuns:
         """Run the entry in its configurations."""
         entry, result = self.entry, self.result
         search = Search(shown=self.shown)
-        files_consulted = self.project.files_consulted
+        self.project.consulted = result.consulted = {}
         counted, wraps = False, set[object]()
         events = 0
         runs = search.runs()
@@ -96,7 +96,6 @@ class EntryRuns:
         result.shown = search.outcomes()
         if counted and any(one.shards for one in done):
             self._explore_alone(wraps)
-        result.consults_files = self.project.files_consulted > files_consulted
         return result
 
     def _run(self, decisions: Decisions, *, first: bool) -> Run:

@@ -207,12 +207,13 @@ class ProgramLoader:
         self._add(entry.key, explored)
 
     def _known(self, key: cst.CSTNode) -> Explored | None:
-        """What an earlier program shows of an entry; None if one of the files changed since."""
+        """What an earlier program shows of an entry; None if what it depends on changed."""
         known = None if self.earlier is None else self.earlier.explored.get(key)
-        if known is None or known.consults_files:
+        if known is None:
             return None
         now = [self.project.source(Path(one.path), imported=True) for one in known.sources]
-        return known if known.sources.issuperset(now) else None
+        same = known.sources.issuperset(now) and self.project.gives_same_answers(known.consulted)
+        return known if same else None
 
     def _add(self, key: cst.CSTNode, explored: Explored) -> None:
         """Add what the runs of an entry have shown to the program."""

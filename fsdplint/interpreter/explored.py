@@ -1,7 +1,7 @@
 """What the runs of one entry have shown, kept so that no later load of the same files repeats them.
 
 An entry is a program, or a function that no program reaches. Its runs depend on the files that they
-execute and on nothing else: where these are the same, so are the runs.
+execute and on answers about other files: where these are the same, so are the runs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fsdplint.source.source import Source
 
 if TYPE_CHECKING:
     from fsdplint.interpreter.cuts import Cut
+    from fsdplint.interpreter.project import FileAnswer, FileQuestion
     from fsdplint.interpreter.run import Run
     from fsdplint.interpreter.search import Shown
     from fsdplint.trace import Trace
@@ -63,7 +64,7 @@ class Explored:
         shown: the outcomes of tests.
         cuts: the bounds that were reached.
         steps: the nodes that were evaluated.
-        consults_files: whether a run read a settings file, or searched a file for registrations.
+        consulted: what the runs asked about files that they do not execute, with the answers.
     """
 
     traces: list[Trace] = field(default_factory=list)
@@ -74,7 +75,7 @@ class Explored:
     shown: set[Shown] = field(default_factory=set)
     cuts: list[Cut] = field(default_factory=list)
     steps: int = 0
-    consults_files: bool = False
+    consulted: Mapping[FileQuestion, FileAnswer] = field(default_factory=dict)
 
 
 class Evaluations:

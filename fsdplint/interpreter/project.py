@@ -29,6 +29,9 @@ _REGISTERS = re.compile(
     r"^@?[\w.]*(?i:regist)\w*\b|^@[A-Z][A-Z_]*\.\w+|^[A-Z][A-Z_0-9]*\[.+\] *=", re.MULTILINE
 )
 
+FileQuestion = tuple[str, ...]  # the name of a method of `Project`, and its arguments
+FileAnswer = tuple[str, str] | bool | None
+
 
 class Project:
     """Reads files once and finds modules.
@@ -38,7 +41,7 @@ class Project:
         problems: the files that could not be read.
         namespaces: dotted names of folders of the project that are packages without a file.
         configs: settings files that a program reads, by the path that is shown to the user.
-        files_consulted: how often a program read a file that it does not execute.
+        consulted: what an entry asked about files that it does not execute, with the answers.
         file_queries: for each path that decides how an import resolves, whether the file exists.
         words: finds branches and functions that the FSDP contract may depend on.
         fsdp_words: finds branches and functions that name FSDP itself.
@@ -62,7 +65,7 @@ class Project:
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
         self.configs: dict[str, ConfigSource] = {}
-        self.files_consulted = 0
+        self.consulted: dict[FileQuestion, FileAnswer] = {}
         self.file_queries: dict[str, bool] = {}
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
@@ -86,6 +89,12 @@ class Project:
 
         imported: the user did not name the file, so it is not reported if it cannot be read.
         """
+        source = self._source(path, imported=imported)
+        if source is None:
+            self.consulted["source", str(path)] = None
+        return source
+
+    def _source(self, path: Path, *, imported: bool) -> Source | None:
         key = self._realpath(str(path))
         if key in self._by_file:
             return self._by_file[key]
@@ -110,12 +119,17 @@ class Project:
         It is searched from the folder of the program, the root of the project and the current
         folder.
         """
+        source = self._config(name, file)
+        answer = None if source is None else (source.path, source.text)
+        self.consulted["config", name, file] = answer
+        return source
+
+    def _config(self, name: str, file: str) -> ConfigSource | None:
         from fsdplint.source.config_files import is_config
         from fsdplint.source.files import read_config
 
         if not is_config(Path(name)):
             return None
-        self.files_consulted += 1
         root = self.root or project_root(Path(file))
         for folder in (Path(file).parent, root, Path()):
             path = folder / name
@@ -136,7 +150,6 @@ class Project:
         """Whether the statements of a file, or the files that it imports, may fill a registry."""
         if os.path.basename(path) == "__init__.py":
             return True
-        self.files_consulted += 1
         if path not in self._registers:
             text = self.override(Path(path))
             try:
@@ -144,7 +157,21 @@ class Project:
             except OSError:
                 text = ""
             self._registers[path] = _REGISTERS.search(text) is not None
-        return self._registers[path]
+        answer = self.consulted["registers", path] = self._registers[path]
+        return answer
+
+    def gives_same_answers(self, consulted: Mapping[FileQuestion, FileAnswer]) -> bool:
+        """Whether the files of an earlier project, which were not executed, are still the same."""
+        return all(self._answer(*question) == answer for question, answer in consulted.items())
+
+    def _answer(self, what: str, *arguments: str) -> FileAnswer:
+        if what == "registers":
+            return self.registers(*arguments)
+        if what == "config":
+            config = self.config(*arguments)
+            return None if config is None else (config.path, config.text)
+        source = self.source(Path(*arguments), imported=True)
+        return None if source is None else (source.path, source.text)
 
     def is_read(self, path: str) -> bool:
         """Whether the project tried to read a file."""

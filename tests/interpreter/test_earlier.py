@@ -50,13 +50,51 @@ def test_an_entry_is_run_again_if_a_file_that_it_imports_changed(tmp_path: Path)
     assert not set(explored(second, one)) & set(explored(first, one))
 
 
-def test_an_entry_that_reads_settings_is_run_again(tmp_path: Path) -> None:
-    (tmp_path / "fsdp.json").write_text('{"fsdp_version": 1}')
+def test_an_entry_that_reads_settings_is_run_again_if_they_changed(tmp_path: Path) -> None:
+    settings = tmp_path / "fsdp.json"
+    settings.write_text('{"fsdp_version": 1}')
     text = "import transformers\ntransformers.TrainingArguments(fsdp_config='fsdp.json')\n"
     (one,) = write(tmp_path, one=SHARDED.format(before=text))
     first = load([one])
     assert first.configs
     second = load([one], earlier=first)
+    assert explored(second, one) == explored(first, one)
+    assert second.configs.keys() == first.configs.keys()
+    third = load([one], {settings: '{"fsdp_version": 2}'}, earlier=first)
+    assert not set(explored(third, one)) & set(explored(first, one))
+
+
+REGISTRY = """
+import sys
+import torch
+import entries
+from registry import MODELS
+MODELS[sys.argv[1]]()
+"""
+
+
+def test_an_entry_is_run_again_if_a_file_registers_since(tmp_path: Path) -> None:
+    one, entries, _ = write(
+        tmp_path, one=SHARDED.format(before=REGISTRY), entries="a = 1\n", registry="MODELS = {}\n"
+    )
+    first = load([one])
+    assert str(entries) not in {
+        source.path for known in explored(first, one) for source in known.sources
+    }
+    assert explored(load([one], earlier=first), one) == explored(first, one)
+    text = "from registry import MODELS\nMODELS['small'] = dict\nregister(MODELS)\n"
+    second = load([one], {entries: text}, earlier=first)
+    assert not set(explored(second, one)) & set(explored(first, one))
+
+
+def test_an_entry_is_run_again_if_a_file_can_be_read_since(tmp_path: Path) -> None:
+    one, names = write(
+        tmp_path,
+        one=SHARDED.format(before="from names import Net\nNet()\n"),
+        names="class Net(\n",
+    )
+    first = load([one])
+    second = load([one], {names: "class Net: ...\n"}, earlier=first)
     assert not set(explored(second, one)) & set(explored(first, one))
 
 
