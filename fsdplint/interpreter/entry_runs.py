@@ -96,6 +96,7 @@ class EntryRuns:
         result.shown = search.outcomes()
         if counted and any(one.shards for one in done):
             self._explore_alone(wraps)
+        self.project.consulted = {}
         return result
 
     def _run(self, decisions: Decisions, *, first: bool) -> Run:

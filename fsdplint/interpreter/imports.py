@@ -119,10 +119,9 @@ def _lazy(run: Run, load: Callable[[], Value], *found: tuple[str, str] | None) -
 
 def load_registrations(run: Run) -> None:
     """Execute the imported files that may add something to a registry when they are loaded."""
-    done = 0
-    while done < len(run.imports):
-        value = run.imports[done]
-        done += 1
+    while run.imports_searched < len(run.imports):
+        value = run.imports[run.imports_searched]
+        run.imports_searched += 1
         if value.value is None and any(map(run.project.registers, value.files)):
             run.settle(value)
 

@@ -113,6 +113,7 @@ class Run:
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
         self.module_scopes: dict[str, Scope] = {}
         self.imports: list[LazyImport] = []  # of project files, in order
+        self.imports_searched = 0  # how many of them were searched for registrations
         self.counters: dict[str, int] = {}
         self.source: Source = Source("", "")
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first
@@ -359,18 +360,24 @@ class Run:
             self.module_scopes.setdefault(name, scope)
         scope.names["__name__"] = Const("__main__" if main else name)
         scope.names["__file__"] = Unknown(origin="__file__")
+        with self.at_top_of(scope, main=main):
+            self.execute_block(source.tree.body)
+        return scope
+
+    @contextmanager
+    def at_top_of(self, scope: Scope, *, main: bool = False) -> Iterator[None]:
+        """Execute code at the top level of a file."""
         outer = self.source, self.guards, self.loop_depth, self.stack
         # A module is imported on every rank and in every configuration.
-        self.source, self.loop_depth, self.stack = source, 0, []
+        self.source, self.loop_depth, self.stack = scope.source, 0, []
         if not main:
             self.guards = []
         self.frames.append(Frame(None, scope))
         try:
-            self.execute_block(source.tree.body)
+            yield
         finally:
             self.frames.pop()
             self.source, self.guards, self.loop_depth, self.stack = outer
-        return scope
 
 
 EVALUATORS: dict[type[cst.CSTNode], Callable[[Run, Any], Value]] = {}
