@@ -40,6 +40,7 @@ from fsdplint.interpreter.models import (
     namespaces,
     nn,
     optim,
+    process_groups,
     processes,
     python,
     randomness,
@@ -59,7 +60,7 @@ CONSTRUCTS = (
 MODELS = (
     accessors, adapters, attribute_access, checkpoint, commands, containers, context_stacks, copies,
     data, dataclass_objects, datasets, distributed, frameworks, fsdp1, fsdp2, hook_registration,
-    instantiation, iterators, launcher, library_modules, mixing, namespaces, nn, optim, processes,
-    python, randomness, raw, records, state_dicts, state_loading, tensors, training_frameworks,
-    type_tests,
+    instantiation, iterators, launcher, library_modules, mixing, namespaces, nn, optim,
+    process_groups, processes, python, randomness, raw, records, state_dicts, state_loading,
+    tensors, training_frameworks, type_tests,
 )  # fmt: skip

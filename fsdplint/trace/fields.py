@@ -141,6 +141,15 @@ def same_sequence(values: Sequence[Sequence[Any] | None]) -> bool | None:
     return all(tuple(other or ()) == tuple(first) for other in values)
 
 
+def agreeing(values: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+    """The entries of the first rank, with "?" for those that another rank has otherwise."""
+    first, *others = values
+    return {
+        key: value if all(other.get(key, "?") == value for other in others) else "?"
+        for key, value in first.items()
+    }
+
+
 def union(values: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
     """The union of the entries of all ranks."""
     return {key: value for part in values for key, value in part.items()}

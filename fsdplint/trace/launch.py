@@ -7,13 +7,39 @@ from dataclasses import field
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, Site, event
-from fsdplint.trace.fields import combined, definition, differs, distinct, reference, unrecorded
+from fsdplint.trace.fields import (
+    agreeing,
+    combined,
+    definition,
+    differs,
+    distinct,
+    reference,
+    unrecorded,
+)
 
 
 @event
 class ProcessGroupInit(Event):
+    """`init_process_group(...)`.
+
+    options: the arguments by name, as for `Wrapped`. A device is text: "cuda" has no index. The
+        unknown part of an address is "?".
+    """
+
     kind: ClassVar[str] = "process-group-init"
     backend: str | None = None
+    options: Mapping[str, object] = combined(agreeing, default_factory=dict)
+
+
+@event
+class GroupMissed(Event):
+    """A function that needs the default process group is called, and no group is known.
+
+    api: the function of torch.distributed.
+    """
+
+    kind: ClassVar[str] = "group-missed"
+    api: str = distinct()
 
 
 @event

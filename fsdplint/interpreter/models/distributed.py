@@ -1,4 +1,4 @@
-"""torch.distributed: process groups, ranks, collectives, meshes, launching; and devices."""
+"""torch.distributed: collectives, meshes, local ranks; and devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import agree, forget_rank
-from fsdplint.interpreter.ranks import WORLD_SIZE, note_rank_use
+from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import (
@@ -27,13 +27,8 @@ from fsdplint.interpreter.values import (
 from fsdplint.trace import (
     Collective,
     DeviceSet,
-    Event,
     JoinUsed,
     MeshBuilt,
-    ProcessGroupDestroyed,
-    ProcessGroupInit,
-    Ranks,
-    Sharded,
 )
 
 DIST = "torch.distributed"
@@ -69,25 +64,6 @@ def unmodelled(run: Run, name: str, call: Call) -> Value:
     return Unknown(origin="")
 
 
-@function(f"{DIST}.init_process_group")
-def init_group(run: Run, name: str, call: Call) -> Value:
-    backend = constant(call.arg(0, "backend"))
-    run.emit(ProcessGroupInit, call.node, backend=backend if isinstance(backend, str) else None)
-    return Const(None)
-
-
-@function(f"{DIST}.destroy_process_group")
-def destroy_group(run: Run, name: str, call: Call) -> Value:
-    run.emit(ProcessGroupDestroyed, call.node)
-    return Const(None)
-
-
-@function(f"{DIST}.get_rank")
-def get_rank(run: Run, name: str, call: Call) -> Value:
-    group = call.arg(0, "group")
-    return RankValue("global" if group is None or is_none(group) else "group")
-
-
 @function(f"{DIST}.get_node_local_rank", "torch.distributed.get_group_rank")
 def get_local_rank(run: Run, name: str, call: Call) -> Value:
     return RankValue("local")
@@ -105,11 +81,6 @@ def place_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> V
     return Unknown(origin=run.text(call.node), by_process=True)
 
 
-@function(f"{DIST}.get_world_size")
-def world_size(run: Run, name: str, call: Call) -> Value:
-    return Unknown(origin=WORLD_SIZE)
-
-
 @function(f"{DIST}.algorithms.Join", f"{DIST}.algorithms.join.Join")
 def join(run: Run, name: str, call: Call) -> Value:
     modules = modules_in(run, call.arg(0, "joinables") or Unknown())
@@ -120,25 +91,6 @@ def join(run: Run, name: str, call: Call) -> Value:
 @function(f"{DIST}.is_available")
 def is_available(run: Run, name: str, call: Call) -> Value:
     return Const(True)
-
-
-@function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
-def is_initialized(run: Run, name: str, call: Call) -> Value:
-    # A mesh, and `fully_shard` without a mesh, create the default group if there is none.
-    kinds = (ProcessGroupInit, MeshBuilt, Sharded, ProcessGroupDestroyed)
-    known: list[Event] = [event for event in run.trace if isinstance(event, kinds)]
-    sides = {Ranks.ALL: (Ranks.ONE, Ranks.OTHERS)}
-    here = run.ranks()
-    last: dict[Ranks, bool] = {}  # by side
-    for event in reversed(known):
-        if event.ranks is Ranks.SOME:  # it is unknown which ranks
-            break
-        for side in sides.get(event.ranks, (event.ranks,)):
-            last.setdefault(side, not isinstance(event, ProcessGroupDestroyed))
-    found = {last.get(side) for side in sides.get(here, (here,))}
-    if found in ({True}, {False}):
-        return Const(found.pop())
-    return Unknown(origin="dist.is_initialized()")
 
 
 @function(*(f"{DIST}.{name}" for name in COLLECTIVES))

@@ -41,11 +41,16 @@ def install() -> None:
 
 
 def _backend(value: Any) -> Any:
-    return "gloo" if value is not None and "nccl" in str(value).lower() else value
+    """gloo for NCCL; torch refuses a list that has a backend in the place of a device."""
+    pairs = [pair.partition(":") for pair in str(value).lower().split(",")]
+    if any(name and device == "nccl" for device, _, name in pairs):
+        return value
+    return "gloo" if any("nccl" in (device, name) for device, _, name in pairs) else value
 
 
 def _init(original: Any, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-    kwargs.pop("device_id", None)
+    if getattr(kwargs.get("device_id"), "index", 0) is not None:  # torch refuses any other
+        kwargs.pop("device_id", None)
     kwargs.pop("pg_options", None)
     return original(_backend(backend) or "gloo", *args, **kwargs)
 

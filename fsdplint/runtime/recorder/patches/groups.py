@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder import patching
+from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
-from fsdplint.trace import DeviceSet, JoinUsed, MeshBuilt, ProcessGroupDestroyed, ProcessGroupInit
+from fsdplint.trace import (
+    DeviceSet,
+    GroupMissed,
+    JoinUsed,
+    MeshBuilt,
+    ProcessGroupDestroyed,
+    ProcessGroupInit,
+)
 
 # Seconds after which a collective raises; set by the harness that runs examples.
 TIMEOUT_VARIABLE = "FSDPLINT_GROUP_TIMEOUT"
@@ -26,6 +34,8 @@ def install() -> None:
     _shorten_timeout(dist)
     patching.watch_function(dist, "init_process_group", _record_init, direct=False)
     patching.watch_function(dist, "destroy_process_group", _record_destroy)
+    for name in ("get_rank", "get_world_size", "get_backend"):
+        patching.watch_function(dist, name, functools.partial(_record_query, name))
     patching.watch_function(torch.cuda, "set_device", _record_device)
     for name in ("set_device_index", "set_device_idx"):
         if hasattr(torch, "accelerator"):
@@ -37,12 +47,11 @@ def install() -> None:
 
 def _shorten_timeout(dist: Any) -> None:
     original = dist.init_process_group
-    import functools
 
     @functools.wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         seconds = os.environ.get(TIMEOUT_VARIABLE)
-        if seconds and len(args) < 3:
+        if seconds and len(args) < 3 and isinstance(kwargs.get("timeout", timedelta()), timedelta):
             kwargs["timeout"] = timedelta(seconds=float(seconds))
         return original(*args, **kwargs)
 
@@ -56,13 +65,33 @@ def _record_init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
         ProcessGroupInit,
         frame,
         backend=None if backend is None else str(backend),
+        options=values.options(_init_process_group(), args, kwargs),
         collective=True,
     )
 
 
+def _init_process_group() -> Any:
+    import inspect
+
+    import torch.distributed as dist
+
+    return inspect.unwrap(dist.init_process_group)
+
+
+def _record_query(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Record a query of the default group while there is none."""
+    import torch.distributed as dist
+
+    if not args and kwargs.get("group") is None and not dist.is_initialized():
+        current().recorder.event(GroupMissed, frame, api=f"torch.distributed.{name}")
+
+
 def _record_destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
-    recording.recorder.event(ProcessGroupDestroyed, frame)
+    if not args and kwargs.get("group") is None:
+        recording.recorder.event(ProcessGroupDestroyed, frame)
     failing = sys.exc_info()[0] is not None  # in a `finally` while an error propagates
     if not args and kwargs.get("group") is None and not failing:
         # The last moment at which the full parameters can be gathered.

@@ -1,0 +1,141 @@
+"""The default process group: its creation, its end, and the queries of it."""
+
+from __future__ import annotations
+
+import re
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.fsdp1 import option
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.ranks import WORLD_SIZE
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import RankValue
+from fsdplint.interpreter.values import (
+    Const,
+    LibraryObject,
+    Unknown,
+    Value,
+    constant,
+    is_none,
+)
+from fsdplint.trace import (
+    GroupMissed,
+    MeshBuilt,
+    ProcessGroupDestroyed,
+    ProcessGroupInit,
+    Ranks,
+    Sharded,
+)
+
+DIST = "torch.distributed"
+# The parameters of `init_process_group`, in order.
+_PARAMETERS = (
+    "backend", "init_method", "timeout", "world_size", "rank", "store", "group_name", "pg_options",
+    "device_id",
+)  # fmt: skip
+_FORMATTED = re.compile(r"""^[fF]["'](\w+://)""")
+
+
+@function(f"{DIST}.init_process_group")
+def init_group(run: Run, name: str, call: Call) -> Value:
+    given = dict(zip(_PARAMETERS, call.args, strict=False)) | call.kwargs
+    backend = constant(call.arg(0, "backend"))
+    options = {key: _option(run.settle(value)) for key, value in given.items()}
+    run.emit(
+        ProcessGroupInit,
+        call.node,
+        backend=backend if isinstance(backend, str) else None,
+        options=options | ({"**": "?"} if call.open else {}),
+    )
+    return Const(None)
+
+
+@function(*(f"{DIST}.{name}" for name in ("HashStore", "TCPStore", "FileStore", "PrefixStore")))
+def store(run: Run, name: str, call: Call) -> Value:
+    return LibraryObject(name, {}, open=True)
+
+
+def _option(value: Value) -> object:
+    """The value of an argument in a trace; a device and an address with their known parts."""
+    if isinstance(value, LibraryObject) and value.name == "torch.device":
+        return _device(value)
+    if isinstance(value, Unknown):
+        return _address(value.origin)
+    return option(value)
+
+
+def _device(value: LibraryObject) -> str:
+    kind, index = constant(value.get("0")), value.get("1") or value.get("index")
+    if not isinstance(kind, str) or value.open:
+        return "?"
+    return kind if index is None or is_none(index) else f"{kind}:?"
+
+
+def _address(origin: str) -> str:
+    """The scheme of a formatted address without a query: "tcp://?" for `f"tcp://{host}:{port}"`."""
+    found = _FORMATTED.match(origin)
+    return f"{found[1]}?" if found and "rank" not in origin and "?" not in origin else "?"
+
+
+@function(f"{DIST}.destroy_process_group")
+def destroy_group(run: Run, name: str, call: Call) -> Value:
+    group = call.arg(0, "group")
+    if (group is None or is_none(group)) and not call.open:
+        run.emit(ProcessGroupDestroyed, call.node)
+    return Const(None)
+
+
+# Queries ------------------------------------------------------------------------------------------
+
+
+@function(f"{DIST}.get_rank")
+def get_rank(run: Run, name: str, call: Call) -> Value:
+    group = call.arg(0, "group")
+    if group is not None and not is_none(group):
+        return RankValue("group")
+    _note_query(run, name, call)
+    return RankValue("global")
+
+
+@function(f"{DIST}.get_world_size")
+def world_size(run: Run, name: str, call: Call) -> Value:
+    _note_query(run, name, call)
+    return Unknown(origin=WORLD_SIZE)
+
+
+@function(f"{DIST}.get_backend")
+def backend(run: Run, name: str, call: Call) -> Value:
+    _note_query(run, name, call)
+    return Unknown(origin=run.text(call.node))
+
+
+def _note_query(run: Run, name: str, call: Call) -> None:
+    """Record a query of the default group while no group is known."""
+    if not call.values and not call.open and _group_exists(run) is not True:
+        run.emit(GroupMissed, call.node, api=name)
+
+
+@function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
+def is_initialized(run: Run, name: str, call: Call) -> Value:
+    exists = _group_exists(run)
+    return Unknown(origin="dist.is_initialized()") if exists is None else Const(exists)
+
+
+def _group_exists(run: Run) -> bool | None:
+    """Whether the program has made the default group; None if that is unknown."""
+    # A mesh, and `fully_shard` without a mesh, create the default group if there is none.
+    kinds = (ProcessGroupInit, MeshBuilt, Sharded, ProcessGroupDestroyed)
+    sides = {Ranks.ALL: (Ranks.ONE, Ranks.OTHERS)}
+    here = sides.get(run.ranks(), (run.ranks(),))
+    last: dict[Ranks, bool] = {}  # by side
+    for event in reversed(run.trace.events):
+        if not isinstance(event, kinds):
+            continue
+        if event.ranks is Ranks.SOME:  # it is unknown which ranks
+            break
+        for side in sides.get(event.ranks, (event.ranks,)):
+            last.setdefault(side, not isinstance(event, ProcessGroupDestroyed))
+        if last.keys() >= set(here):
+            break
+    found = {last.get(side) for side in here}
+    return found.pop() if found in ({True}, {False}) else None
