@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Trace
+from fsdplint.trace.queries.common import mesh_of
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -39,7 +40,8 @@ class WrongShardingArgument(Rule):
     Finds calls of `fully_shard` with keywords of FSDP1's constructor (`device_mesh`, `mixed_precision`,
     `sharding_strategy`, ...), with options by position, with `mp_policy=None`, and with objects of FSDP1
     as options: `MixedPrecision` as `mp_policy`, `CPUOffload` as `offload_policy`, a `ShardingStrategy`
-    as `reshard_after_forward`.
+    as `reshard_after_forward`, and a number as `reshard_after_forward` that does not divide the
+    dimension of the mesh that shards.
 
     `offload_policy=None`, `mesh=None` and `reshard_after_forward=None` are fine, and
     `CPUOffload(offload_params=False)` has no effect anyway.
@@ -50,6 +52,8 @@ class WrongShardingArgument(Rule):
       `AttributeError: 'NoneType' object has no attribute 'param_dtype'`.
     - `MixedPrecision` is accepted too, but inputs are not cast: `RuntimeError: mat1 and mat2 must have the same
       dtype, but got Float and BFloat16`, or `'MixedPrecision' object has no attribute 'output_dtype'`.
+    - A number that does not divide the ranks: `ValueError: If passing reshard_after_forward as an int, it
+      should be a factor of 4, not 3`.
     - `CPUOffload(offload_params=True)` and `True` as `offload_policy` are ignored without a warning:
       nothing is offloaded, and no memory is saved.
 
@@ -75,7 +79,7 @@ class WrongShardingArgument(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
         for event in trace.of(Sharded):
-            wrong = _wrong_arguments(event)
+            wrong = _wrong_arguments(event) | _wrong_divisor(trace, event)
             if not wrong or event.site in seen:
                 continue
             seen.add(event.site)
@@ -123,6 +127,20 @@ def _wrong_arguments(event: Sharded) -> dict[str, tuple[str, str]]:
             "Pass True or False, or remove the argument",
         )
     return found
+
+
+def _wrong_divisor(trace: Trace, event: Sharded) -> dict[str, tuple[str, str]]:
+    """A number of ranks to shard to after the forward that is no factor of the mesh."""
+    ranks, mesh = event.options.get("reshard_after_forward"), mesh_of(trace, event)
+    if not isinstance(ranks, int) or isinstance(ranks, bool):
+        return {}
+    size = mesh.shape[-1] if mesh is not None and mesh.shape else None
+    if ranks >= 1 and (size is None or size % ranks == 0):
+        return {}
+    of = f"the {size} ranks of its mesh" if size else "the number of ranks"
+    advice = f"Pass a number that divides {of}, or True or False"
+    what = f"gets `reshard_after_forward={ranks}`, which is no factor of {of}"
+    return {"reshard_after_forward": (what, advice)}
 
 
 def _wrong_policies(event: Sharded) -> Iterator[tuple[str, tuple[str, str]]]:

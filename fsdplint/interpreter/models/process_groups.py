@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.imports import can_do_without
 from fsdplint.interpreter.models.fsdp1 import option
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.ranks import WORLD_SIZE
@@ -110,8 +111,12 @@ def backend(run: Run, name: str, call: Call) -> Value:
 
 
 def _note_query(run: Run, name: str, call: Call) -> None:
-    """Record a query of the default group while no group is known."""
-    if not call.values and not call.open and _group_exists(run) is not True:
+    """Record a query of the default group while no group is known, unless an error is handled."""
+    if call.values or call.open or _group_exists(run) is True:
+        return
+    if not any(
+        can_do_without(site.source, site.node) for site in (*run.stack, run.site(call.node))
+    ):
         run.emit(GroupMissed, call.node, api=name)
 
 
