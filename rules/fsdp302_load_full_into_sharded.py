@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
 
+Because = list[tuple[Event, str]]
+
+
 class LoadFullIntoSharded(Rule):
-    """A whole state dict is loaded into a sharded model with `load_state_dict`.
+    """A whole state dict is loaded into a sharded model as if it were sharded.
 
     ## What it does
     Finds `model.load_state_dict(state)` if `fully_shard` shards the model and the state holds whole
     tensors: read from a file with `torch.load` or safetensors (the same file on every rank), taken from
     a model that is not sharded, or gathered. Also finds `optimizer.load_state_dict` if the optimizer's
-    parameters are sharded.
+    parameters are sharded, and `set_model_state_dict` of whole tensors without `full_state_dict=True`.
 
     A state is fine if it comes from the sharded model itself, from one file for each rank, from
     `torch.distributed.checkpoint.load`, or from `distribute_tensor`. A path names one file for each rank
@@ -70,7 +73,10 @@ class LoadFullIntoSharded(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(StateLoaded):
-            if event.api.rpartition(".")[2] != "load_state_dict":
+            by_setter = event.api.rpartition(".")[2] == "set_model_state_dict"
+            if not by_setter and event.api.rpartition(".")[2] != "load_state_dict":
+                continue
+            if by_setter and event.full is not False:
                 continue
             built = optimizer_of(trace, event.into)
             modules = (event.into,) if built is None else built.modules
@@ -80,16 +86,24 @@ class LoadFullIntoSharded(Rule):
             origin = _full_tensor_evidence(trace, event)
             if origin is not None:
                 name = class_name(trace, sharded) if built is None else built.class_name
-                yield self._finding(trace, event, name, sharded, origin, built is not None)
+                because = [*origin, *sharded_here(trace, sharded, event)]
+                if by_setter:
+                    yield self._without_option(event, name, because)
+                else:
+                    yield self._finding(event, name, because, optimizer=built is not None)
+
+    def _without_option(self, event: StateLoaded, name: str, because: Because) -> Finding:
+        return self.finding(
+            event,
+            f"a state dict of whole tensors is set into `{name}`, which is sharded, without "
+            f"`full_state_dict=True`",
+            help="Pass `options=StateDictOptions(full_state_dict=True)`, which shards the tensors (and "
+            "`broadcast_from_rank0=True` if only rank 0 has them).",
+            because=because,
+        )
 
     def _finding(
-        self,
-        trace: Trace,
-        event: StateLoaded,
-        name: str,
-        sharded: str,
-        origin: list[tuple[Event, str]],
-        optimizer: bool,
+        self, event: StateLoaded, name: str, because: Because, *, optimizer: bool
     ) -> Finding:
         what = "an optimizer state" if optimizer else "a state dict"
         setter = "set_optimizer_state_dict" if optimizer else "set_model_state_dict"
@@ -104,13 +118,16 @@ class LoadFullIntoSharded(Rule):
             f"DTensors only",
             help=f"Use `{setter}` with `StateDictOptions(full_state_dict=True)`: it shards the "
             f"tensors (and add `broadcast_from_rank0=True` if only rank 0 reads the file).",
-            because=[*origin, *sharded_here(trace, sharded, event)],
+            because=because,
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.state_dict import load_with_setter
 
+        event = finding.events[0]
+        if not isinstance(event, StateLoaded) or event.full is not None:
+            return None
         rewrite = Rewrite()
         safety = load_with_setter(rewrite, finding, program)
         if safety is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
-from fsdplint.interpreter.torch_values import ParametersOf, StateValue, TensorValue
+from fsdplint.interpreter.torch_values import ParametersOf, RankValue, StateValue, TensorValue
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -59,10 +61,8 @@ def _doubtful(run: Run) -> bool:
 def leave_meta(run: Run, modules: Iterable[ModuleValue]) -> None:
     """From here on, parameters of these modules and their submodules may not be on meta."""
     for module in modules:
-        for part in run.trace.submodules(module.id):
-            held = run.objects.get(part)
-            if isinstance(held, ModuleValue):
-                held.must_be_meta = False
+        for part in _parts(run, module):
+            part.must_be_meta = False
 
 
 def leave_meta_everywhere(run: Run) -> None:
@@ -101,13 +101,45 @@ def note_load(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
         leave_meta(run, [module])
 
 
+def fails_to_move(run: Run, module: ModuleValue, name: str, call: Call) -> bool:
+    """Whether a method certainly moves a module from the meta device to another device."""
+    if name not in {"to", "cuda", "cpu"} or call.open or not _is_certain(run, module, call.node):
+        return False
+    return name != "to" or any(_is_real_device(run.settle(value)) for value in call.values)
+
+
+def _is_real_device(value: Value) -> bool:
+    """Whether a value is a device other than meta; an unknown value may be meta."""
+    if isinstance(value, Const):
+        return isinstance(value.value, str | int) and not str(value.value).startswith("meta")
+    return isinstance(value, RankValue) or (
+        isinstance(value, LibraryObject) and value.name == "torch.device"
+    )
+
+
+def _is_certain(run: Run, module: ModuleValue, node: cst.CSTNode) -> bool:
+    """Whether parameters of a module are certainly on meta, where no error is handled."""
+    if is_in_try(run.source, node) or _doubtful(run):
+        return False
+    return any(
+        part.must_be_meta and run.trace.modules[part.id].own_parameters is True
+        for part in _parts(run, module)
+    )
+
+
+def _parts(run: Run, module: ModuleValue) -> Iterator[ModuleValue]:
+    for part in run.trace.submodules(module.id):
+        held = run.objects.get(part)
+        if isinstance(held, ModuleValue):
+            yield held
+
+
 # Queries ------------------------------------------------------------------------------------------
 
 
 def stays_on_meta(run: Run, module: ModuleValue, event: Called) -> bool:
     """Whether parameters that `fully_shard` shards are certainly on meta in this call."""
-    parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
-    there = [part for part in parts if isinstance(part, ModuleValue) and part.must_be_meta]
+    there = [part for part in _parts(run, module) if part.must_be_meta]
     if not there or sharding_inside(run, module) is not Sharding.FSDP2:
         return False
     site = event.site

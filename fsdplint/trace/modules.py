@@ -33,6 +33,7 @@ class ModuleBuilt(Event):
 class ModuleMoved(Event):
     """`.to`, `.cuda`, `.to_empty`, `.half`, ...; `method` names which.
 
+    from_meta: whether it moves parameters from the meta device to another, which fails.
     untouched_buffers: the buffers from `to_empty` that nothing had written to by the end of the
         first forward (recorded traces only).
     """
@@ -42,6 +43,7 @@ class ModuleMoved(Event):
     method: str = distinct()
     device: str | None = None
     dtype: str | None = None
+    from_meta: bool = False
     untouched_buffers: tuple[str, ...] = ()
 
 

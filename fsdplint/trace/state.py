@@ -26,13 +26,19 @@ class StateTaken(Event):
 
 @event
 class StateLoaded(Event):
-    """A state dict of a layout was loaded into a module or optimizer (`into`)."""
+    """A state dict of a layout was loaded into a module or optimizer (`into`).
+
+    full, broadcast: the options `full_state_dict` and `broadcast_from_rank0` of the functions that
+        set a state; None for other functions, or if unknown.
+    """
 
     kind: ClassVar[str] = "state-loaded"
     into: str = reference(distinct=True)
     state: str | None = reference(default=None)
     layout: Layout = Layout.UNKNOWN
     api: str = distinct(default="load_state_dict")
+    full: bool | None = None
+    broadcast: bool | None = None
 
 
 @event

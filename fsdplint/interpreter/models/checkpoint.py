@@ -14,12 +14,14 @@ from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateVa
 from fsdplint.interpreter.values import (
     Const,
     Dict,
+    LibraryObject,
     ModuleValue,
     OptimizerValue,
     Sequence,
     Unknown,
     Value,
     constant,
+    is_none,
 )
 from fsdplint.trace import (
     Layout,
@@ -50,8 +52,19 @@ def contents(run: Run, value: Value, depth: int = 0) -> list[Value]:
 
 
 def emit_saved(
-    run: Run, call: Call, api: str, value: Value, path: Value | None, *, collective: bool
+    run: Run,
+    call: Call,
+    api: str,
+    value: Value,
+    path: Value | None,
+    *,
+    collective: bool,
+    per_rank: bool | None = None,
 ) -> None:
+    """Emit the event of a file that is written.
+
+    per_rank: whether the path differs between ranks; None: if it may differ.
+    """
     found = contents(run, value)
     states = [f for f in found if isinstance(f, StateValue)]
     modules = [f for f in found if isinstance(f, ModuleValue)]
@@ -64,7 +77,9 @@ def emit_saved(
         states=tuple(s.id for s in states),
         modules=tuple(m.id for m in modules),
         layouts=tuple(layouts),
-        per_rank=path is None or may_depend_on_rank(run.settle(path)),
+        per_rank=per_rank
+        if per_rank is not None
+        else path is None or may_depend_on_rank(run.settle(path)),
         path=path_pattern(run.settle(path)) if path is not None else "",
         collective=collective,
     )
@@ -103,15 +118,42 @@ def save(run: Run, name: str, call: Call) -> Value:
 
 @function(f"{DCP}.save", f"{DCP}.async_save", f"{DCP}.save_state_dict")
 def dcp_save(run: Run, name: str, call: Call) -> Value:
-    emit_saved(run, call, name, call.arg(0, "state_dict") or Unknown(), Const(""),
-          collective=_takes_all_ranks(call))  # fmt: skip
+    state, path = call.arg(0, "state_dict") or Unknown(), _checkpoint_path(run, call)
+    per_rank = depends_on_rank(path)  # certainly; torch.save may also have files of unknown paths
+    emit_saved(run, call, name, state, path, collective=_takes_all_ranks(call), per_rank=per_rank)
     return Unknown()
+
+
+@function(f"{DCP}.FileSystemWriter", f"{DCP}.FileSystemReader",
+          f"{DCP}.filesystem.FileSystemWriter", f"{DCP}.filesystem.FileSystemReader")  # fmt: skip
+def storage(run: Run, name: str, call: Call) -> Value:
+    path = call.arg(0, "path")
+    return LibraryObject(name, {} if path is None else {"path": path}, call.open)
+
+
+def _checkpoint_path(run: Run, call: Call) -> Value:
+    """The folder of a distributed checkpoint."""
+    path = call.kwargs.get("checkpoint_id")
+    if path is not None and not is_none(path):
+        return run.settle(path)
+    place = call.kwargs.get("storage_writer") or call.kwargs.get("storage_reader")
+    place = run.settle(place or (call.args[1] if len(call.args) > 1 else Unknown()))
+    held = place.get("path") if isinstance(place, LibraryObject) else None
+    return run.settle(held) if held is not None else Const("")
 
 
 @function(f"{DCP}.load", f"{DCP}.load_state_dict")
 def dcp_load(run: Run, name: str, call: Call) -> Value:
     meta_device.leave_meta_everywhere(run)
-    run.emit(Loaded, call.node, api=name, collective=_takes_all_ranks(call))
+    path = _checkpoint_path(run, call)
+    run.emit(
+        Loaded,
+        call.node,
+        api=name,
+        per_rank=depends_on_rank(path),
+        path=path_pattern(path),
+        collective=_takes_all_ranks(call),
+    )
     return Const(None)
 
 

@@ -302,8 +302,17 @@ def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
         target = name
     if name == "to_empty":
         receiver.on_meta = False
+    from_meta = meta_device.fails_to_move(run, receiver, name, call)
     meta_device.note_move(run, receiver, name, call)
-    run.emit(ModuleMoved, call.node, module=receiver.id, method=name, device=target, dtype=dtype)
+    run.emit(
+        ModuleMoved,
+        call.node,
+        module=receiver.id,
+        method=name,
+        device=target,
+        dtype=dtype,
+        from_meta=from_meta,
+    )
     return receiver
 
 

@@ -124,6 +124,8 @@ def set_state(run: Run, name: str, call: Call) -> Value:
         state=known.id if known is not None else None,
         layout=known.layout if known is not None else Layout.UNKNOWN,
         api=api,
+        full=None if call.open else state_dict_option(call, "full_state_dict"),
+        broadcast=None if call.open else state_dict_option(call, "broadcast_from_rank0"),
         collective=module is not None and _set_communicates(run, call, module, of),
     )
     return Unknown()

@@ -67,8 +67,8 @@ def _record_saving(
         layout = values.layout_of(value)
         if layout is not None:
             layouts = [Layout.PLAIN if layout is Layout.FULL else layout]
-    path = None if collective else _path(args, kwargs, 1)
-    if path is not None:
+    path = _checkpoint_path(args, kwargs) if collective else _path(args, kwargs, 1)
+    if path is not None and not collective:
         recording.outside_files.note(path)  # torch opens it without Python
     recording.recorder.event(
         Saved,
@@ -91,6 +91,14 @@ def _path(args: tuple[Any, ...], kwargs: dict[str, Any], position: int) -> str |
     return None
 
 
+def _checkpoint_path(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """The folder of a distributed checkpoint, if it is one of the file system."""
+    place = kwargs.get("storage_writer") or kwargs.get("storage_reader")
+    place = place or argument(args, kwargs, 1, "storage")
+    path = kwargs.get("checkpoint_id") or getattr(place, "path", None)
+    return os.path.abspath(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else None
+
+
 def _record_loading(
     api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> str:
@@ -99,7 +107,7 @@ def _record_loading(
     value = argument(args, kwargs, 0, "state_dict")
     known = recording.objects.states_in(value)[0] if collective else []
     state = known[0].name if known else recording.objects.new_state()
-    path = None if collective else _path(args, kwargs, 0)
+    path = _checkpoint_path(args, kwargs) if collective else _path(args, kwargs, 0)
     recording.recorder.event(
         Loaded, frame, api=api, state=state, path=path or "", collective=collective
     )

@@ -192,6 +192,9 @@ def _record_move(
         method=method,
         device=device,
         dtype=dtype,
+        from_meta=method != "to_empty"
+        and device not in (None, "meta")
+        and any(parameter.is_meta for parameter in module.parameters()),
     )
     return (entry, module, list(module.buffers())) if method == "to_empty" else None
 

@@ -256,7 +256,15 @@ def _remember_local_state(of: str, result: Any) -> None:
 # Loaded -------------------------------------------------------------------------------------------
 
 
-def _record_loading(frame: FrameType, subject: Any, value: Any, api: str, collective: bool) -> None:
+def _record_loading(
+    frame: FrameType,
+    subject: Any,
+    value: Any,
+    api: str,
+    collective: bool,
+    full: bool | None = None,
+    broadcast: bool | None = None,
+) -> None:
     recording = current()
     known = recording.objects.state(value) if isinstance(value, dict) else None
     layout = known.layout if known is not None else None
@@ -276,6 +284,8 @@ def _record_loading(frame: FrameType, subject: Any, value: Any, api: str, collec
         layout=layout,
         api=api,
         collective=collective,
+        full=full,
+        broadcast=broadcast,
     )
 
 
@@ -306,8 +316,12 @@ def _record_loading_by_function(
         value = kwargs.get(keys[min(index, len(keys) - 1)])
         if value is None and len(args) > positional:
             value = args[positional]
-        collective = _set_communicates(subject, kwargs.get("options"))
-        _record_loading(frame, subject, value, f"{_HOME}.{name}", collective)
+        options = kwargs.get("options")
+        collective = _set_communicates(subject, options)
+        full = bool(getattr(options, "full_state_dict", False))
+        broadcast = bool(getattr(options, "broadcast_from_rank0", False))
+        api = f"{_HOME}.{name}"
+        _record_loading(frame, subject, value, api, collective, full, broadcast)
 
 
 def _set_communicates(subject: Any, options: Any) -> bool:
