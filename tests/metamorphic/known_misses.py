@@ -7,6 +7,7 @@ from __future__ import annotations
 
 CAUSES: dict[str, list[tuple[str, str]]] = {
     "a constant that is an attribute of a settings object is not exact": [
+        ("arguments_in_dataclass", "FSDP302/optimizer_from_file"),
         ("arguments_in_dataclass", "FSDP303/last_rank_wins"),
         ("arguments_in_dataclass", "FSDP222/wrapped_by_size"),
         ("arguments_in_dataclass", "FSDP303/unguarded_save"),
