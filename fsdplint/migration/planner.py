@@ -20,7 +20,7 @@ from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLAS
 from fsdplint.migration.context import Migration
 from fsdplint.migration.direct_form.moved_back import moved_back
 from fsdplint.migration.direct_form.relevance import Depth
-from fsdplint.migration.direct_form.rewriting import rewritten
+from fsdplint.migration.direct_form.rewriting import DirectForm, deepen
 from fsdplint.migration.passes import PASSES
 from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.plan import Plan, is_inside
@@ -48,15 +48,12 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
     plan = _plan_as_is(program, sources)
     if not plan.blockers or program.cut_short:
         return plan
-    seen: list[dict[str, str]] = []
+    direct = DirectForm(program, list(sources))
     for depth in Depth:
-        direct = rewritten(program, sources, depth)
-        if direct is None or direct.texts in seen:
-            continue
-        seen.append(direct.texts)
-        other = _plan_as_is(direct.program, direct.sources)
-        if not other.blockers:
-            return moved_back(other, direct, program, sources)
+        if deepen(direct, depth):
+            other = _plan_as_is(direct.program, direct.sources)
+            if not other.blockers:
+                return moved_back(other, direct, program, sources)
     return plan
 
 

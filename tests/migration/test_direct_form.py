@@ -119,6 +119,43 @@ def test_a_constructor_with_a_policy(tmp_path: Path, body: str) -> None:
     assert "model = Net()\n" in text and text.rstrip().endswith("fully_shard(model)")
 
 
+SETTINGS = {
+    "a dict": ("SETTINGS = {'rank0': True, 'lr': 0.1}\n", "SETTINGS['rank0']"),
+    "a class": ("class Settings:\n    rank0 = True\n\n\n", "Settings.rank0"),
+    "an object": (
+        "class Settings:\n    def __init__(self):\n        self.rank0 = True\n\n\n"
+        "SETTINGS = Settings()\n",
+        "SETTINGS.rank0",
+    ),
+    "a dataclass": (
+        "import dataclasses\n\n\n@dataclasses.dataclass\nclass Settings:\n    rank0: bool = True\n\n\n"
+        "SETTINGS = Settings()\n",
+        "SETTINGS.rank0",
+    ),
+}
+STATE = """\
+model = FSDP(Net())
+config = FullOptimStateDictConfig(rank0_only={flag})
+with FSDP.state_dict_type(
+    model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(), config
+):
+    state = FSDP.optim_state_dict(model, torch.optim.SGD(model.parameters(), lr=0.1))
+"""
+
+
+@pytest.mark.parametrize(("head", "flag"), list(SETTINGS.values()), ids=list(SETTINGS))
+def test_a_flag_that_is_the_same_everywhere(tmp_path: Path, head: str, flag: str) -> None:
+    text = migrated(tmp_path, head + STATE.format(flag=flag))
+    assert head in text
+    assert "cpu_offload=True" in text and "get_optimizer_state_dict" in text
+
+
+def test_a_flag_that_changes_blocks(tmp_path: Path) -> None:
+    head = "class Settings:\n    rank0 = True\n\n\nSettings.rank0 = bool(local_rank)\n"
+    found, _ = plan(tmp_path, head + STATE.format(flag="Settings.rank0"))
+    assert "`rank0_only` is only known at run time" in found.blockers[0].reason
+
+
 def test_a_helper_that_calls_what_it_gets(tmp_path: Path) -> None:
     body = """
         def call(function, *args, **kwargs):

@@ -35,7 +35,9 @@ def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     func = inlining.meanings.of(node.func)
     stars = [inlining.meanings.of(arg.value) for arg in node.args if arg.star]
     parts = [node, func.node, *(star.node for star in stars)]
-    if not inlining.is_relevant(*parts) or inlining.has_comments(*parts):
+    chosen = inlining.source.parent(node)  # `model.no_sync() if last else call(nullcontext)`
+    around = [chosen] if isinstance(chosen, cst.IfExp) else []
+    if not inlining.is_relevant(*parts, *around) or inlining.has_comments(*parts):
         return False
     return (
         _rewrite_lambda(inlining, node, func)

@@ -14,6 +14,8 @@ from fsdplint.migration.direct_form.relevance import Depth, is_relevant
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import comments_at
 
+Assignment = cst.Assign | cst.AnnAssign
+
 
 @dataclass
 class Inlining:
@@ -29,7 +31,7 @@ class Inlining:
     depth: Depth
     changed: bool = False
     _used: dict[cst.CSTNode, tuple[Definition, set[cst.Name]]] = field(default_factory=dict)
-    _attributes: dict[cst.Assign, tuple[cst.ClassDef, set[cst.CSTNode]]] = field(
+    _attributes: dict[Assignment, tuple[cst.ClassDef, set[cst.CSTNode]]] = field(
         default_factory=dict
     )
 
@@ -86,7 +88,7 @@ class Inlining:
         self.migration.delete_statement(self.source, statement)
 
     def use_attribute(
-        self, klass: cst.ClassDef, assignment: cst.Assign, node: cst.Attribute
+        self, klass: cst.ClassDef, assignment: Assignment, node: cst.Attribute
     ) -> None:
         """Record that an attribute of a class is not read any more where it was."""
         _, found = self._attributes.setdefault(assignment, (klass, set()))
@@ -98,12 +100,10 @@ class Inlining:
         self._delete_attributes()
 
     def _delete_attributes(self) -> None:
-        unread: dict[cst.ClassDef, list[cst.Assign]] = {}
+        unread: dict[cst.ClassDef, list[Assignment]] = {}
         read: dict[cst.ClassDef, set[cst.CSTNode]] = {}
         for assignment, (klass, used) in self._attributes.items():
-            target = assignment.targets[0].target
-            name = target.value if isinstance(target, cst.Name) else ""
-            if used >= set(self._attribute_reads(name)):
+            if used >= set(self._attribute_reads(assignment)):
                 unread.setdefault(klass, []).append(assignment)
                 read.setdefault(klass, set()).update(used)
         for klass, assignments in unread.items():
@@ -116,20 +116,24 @@ class Inlining:
             for assignment in assignments:
                 self.delete(assignment)
 
-    def _attribute_reads(self, name: str) -> Iterator[cst.CSTNode]:
+    def _attribute_reads(self, assignment: Assignment) -> Iterator[cst.CSTNode]:
+        """The reads of the attribute that an assignment sets, in all files."""
+        target = assignment_target(assignment)
+        name = target.attr.value if isinstance(target, cst.Attribute) else self.source.code(target)
         for source in self.migration.program.sources.values():
-            yield from (node for node in attributes(source) if node.attr.value == name)
+            for node in attributes(source):
+                if node.attr.value == name and node is not target:
+                    yield node
 
     def _delete_variables(self) -> None:
         for definition, used in self._used.values():
-            target = _target(definition)
+            target = assignment_target(definition.statement)
+            assert isinstance(target, cst.Name)
             home = home_of(self.source, target)
             if home is not None and used >= set(reads(self.source, home, target.value)):
                 self.delete(definition.statement)
 
 
-def _target(definition: Definition) -> cst.Name:
-    statement = definition.statement
-    node = statement.targets[0].target if isinstance(statement, cst.Assign) else statement.target
-    assert isinstance(node, cst.Name)
-    return node
+def assignment_target(statement: Assignment) -> cst.BaseExpression:
+    """What an assignment with one target sets."""
+    return statement.target if isinstance(statement, cst.AnnAssign) else statement.targets[0].target

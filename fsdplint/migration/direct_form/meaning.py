@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.edits.unused_imports import may_be_module
 from fsdplint.migration.analysis.variables import (
     Definition,
     ancestors,
@@ -105,10 +106,20 @@ class Meanings:
         return definition if self._keeps_value(definition, name) else None
 
     def _is_named_elsewhere(self, name: str) -> bool:
-        """Whether another file has the name of a variable of the module."""
-        word = re.compile(rf"\b{re.escape(name)}\b")
-        others = self._migration.program.sources.values()
-        return any(word.search(other.text) for other in others if other is not self._source)
+        """Whether another file may read or set a variable of the module."""
+        attribute = re.compile(rf"\.\s*{re.escape(name)}\b")
+        for path, other in self._migration.program.sources.items():
+            if path == self._source.path or name not in other.text:
+                continue
+            if attribute.search(other.text):
+                return True
+            bindings = bindings_of(other)
+            taken = [item.module for item in bindings.imports() if item.name == name]
+            if any(
+                may_be_module(one, self._source.path) for one in (*taken, *bindings.module.star)
+            ):
+                return True
+        return False
 
     def _may_change(self, value: cst.BaseExpression) -> bool:
         """Whether an expression makes a list, dict or set."""

@@ -34,15 +34,17 @@ class Depth(Enum):
     NAMES: FSDP1's names, and attributes of wrapped modules that FSDP2 changes.
     OBJECTS: whatever gets wrapped modules, their parameters, optimizers or states.
     SPREAD: the items of a dict that `FSDP(model, **options)` spreads.
+    CONSTANTS: flags of FSDP1's calls that settings hold.
     """
 
     NAMES = 1
     OBJECTS = 2
     SPREAD = 3
+    CONSTANTS = 4
 
     @property
     def spreads_to_constructor(self) -> bool:
-        return self is Depth.SPREAD
+        return self in (Depth.SPREAD, Depth.CONSTANTS)
 
 
 def is_relevant(migration: Migration, depth: Depth, *nodes: cst.CSTNode) -> bool:

@@ -14,7 +14,7 @@ from fsdplint.edits.pieces import Pieces
 from fsdplint.interpreter import Program
 from fsdplint.migration.analysis.components import full_program, parts
 from fsdplint.migration.context import Migration
-from fsdplint.migration.direct_form import calls, contexts, names
+from fsdplint.migration.direct_form import attributes, calls, constants, contexts, names
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.relevance import Depth
 from fsdplint.source.source import Source
@@ -24,7 +24,8 @@ MAX_ROUNDS = 4  # what one change makes direct may let another one follow
 FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
     cst.Call: calls.rewrite_call,
     cst.With: contexts.rewrite_with,
-    cst.Attribute: names.rewrite_class_attribute,
+    cst.Attribute: attributes.rewrite_attribute,
+    cst.Arg: constants.rewrite_argument,
 }
 
 
@@ -44,33 +45,39 @@ class DirectForm:
     pieces: dict[str, Pieces] = field(default_factory=dict)
     dropped: set[tuple[str, str]] = field(default_factory=set)
 
-    @property
-    def texts(self) -> dict[str, str]:
-        """The new text of each changed file."""
-        return {path: pieces.text for path, pieces in self.pieces.items()}
 
+def deepen(direct: DirectForm, depth: Depth) -> bool:
+    """Make more of a program direct; whether something changed.
 
-def rewritten(program: Program, sources: Sequence[Source], depth: Depth) -> DirectForm | None:
-    """The direct form of the files of a migration; None if they are direct already."""
-    direct = DirectForm(program, list(sources))
-    paths = {source.path for source in sources}
+    A direct form without changes is the program itself.
+    """
+    changed = False
     for _ in range(MAX_ROUNDS):
         edits = _round(direct, depth)
-        if not edits:
-            break
-        files = full_program(direct.program).files
-        for path in dict.fromkeys(edit.path for edit in edits):
-            pieces = direct.pieces.setdefault(path, Pieces(files[path].text))
-            pieces.apply([edit for edit in edits if edit.path == path])
-        texts = {Path(path): text for path, text in direct.texts.items()}
-        whole = full_program(program).with_texts(texts)
-        if whole is None:
-            return None
-        found = [pair for pair in parts(whole) if paths & {source.path for source in pair[1]}]
-        if len(found) != 1:
-            return None
-        direct.program, direct.sources = found[0]
-    return direct if direct.pieces else None
+        program = _changed_program(direct, edits) if edits else None
+        if program is None:
+            return changed
+        direct.program, direct.sources = program
+        changed = True
+    return changed
+
+
+def _changed_program(
+    direct: DirectForm, edits: Sequence[Edit]
+) -> tuple[Program, list[Source]] | None:
+    """The part of a program, and its files that use FSDP1, after edits; the pieces get them."""
+    before = full_program(direct.program)
+    pieces = {path: one.copy() for path, one in direct.pieces.items()}
+    for path in dict.fromkeys(edit.path for edit in edits):
+        one = pieces.setdefault(path, Pieces(before.files[path].text))
+        one.apply([edit for edit in edits if edit.path == path])
+    whole = before.with_texts({Path(path): one.text for path, one in pieces.items()})
+    paths = {source.path for source in direct.sources}
+    found = [pair for pair in parts(whole) if paths & {s.path for s in pair[1]}] if whole else []
+    if len(found) != 1:
+        return None
+    direct.pieces = pieces
+    return found[0]
 
 
 def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
