@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -15,7 +15,7 @@ from fsdplint.interpreter import load
 from fsdplint.registry.rule import Rule
 from fsdplint.source.debug import debugging
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Trace
+from fsdplint.trace import Guard, Trace
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fsdplint.trace.torch_target import Target
 
 T = TypeVar("T")
+Conditions = frozenset[tuple[str, bool]]  # the texts of conditions, and whether each holds
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def check(
     """
     program.options, target = options, options.target
     selected: dict[tuple[str, object], tuple[Finding, Rule]] = {}
+    shown: dict[tuple[str, object], set[Conditions]] = {}
     for trace in program.traces:
         effort.poll()
         trace.target = options.target
@@ -105,9 +107,12 @@ def check(
                 rule.code,
                 site.node if isinstance(site, NodeSite) else site.location(),
             )
+            shown.setdefault(key, set()).add(_conditions(finding.configuration))
             existing = selected.get(key)
             if existing is None or len(finding.configuration) < len(existing[0].configuration):
                 selected[key] = (finding, rule)
+    for key, (finding, _) in selected.items():
+        finding.configuration = _needed(finding.configuration, shown[key])
     for config in program.configs.values():
         for rule in rules:
             for finding in _ask(rule, rule.check_config, config):
@@ -122,6 +127,20 @@ def check(
         effort.poll()
         offer_fix(rule, finding, program, target)
     return [finding for finding, _ in result]
+
+
+def _conditions(configuration: Iterable[Guard]) -> Conditions:
+    return frozenset((guard.text, guard.holds) for guard in configuration)
+
+
+def _needed(configuration: tuple[Guard, ...], shown: Set[Conditions]) -> tuple[Guard, ...]:
+    """The conditions without those whose opposite shows the same finding, all else being equal."""
+    for guard in configuration:
+        rest = tuple(one for one in configuration if one is not guard)
+        opposite = _conditions(rest) | {(guard.text, not guard.holds)}
+        if any(other <= opposite for other in shown):
+            return _needed(rest, shown)
+    return configuration
 
 
 def offer_fix(rule: Rule, finding: Finding, program: Program, target: Target | None) -> None:

@@ -3,14 +3,15 @@
 The name is a setting, so each candidate is a configuration of the program, and the search tries
 each of them. Of more than `MAX_CANDIDATES`, it tries those whose code names the contract's API
 first, and in one more run none of them is chosen. A value that no contract depends on is not
-chosen, but stays unknown. The classes of `torch.optim` need no configurations: each of them builds
-an optimizer of the parameters that it gets.
+chosen, but stays unknown. Members of `ShardingStrategy` are chosen, too. The classes of
+`torch.optim` need no configurations: each of them builds an optimizer of the parameters that it
+gets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import libcst as cst
@@ -40,6 +41,7 @@ from fsdplint.trace import Guard, GuardKind
 MAX_CANDIDATES = 12  # each is at least one configuration
 ANY = "*"  # the name of a class of one of the packages that an unknown name chooses
 _OPTIM = "torch.optim."
+_STRATEGY = "torch.distributed.fsdp.ShardingStrategy."
 _PACKAGES = {"torch.optim", "torch.optim.lr_scheduler"}
 
 _CHOSEN = Bound | Class | Function | Instance | ModuleValue | OptimizerValue | Partial
@@ -80,7 +82,10 @@ def choose(
         return None
     if not any(leads_to_contract(run, value) for value in every):
         return None
-    return _Choice(run, name, node).among(known, None if complete else default, complete)
+    choice = _Choice(run, name, node)
+    if all(map(_is_strategy, every)):
+        return choice.among_strategies(known, None if complete else default, complete)
+    return choice.among(known, None if complete else default, complete)
 
 
 def _most_concerned(run: Run, candidates: Mapping[Any, Value]) -> dict[Any, Value]:
@@ -120,6 +125,50 @@ class _Choice:
             return self._chosen(candidates[ordered[-1]], ordered[-1], self._key(tested[0]))
         return default
 
+    def among_strategies(
+        self, candidates: Mapping[Any, Value], default: Value | None, complete: bool
+    ) -> Value | None:
+        """The chosen member of `ShardingStrategy`.
+
+        Its condition tells its group from the others: what depends on the strategy depends on
+        whether it shards, over all ranks or over some of them.
+        """
+        ordered = list(candidates)
+        tested = ordered[:-1] if complete else ordered
+        name = next((one for one in tested if self._holds(one)), ordered[-1] if complete else None)
+        value = default if name is None else candidates[name]
+        if value is None:
+            return None
+        guard = self._group_guard(candidates, default, name)
+        if guard is not None:
+            value = replace(value)  # the program may use the member without a choice, too
+            key = self._key(name if name in tested else tested[0])
+            self.run.chosen[id(value)] = value, (guard, key)
+        return value
+
+    def _group_guard(
+        self, candidates: Mapping[Any, Value], default: Value | None, name: object
+    ) -> Guard | None:
+        """The condition under which the group of a member is chosen; None if there is one group.
+
+        name: the name of the member; None for the default.
+        """
+        groups: dict[str, list[object]] = {}
+        for one, value in candidates.items():
+            groups.setdefault(_group(value), []).append(one)
+        if default is not None:
+            groups.setdefault(_group(default), []).append(None)
+        if len(groups) == 1:
+            return None
+        alone = [names[0] for names in groups.values() if len(names) == 1 and None not in names]
+        if len(groups) == 2 and alone:
+            return self._guard(alone[0], name == alone[0])
+        return None if name is None else self._guard(name, True)
+
+    def _guard(self, name: object, holds: bool) -> Guard:
+        text = f"{self._shown()} == {name!r}"
+        return Guard(GuardKind.CONFIG, text, holds, self.run.site(self.node))
+
     def _key(self, name: object) -> str:
         return f"{self.name.origin} == {name!r}"
 
@@ -136,9 +185,7 @@ class _Choice:
 
     def _chosen(self, value: Value, name: object, key: str) -> Value:
         """The value; its calls stand under the condition that the name is this one."""
-        text = f"{self._shown()} == {name!r}"
-        guard = Guard(GuardKind.CONFIG, text, True, self.run.site(self.node))
-        self.run.chosen[id(value)] = value, (guard, key)
+        self.run.chosen[id(value)] = value, (self._guard(name, True), key)
         return value
 
     def _shown(self) -> str:
@@ -157,7 +204,23 @@ class _Choice:
 def _is_choice(value: Value) -> bool:
     if isinstance(value, Sequence):  # a class and its arguments
         return value.kind == "tuple" and any(map(_is_choice, value.items))
-    return isinstance(value, _CHOSEN) or _is_optimizer_class(value)
+    return isinstance(value, _CHOSEN) or _is_optimizer_class(value) or _is_strategy(value)
+
+
+def _is_strategy(value: Value) -> bool:
+    """Whether a value is a member of FSDP1's `ShardingStrategy`."""
+    return isinstance(value, Symbol) and value.name.startswith(_STRATEGY)
+
+
+def _group(value: Value) -> str:
+    """What the rules tell apart in the strategies: "all", "some" (of the ranks) or "none"."""
+    name = value.name if isinstance(value, Symbol) else ""
+    return "none" if name.endswith("NO_SHARD") else "some" if "HYBRID" in name else "all"
+
+
+def guards_of(run: Run, value: Value | None) -> list[tuple[Guard, str]]:
+    """The condition under which a value was chosen, if it was."""
+    return [run.chosen[id(value)][1]] if id(value) in run.chosen else []
 
 
 def _is_optimizer_class(value: Value) -> bool:

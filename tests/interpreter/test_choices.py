@@ -264,3 +264,51 @@ class Trainer{number}:
     )
     sharded = [bool(list(trace.of(Sharded))) for trace in found.traces]
     assert any(sharded) and not all(sharded)
+
+
+STRATEGIES = """\
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+name = "full"
+exec(open("overrides.py").read())
+STRATEGIES = {"full": ShardingStrategy.FULL_SHARD, "no": ShardingStrategy.NO_SHARD}
+dist.init_process_group("gloo")
+model = FSDP(nn.Linear(8, 8), use_orig_params=True, sharding_strategy=CHOICE)
+model(torch.ones(2, 8)).sum().backward()
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("choice", "condition"),
+    [
+        ("STRATEGIES.get(name, ShardingStrategy.FULL_SHARD)", ("name == 'no'", False)),
+        ("STRATEGIES[name]", ("name == 'full'", True)),
+    ],
+)
+def test_a_strategy_is_a_configuration(
+    tmp_path: Path, choice: str, condition: tuple[str, bool]
+) -> None:
+    """A clipping that is only wrong where FSDP1 shards is found where it does."""
+    found = findings(program(tmp_path, STRATEGIES.replace("CHOICE", choice)), "FSDP404")
+    assert [[(g.text, g.holds) for g in one.configuration] for one in found] == [[condition]]
+
+
+def test_a_finding_with_every_strategy_has_no_condition(tmp_path: Path) -> None:
+    found = program(tmp_path, STRATEGIES.replace("CHOICE", "STRATEGIES[name]"))
+    assert [one.configuration for one in findings(found, "FSDP201")] == [()]
+
+
+def test_strategies_that_all_shard(tmp_path: Path) -> None:
+    text = STRATEGIES.replace("CHOICE", "STRATEGIES[name]").replace("NO_SHARD", "SHARD_GRAD_OP")
+    (found,) = findings(program(tmp_path, text), "FSDP404")
+    assert not found.configuration
+
+
+def test_no_strategy_that_shards(tmp_path: Path) -> None:
+    text = STRATEGIES.replace("CHOICE", "STRATEGIES[name]").replace("FULL_SHARD", "NO_SHARD")
+    assert not findings(program(tmp_path, text), "FSDP404")

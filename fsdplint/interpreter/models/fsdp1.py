@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fsdplint.interpreter.choices import guards_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.nn import wrap
 from fsdplint.interpreter.models.registry import function, method
@@ -71,18 +72,19 @@ def constructor(run: Run, name: str, call: Call) -> Value:
     wrapper = wrap(run, module, "FullyShardedDataParallel", "fsdp1", call)
     wrapper.attributes["*options"] = LibraryObject(name, given, call.open)
     units = None if call.open else _units(run, module, given.get("auto_wrap_policy"), call.node)
-    run.emit(
-        Wrapped,
-        call.node,
-        module=wrapper.id,
-        inner=module.id,
-        options={key: option(value) for key, value in given.items()}
-        | ({"**": "?"} if call.open else {}),
-        units=tuple(unit.id for unit in units) if units is not None else None,
-        mixes=units is not None and _mixes_frozen(run, module, units, given),
-        mesh=_mesh(run, given.get("device_mesh")),
-        collective=True,
-    )
+    with run.under_guards(guards_of(run, given.get("sharding_strategy"))):
+        run.emit(
+            Wrapped,
+            call.node,
+            module=wrapper.id,
+            inner=module.id,
+            options={key: option(value) for key, value in given.items()}
+            | ({"**": "?"} if call.open else {}),
+            units=tuple(unit.id for unit in units) if units is not None else None,
+            mixes=units is not None and _mixes_frozen(run, module, units, given),
+            mesh=_mesh(run, given.get("device_mesh")),
+            collective=True,
+        )
     return wrapper
 
 
