@@ -275,3 +275,15 @@ def test_the_fix_of_an_error_that_a_migration_brings_is_a_part_of_it(tmp_path: P
     after = migrated.contents[path][1].decode()
     assert 'dist.init_process_group("cpu:gloo,cuda:nccl")' in after
     assert fix(Workspace([path]), [rule() for rule in own_rules()]).texts[path] == after
+
+
+def test_the_backend_may_be_a_variable(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        OFFLOADED.replace('("nccl")', "(BACKEND)").replace(
+            "dist.init", 'BACKEND = "nccl"\ndist.init'
+        )
+    )
+    migrated = MigrationRun([path]).migrate(fix=True)
+    assert [one.is_written for one in migrated.report.sections] == [True]
+    assert 'init_process_group("cpu:gloo,cuda:nccl")' in migrated.contents[path][1].decode()

@@ -156,6 +156,24 @@ def test_a_flag_that_changes_blocks(tmp_path: Path) -> None:
     assert "`rank0_only` is only known at run time" in found.blockers[0].reason
 
 
+ASSIGNMENTS = {
+    "a chain": "copy = state = model.state_dict()",
+    "a tuple": "state, rest = model.state_dict(), None",
+    "a rest": "state, *rest = [model.state_dict(), None]",
+    "an expression": "if (state := model.state_dict()) is None:\n        pass",
+}
+
+
+@pytest.mark.parametrize("line", [pytest.param(b, id=i) for i, b in ASSIGNMENTS.items()])
+def test_a_state_has_an_assignment_of_its_own(tmp_path: Path, line: str) -> None:
+    body = (
+        "model = FSDP(Net())\nget = functools.partial(FSDP.state_dict_type, model)\n"
+        f"with get(StateDictType.FULL_STATE_DICT):\n    {line}\n"
+    )
+    text = migrated(tmp_path, body)
+    assert "state = get_model_state_dict(" in text and ":=" not in text
+
+
 def test_a_helper_that_calls_what_it_gets(tmp_path: Path) -> None:
     body = """
         def call(function, *args, **kwargs):

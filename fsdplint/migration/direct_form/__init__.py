@@ -2,13 +2,16 @@
 
 `bind = functools.partial(FSDP, ...)` and `bind(model)`, `getattr(model, "no_sync")()`, arguments in a
 tuple and contexts in a variable hide a use of FSDP1 from the passes of a migration. A migration that is
-blocked is planned once more for the direct form of its files (`plan_direct`):
+blocked is planned once more for the direct form of its files (`planner.make_plan`):
 
     meaning      the expression that a variable or an element of a display stands for
     relevance    whether an expression has to do with FSDP1
+    assignments  several variables in one assignment, and `:=`
     calls        calls through partials, lambdas, method callers and helpers; spread arguments
     contexts     contexts in variables and on an `ExitStack`
-    names        attributes of classes, and imports through other files of the project
+    attributes   attributes of classes and of settings objects
+    constants    flags and strings that settings hold
+    names        imports through other files of the project
     rewriting    all of them for the files of a program
     moved_back   the plan for the direct form as a plan for the program
 

@@ -83,6 +83,27 @@ class Inlining:
         self.migration.forget(self.source, node)
         self.migration.put_call(self.source, node, function, given)
 
+    def put_whole(self, node: cst.BaseExpression, text: str) -> None:
+        """Put a direct text in the place of a node and of the parentheses around it."""
+        self.put(node, text)
+        start, end = self.source.span(node)
+        if (
+            len(node.lpar) == 1
+            and self.source.text[start - 1] == "("
+            and (self.source.text[end : end + 1] == ")")
+        ):
+            self.migration.substitute_span(self.source, start - 1, end + 1, text)
+
+    def put_lines(self, statement: cst.CSTNode, lines: list[str]) -> None:
+        """Put lines in the place of a statement."""
+        self.changed = True
+        self.migration.replace_statement(self.source, statement, lines)
+
+    def put_before(self, statement: cst.CSTNode, line: str) -> None:
+        """Put a line before a statement."""
+        self.changed = True
+        self.migration.rewrite.insert_before(self.source, statement, [line])
+
     def delete(self, statement: cst.CSTNode) -> None:
         self.changed = True
         self.migration.delete_statement(self.source, statement)

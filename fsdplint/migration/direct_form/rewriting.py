@@ -14,7 +14,14 @@ from fsdplint.edits.pieces import Pieces
 from fsdplint.interpreter import Program
 from fsdplint.migration.analysis.components import full_program, parts
 from fsdplint.migration.context import Migration
-from fsdplint.migration.direct_form import attributes, calls, constants, contexts, names
+from fsdplint.migration.direct_form import (
+    assignments,
+    attributes,
+    calls,
+    constants,
+    contexts,
+    names,
+)
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.relevance import Depth
 from fsdplint.source.source import Source
@@ -26,6 +33,8 @@ FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
     cst.With: contexts.rewrite_with,
     cst.Attribute: attributes.rewrite_attribute,
     cst.Arg: constants.rewrite_argument,
+    cst.Assign: assignments.rewrite_assignment,
+    cst.If: assignments.rewrite_test,
 }
 
 
