@@ -31,6 +31,12 @@ CONSTRUCTORS = {
         builders = [FSDP, nn.parallel.DistributedDataParallel]
         model = builders[0](Net())
     """,
+    "a dict that is filled": """
+        options = {}
+        options["module"] = Net()
+        options["use_orig_params"] = True
+        model = FSDP(**options)
+    """,
     "an attribute of a class": """
         class Api:
             wrap = staticmethod(FSDP)
@@ -174,6 +180,29 @@ def test_a_state_has_an_assignment_of_its_own(tmp_path: Path, line: str) -> None
     assert "state = get_model_state_dict(" in text and ":=" not in text
 
 
+def test_a_second_name_of_the_arguments(tmp_path: Path) -> None:
+    body = """
+        def build():
+            copy = options = dict(use_orig_params=True)
+            options["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+            return FSDP(Net(), **options)
+
+
+        model = build()
+    """
+    text = migrated(tmp_path, body)
+    assert "copy" not in text and "reshard_after_forward" in text
+
+
+def test_a_function_of_an_alias(tmp_path: Path) -> None:
+    body = """
+        Fsdp = getattr(torch.distributed.fsdp, "FullyShardedDataParallel")
+        model = Fsdp(Net())
+        print(len(Fsdp.fsdp_modules(model)))
+    """
+    assert "Fsdp" not in migrated(tmp_path, body)
+
+
 def test_a_helper_that_calls_what_it_gets(tmp_path: Path) -> None:
     body = """
         def call(function, *args, **kwargs):
@@ -227,7 +256,8 @@ KEPT = {
     """,
     "a dict that changes": """
         builders = {"fsdp": nn.parallel.DistributedDataParallel}
-        builders["fsdp"] = FSDP
+        if os.environ.get("SHARD"):
+            builders["fsdp"] = FSDP
         model = builders["fsdp"](Net())
     """,
     "a name that is chosen": """

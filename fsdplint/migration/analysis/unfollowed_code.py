@@ -38,7 +38,7 @@ def check_passed_models(migration: Migration, calls: list[tuple[Source, cst.Call
     for source in migration.program.sources.values():
         if not has_fsdp(source.text):
             continue  # computing the positions of names is the most expensive part of a file
-        symbols = symbols_in(source)
+        symbols = {**symbols_in(source), **migration.symbols}  # with aliases, that is
         wrapped = _wrapped_names(migration, source)
         for node in nodes(source):
             if isinstance(node, cst.Call) and _speaks_of_fsdp(source, node, symbols):

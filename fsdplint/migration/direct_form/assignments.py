@@ -6,6 +6,9 @@ import libcst as cst
 
 from fsdplint.migration.analysis.variables import home_of, reads
 from fsdplint.migration.direct_form.inlining import Inlining
+from fsdplint.migration.direct_form.meaning import constant_key, display_items
+from fsdplint.migration.text import dict_display
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.evaluation_order import is_evaluated_first
 from fsdplint.syntax.layout import descend
 
@@ -16,11 +19,53 @@ def rewrite_assignment(inlining: Inlining, node: cst.Assign) -> bool:
         inlining.is_relevant(node.value) or _is_argument(inlining, node)
     ):
         return False
+    if _fill(inlining, node):
+        return True
     lines = _chained(inlining, node) if len(node.targets) > 1 else _unpacked(inlining, node)
     if lines is None:
         return False
     inlining.put_lines(node, lines)
     return True
+
+
+def _fill(inlining: Inlining, node: cst.Assign) -> bool:
+    """`options = {}` and `options["key"] = value` below it become one display."""
+    if not inlining.depth.spreads_to_constructor or len(node.targets) != 1:
+        return False
+    target, items = node.targets[0].target, display_items(node.value)
+    if not isinstance(target, cst.Name) or not isinstance(node.value, cst.Dict) or items is None:
+        return False
+    later = _items_below(inlining, node, target.value)
+    if not later or inlining.has_comments(*(statement for statement, _, _ in later)):
+        return False
+    pairs = {str(key): inlining.text(value) for key, value in items}
+    pairs |= {key: inlining.text(value) for _, key, value in later}
+    lines = dict_display(inlining.source, f"{target.value} = ", list(pairs.items()))
+    inlining.put_lines(node, lines)
+    for statement, _, _ in later:
+        inlining.delete(statement)
+    return True
+
+
+def _items_below(
+    inlining: Inlining, node: cst.Assign, name: str
+) -> list[tuple[cst.Assign, str, cst.BaseExpression]]:
+    """The statements directly below an assignment that set keys of the dict."""
+    line = inlining.source.parent(node)
+    block = inlining.source.parent(line) if line is not None else None
+    body = list(getattr(block, "body", ()))
+    found = []
+    for other in body[body.index(line) + 1 :] if line in body else ():
+        small = other.body[0] if isinstance(other, cst.SimpleStatementLine) else None
+        target = small.targets[0].target if isinstance(small, cst.Assign) else None
+        if not isinstance(small, cst.Assign) or not isinstance(target, cst.Subscript):
+            break
+        key = constant_key(target)
+        reads_dict = any(is_constant(part, name) for part in descend(small.value))
+        if not is_constant(target.value, name) or not isinstance(key, str) or reads_dict:
+            break
+        found.append((small, key, small.value))
+    return found
 
 
 def _is_argument(inlining: Inlining, node: cst.Assign) -> bool:
@@ -41,8 +86,18 @@ def _chained(inlining: Inlining, node: cst.Assign) -> list[str] | None:
     targets = [one.target for one in node.targets]
     if not all(isinstance(target, cst.Name) for target in targets):
         return None
-    *others, main = [inlining.text(target) for target in targets]
+    others = [inlining.text(target) for target in targets if _is_read(inlining, target)]
+    main = inlining.text(targets[-1])
+    others = [one for one in others if one != main]
     return [f"{main} = {inlining.text(node.value)}", *(f"{one} = {main}" for one in others)]
+
+
+def _is_read(inlining: Inlining, target: cst.BaseExpression) -> bool:
+    """Whether code may read a variable."""
+    home = home_of(inlining.source, target) if isinstance(target, cst.Name) else None
+    if home is None or not isinstance(home, cst.FunctionDef):
+        return True  # of a module or a class: other files may
+    return bool(reads(inlining.source, home, inlining.source.code(target)))
 
 
 def _unpacked(inlining: Inlining, node: cst.Assign) -> list[str] | None:
