@@ -26,6 +26,7 @@ from fsdplint.interpreter.values import (
     Dict,
     Function,
     Instance,
+    LazyClass,
     ModuleValue,
     Namespace,
     OptimizerValue,
@@ -279,17 +280,20 @@ def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | No
     found = {one: names[one] for one in offered if one in names}
     if found:
         return choose(run, name, found, node, complete=len(found) == len(offered))
-    return choose(run, name, _public(owner), node, complete=False)
+    return choose(run, name, _public(run, owner), node, complete=False)
 
 
-def _public(owner: Namespace | ProjectModule) -> dict[object, Value]:
+def _public(run: Run, owner: Namespace | ProjectModule) -> dict[object, Value]:
     """The classes, or else the functions, that a file defines; none if it defines both."""
+    names = {
+        name: run.settle(value) if isinstance(value, LazyClass) else value
+        for name, value in list(owner.scope.names.items())
+        if not name.startswith("_")
+    }
     own: dict[object, Value] = {
         name: value
-        for name, value in owner.scope.names.items()
-        if not name.startswith("_")
-        and isinstance(value, Class | Function)
-        and value.scope is owner.scope
+        for name, value in names.items()
+        if isinstance(value, Class | Function) and value.scope is owner.scope
     }
     kinds = {type(value) for value in own.values()}
     return own if len(kinds) == 1 else {}

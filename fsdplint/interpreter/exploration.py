@@ -330,7 +330,8 @@ class ProgramLoader:
             if isinstance(value, Function):
                 _run_function(run, value)
             return
-        klass = scope.names.get(owner.name.value)
+        found = scope.names.get(owner.name.value)
+        klass = run.settle(found) if found is not None else None
         if not isinstance(klass, Class):
             return
         run.source = source

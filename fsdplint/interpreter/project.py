@@ -70,6 +70,8 @@ class Project:
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self.generators: dict[cst.CSTNode, bool] = {}
+        # Of classes: whether their statements may be executed later, and what that depends on.
+        self.deferrals: dict[cst.ClassDef, tuple[bool, Mapping[FileQuestion, FileAnswer]]] = {}
         self.names_in: dict[cst.CSTNode, frozenset[str]] = {}
         self.words = Words(CONTRACT_WORDS)
         self.fsdp_words = Words(FSDP_WORDS)

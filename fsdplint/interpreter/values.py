@@ -395,6 +395,11 @@ class LazyImport(Value):
 
 
 @dataclass(eq=False, repr=False)
+class LazyClass(LazyImport):
+    """A class of the file whose statement is executed when its name is used."""
+
+
+@dataclass(eq=False, repr=False)
 class GeneratorContext(Value):
     """A call of a function under @contextmanager, whose body runs around the `with` block."""
 

@@ -32,7 +32,8 @@ NOT_EXECUTED = {
 # Values that a program does not call: the function for `Value` treats them as unknown callees.
 NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
-    "LazyImport", "LoaderValue", "ModulesOf", "Namespace", "OptimizerValue", "ParameterName",
+    "LazyClass", "LazyImport", "LoaderValue", "ModulesOf", "Namespace", "OptimizerValue",
+    "ParameterName",
     "ProjectModule", "RankChoice", "RankTest", "RankValue", "SamplerValue", "ScalerValue",
     "Sequence", "Super",
     "Unknown",

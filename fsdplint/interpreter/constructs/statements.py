@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import libcst as cst
 
@@ -10,6 +11,7 @@ from fsdplint.interpreter import lazy
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard
 from fsdplint.interpreter.constructs.operators import arithmetic
+from fsdplint.interpreter.deferral import may_be_deferred
 from fsdplint.interpreter.frames import SUITE, Frame, GuardEntry
 from fsdplint.interpreter.functions import (
     apply_class_decorators,
@@ -29,7 +31,16 @@ from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, is_exit, is_in_try, raises
 from fsdplint.interpreter.torch_values import RankTest
-from fsdplint.interpreter.values import Class, Const, Dict, Function, Scope, Symbol
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Dict,
+    Function,
+    LazyClass,
+    Scope,
+    Symbol,
+    Value,
+)
 from fsdplint.interpreter.values import Sequence as SequenceValue
 from fsdplint.trace import Fsdp1Used
 
@@ -174,6 +185,19 @@ def execute_function_def(run: Run, node: cst.FunctionDef) -> None:
 
 @executes(cst.ClassDef)
 def execute_class_def(run: Run, node: cst.ClassDef) -> None:
+    scope = run.scope
+    if scope.kind == "module" and may_be_deferred(run.project, run.source, node):
+        scope.assign(node.name.value, LazyClass(partial(_define_later, run, scope, node)))
+    else:
+        scope.assign(node.name.value, _define_class(run, node))
+
+
+def _define_later(run: Run, scope: Scope, node: cst.ClassDef) -> Value:
+    with run.at_top_of(scope):
+        return _define_class(run, node)
+
+
+def _define_class(run: Run, node: cst.ClassDef) -> Value:
     bases = [run.eval(arg.value) for arg in node.bases if not arg.star]
     for arg, base in zip(node.bases, bases, strict=False):
         if isinstance(base, Symbol) and base.name == FSDP1:
@@ -190,7 +214,7 @@ def execute_class_def(run: Run, node: cst.ClassDef) -> None:
     finally:
         run.frames.pop()
     _init_subclass(run, klass, node)
-    run.scope.assign(node.name.value, apply_class_decorators(run, klass, node))
+    return apply_class_decorators(run, klass, node)
 
 
 def _init_subclass(run: Run, klass: Class, node: cst.ClassDef) -> None:
