@@ -53,7 +53,7 @@ def import_module(run: Run, name: str) -> Value:
     found = locate_module(run, name) or _locate_elsewhere(run, name)
     if found is None:
         return Symbol(canonical(name)) if not name.startswith(".") else Unknown()
-    return _lazy(run, lambda: _load(run, found[0], found[1], name), found)
+    return _lazy(run, lambda run: _load(run, found[0], found[1], name), found)
 
 
 def locate_module(run: Run, name: str) -> tuple[str, str] | None:
@@ -95,7 +95,7 @@ def import_from(run: Run, base: str, name: str) -> Value:
     if found is None and submodule is None:
         return Symbol(canonical(f"{base}.{name}"))
 
-    def load() -> Value:
+    def load(run: Run) -> Value:
         if found is not None:
             module = _load(run, found[0], found[1], base)
             if isinstance(module, ProjectModule):
@@ -110,7 +110,7 @@ def import_from(run: Run, base: str, name: str) -> Value:
     return imported
 
 
-def _lazy(run: Run, load: Callable[[], Value], *found: tuple[str, str] | None) -> LazyImport:
+def _lazy(run: Run, load: Callable[[Run], Value], *found: tuple[str, str] | None) -> LazyImport:
     """An import of a project file, whose statements are executed when it is used."""
     value = LazyImport(load, tuple(one[1] for one in found if one is not None))
     run.imports.append(value)

@@ -212,7 +212,7 @@ class Run:
         if isinstance(value, LazyImport):
             if value.value is None:
                 value.value = Unknown()  # the result of a circular import
-                value.value = self.settle(value.load())
+                value.value = self.settle(value.load(self))
             value = value.value
         if isinstance(value, Unknown) and value.refined is not None:
             return value.refined

@@ -386,10 +386,13 @@ class Super(Value):
 
 @dataclass(eq=False, repr=False)
 class LazyImport(Value):
-    """A name imported from a file of the project that is not loaded yet."""
+    """A name imported from a file of the project that is not loaded yet.
+
+    load: gets the run. It holds no run itself: the value outlives the run.
+    """
 
     settles: ClassVar[bool] = True
-    load: Callable[[], Value]
+    load: Callable[[Any], Value]
     files: tuple[str, ...] = ()
     value: Value | None = None
 

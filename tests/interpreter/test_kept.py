@@ -7,6 +7,7 @@ import weakref
 from pathlib import Path
 
 import pytest
+from programs import program
 
 from fsdplint.engine.check import check
 from fsdplint.interpreter import load
@@ -89,3 +90,25 @@ def test_nothing_outlives_the_program(tmp_path: Path, code: str) -> None:
     del program
     gc.collect()
     assert [one() for one in gone] == [None, None]
+
+
+def test_no_run_is_kept(tmp_path: Path) -> None:
+    parts = "class Used: ...\nclass Unused: ...\n"
+    body = """
+        import parts
+        from parts import Used, Unused
+        from others import name
+
+        class Deferred: ...
+
+        Used()
+        torch.optim.SGD(fully_shard(nn.Linear(2, 2)).parameters())
+    """
+    before = alive()
+    found = program(tmp_path, body, parts=parts, others="name = 1\n")
+    assert found.traces and alive() == before
+
+
+def alive() -> int:
+    gc.collect()
+    return sum(isinstance(one, interpreter.Run) for one in gc.get_objects())

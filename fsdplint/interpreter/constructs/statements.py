@@ -187,12 +187,12 @@ def execute_function_def(run: Run, node: cst.FunctionDef) -> None:
 def execute_class_def(run: Run, node: cst.ClassDef) -> None:
     scope = run.scope
     if scope.kind == "module" and may_be_deferred(run.project, run.source, node):
-        scope.assign(node.name.value, LazyClass(partial(_define_later, run, scope, node)))
+        scope.assign(node.name.value, LazyClass(partial(_define_later, scope, node)))
     else:
         scope.assign(node.name.value, _define_class(run, node))
 
 
-def _define_later(run: Run, scope: Scope, node: cst.ClassDef) -> Value:
+def _define_later(scope: Scope, node: cst.ClassDef, run: Run) -> Value:
     with run.at_top_of(scope):
         return _define_class(run, node)
 
