@@ -6,6 +6,7 @@ The groups are independent programs, so the memory of one is released before the
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from fsdplint.engine.group_result import GroupResult
 
+WORTH_A_COLLECTION = 150_000  # bytes of code of earlier groups whose memory is worth releasing
 WORTH_A_PROCESS = 150_000  # bytes of code that take longer to check than a process takes to start
 LARGE = 200_000_000  # bytes of memory after which a process ends and a new one takes over
 
@@ -38,12 +40,29 @@ def check_groups(
     sizes = [sum(_size(path) for path in group) for group in groups]
     number = min(processes, len(groups), sum(sizes) // WORTH_A_PROCESS)
     if number < 2 or not sys.platform.startswith("linux"):
-        return [check(group) for group in groups]
+        return _one_by_one(groups, sizes, check)
     order = sorted(range(len(groups)), key=lambda at: -sizes[at])  # the longest first
     with WorkerPool(groups, check, number) as pool:
         result = pool.results(order)
     # A process that was killed leaves its group to this one.
     return [result[at] if at in result else check(groups[at]) for at in range(len(groups))]
+
+
+def _one_by_one(
+    groups: Sequence[Group], sizes: Sequence[int], check: Callable[[Group], GroupResult]
+) -> list[GroupResult]:
+    """The results of all groups, checked in this process.
+
+    The objects of a group hold each other, so that only a collection releases their memory.
+    """
+    result, kept = [], 0
+    for group, size in zip(groups, sizes, strict=True):
+        if kept > WORTH_A_COLLECTION:
+            gc.collect()
+            kept = 0
+        result.append(check(group))
+        kept += size
+    return result
 
 
 class WorkerPool:
