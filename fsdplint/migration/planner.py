@@ -53,7 +53,10 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
         if deepen(direct, depth):
             other = _plan_as_is(direct.program, direct.sources)
             if not other.blockers:
-                return moved_back(other, direct, program, sources)
+                moved = moved_back(other, direct, program, sources)
+                # A file that was not read may import what the direct form does not have.
+                if not importing_files.check(Migration(program, sources), moved.edits):
+                    return moved
     return plan
 
 

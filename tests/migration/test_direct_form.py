@@ -345,3 +345,32 @@ def test_names_that_another_file_imports(tmp_path: Path, imported: str) -> None:
     assert "from torch.distributed.fsdp import fully_shard\n" in found["train.py"]
     end = "model = fully_shard(Net())\nclip_grad_norm_(model.parameters(), 1.0)\n"
     assert found["train.py"].endswith(end)
+
+
+def test_what_a_file_that_was_not_read_imports_stays(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    script = tmp_path / "train.py"
+    script.write_text(
+        HEAD + "class Api:\n    wrap = staticmethod(FSDP)\n\n\nmodel = Api.wrap(Net())\n", "utf-8"
+    )
+    (found,) = plans_of(load([script]))
+    assert not found.blockers
+    (tmp_path / "other.py").write_text("from train import Api\n\nprint(Api.wrap)\n", "utf-8")
+    (found,) = plans_of(load([script]))
+    assert found.blockers
+
+
+def test_a_name_with_another_meaning_blocks(tmp_path: Path) -> None:
+    body = """
+        class Api:
+            wrap = staticmethod(FSDP)
+
+
+        def build(FSDP):
+            return Api.wrap(FSDP)
+
+
+        model = build(Net())
+    """
+    found, _ = plan(tmp_path, body)
+    assert found.blockers

@@ -65,6 +65,8 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     for arg in node.args:
         value = run.eval(arg.value)
         if arg.star == "*":
+            if _is_empty_tuple(run, value):
+                continue
             items, exact = iterate(run, value)
             if exact:
                 call.args.extend(items)
@@ -84,6 +86,14 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     if result.created_at is None:
         result.created_at = run.site(node)
     return result
+
+
+def _is_empty_tuple(run: Run, value: Value) -> bool:
+    """Whether a value is the empty tuple; a list that is empty here may be filled elsewhere."""
+    value = run.settle(value)
+    if not isinstance(value, Sequence) or value.kind != "tuple":
+        return False
+    return not value.items and not value.open
 
 
 def _stands_for_several(run: Run, value: Value) -> None:

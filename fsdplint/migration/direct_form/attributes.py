@@ -36,6 +36,9 @@ def rewrite_attribute(inlining: Inlining, node: cst.Attribute) -> bool:
     found = attribute_of(inlining, node)
     if found is None or not inlining.migration.fsdp1(found.value):
         return False
+    names = [part for part in descend(found.value) if isinstance(part, cst.Name)]
+    if not all(inlining.meanings.is_same_variable(name, node) for name in names):
+        return False
     inlining.put(node, inlining.text(found.value))
     inlining.use_attribute(found.klass, found.assignment, node)
     return True

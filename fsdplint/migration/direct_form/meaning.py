@@ -179,14 +179,14 @@ class Meanings:
         end = self._region_end(definition, use)
         parts = list(descend(definition.value))
         names = [part for part in parts if isinstance(part, cst.Name)]
-        if not all(self._is_same_variable(name, use) for name in names):
+        if not all(self.is_same_variable(name, use) for name in names):
             return False
         if any(start <= at < end for name in names for at in self._bindings(name)):
             return False
         attributes = {part.attr.value for part in parts if isinstance(part, cst.Attribute)}
         return not any(start <= at < end for at in self._attribute_changes(attributes))
 
-    def _is_same_variable(self, name: cst.Name, use: cst.Name) -> bool:
+    def is_same_variable(self, name: cst.Name, use: cst.CSTNode) -> bool:
         """Whether a name of an expression is the same variable at another place."""
         bindings = bindings_of(self._source)
         own = bindings.owner(bindings.scope_at(name), name.value)
