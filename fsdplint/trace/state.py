@@ -56,6 +56,20 @@ class TensorsMixed(Event):
 
 
 @event
+class ShardComputed(Event):
+    """A matrix product or another function of torch got a sharded parameter and a plain tensor.
+
+    Such a function raises an error.
+
+    modules: the modules of the parameters.
+    """
+
+    kind: ClassVar[str] = "shard-computed"
+    api: str = distinct()
+    modules: tuple[str, ...] = unrecorded("the error does not name them", default=())
+
+
+@event
 class RawRead(Event):
     """An API without support for DTensors, such as `numpy()`, read the memory of a tensor.
 

@@ -154,6 +154,8 @@ def arithmetic(
             return made
     if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:
         mixing.note_mixed(run, "arithmetic", [left, right], node)
+        if isinstance(op, cst.MatrixMultiply):
+            mixing.note_computation(run, "matmul", [left, right], node)
     for value in (left, right):
         if isinstance(value, ParametersOf):
             return value

@@ -7,13 +7,14 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.registry import FUNCTIONS, function
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
 from fsdplint.interpreter.values import Sequence, Value
-from fsdplint.trace import Layout, TensorsMixed
+from fsdplint.trace import Layout, ShardComputed, TensorsMixed
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}
 # Methods that copy a tensor or return a view of it.
@@ -24,6 +25,19 @@ _COPIES = {"clone", "detach", "cpu", "cuda", "float", "double", "to", "contiguou
           "torch._foreach_mul_", "torch._foreach_copy_")  # fmt: skip
 def foreach_function(run: Run, name: str, call: Call) -> Value:
     note_mixed(run, name, call.values, call.node)
+    return FUNCTIONS["torch."](run, name, call)
+
+
+_PRODUCTS = ("matmul", "mm", "bmm", "einsum", "addmm", "baddbmm")
+_LAYERS = ("linear", "bilinear", "embedding")
+
+
+@function(
+    *(f"torch.{name}" for name in _PRODUCTS),
+    *(f"torch.nn.functional.{name}" for name in _LAYERS),
+)
+def product(run: Run, name: str, call: Call) -> Value:
+    note_computation(run, name, call.values, call.node)
     return FUNCTIONS["torch."](run, name, call)
 
 
@@ -38,6 +52,21 @@ def note_mixed(run: Run, api: str, values: list[Value], node: cst.CSTNode) -> No
     if set(found) == {Layout.PLAIN, Layout.SHARDED}:
         plain, sharded = tuple(found[Layout.PLAIN]), tuple(found[Layout.SHARDED])
         run.emit(TensorsMixed, node, api=api, plain_modules=plain, sharded_modules=sharded)
+
+
+# Computations -------------------------------------------------------------------------------------
+
+
+def note_computation(run: Run, api: str, values: list[Value], node: cst.CSTNode) -> None:
+    """Record a function of torch that gets a sharded parameter and the output of a module."""
+    operands = [run.settle(value) for value in values]
+    if not any(type(value) is TensorValue and value.source == "output" for value in operands):
+        return
+    for value in operands:
+        if isinstance(value, ParametersOf) and value.element and tensors.rests_sharded(run, value):
+            modules = tuple(module.id for module in value.modules)
+            run.emit(ShardComputed, node, api=api, modules=modules)
+            return
 
 
 def _parameters(run: Run, value: Value) -> ParametersOf | None:

@@ -81,14 +81,56 @@ def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     for module in parameter.modules:
         if groups.owner(module.id) is None or run.trace.family_escaped(module.id):
             return False
+        if _may_be_ignored(run, groups, module.id):
+            return False
         family = {*run.trace.submodules(module.id), *groups.ancestors(module.id)}
-        for shard in run.trace.of(Sharded):
-            left_out = {"ignored_params", "**"} & set(shard.options)
-            if left_out and family & {shard.module, *shard.group}:
-                return False
         if not _is_at_rest(run, family, gradient):
             return False
     return True
+
+
+def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
+    """Whether a parameter is certainly a DTensor here, also within the forward of another module.
+
+    The call of its own group is over and has sharded it again, or never began.
+    """
+    layers = [(module.library_class or "").startswith("torch.nn.") for module in parameter.modules]
+    known = parameter.complete or (len(layers) == 1 and layers[0])
+    if not known or not layers or parameter.unsharded_copy:
+        return False
+    trace, groups = run.trace, Groups(run.trace)
+    if any(event.api.startswith("set_reshard") for event in trace.of(SyncSwitched)):
+        return False
+    for module in parameter.modules:
+        owner = groups.owner(module.id)
+        if owner is None or trace.family_escaped(owner) or _may_be_ignored(run, groups, module.id):
+            return False
+        family = set(trace.submodules(owner))
+        calling = [trace.events[index] for index in run.calling]
+        open_calls = {trace.unwrap(one.module) for one in calling if isinstance(one, Called)}
+        if family & open_calls or any(e.module in family for e in trace.of(Gathered)):
+            return False
+        called = any(groups.enters(event, owner) for event in trace.of(Called))
+        if called and not _reshards_after_forward(groups, owner):
+            return False
+    return True
+
+
+def _reshards_after_forward(groups: Groups, owner: str) -> bool:
+    """Whether each forward of a group certainly shards its parameters again."""
+    event = groups.shards(owner)[-1]
+    option = event.options.get("reshard_after_forward")
+    is_root = not any(groups.trace.sharding(one) for one in groups.ancestors(owner))
+    return option is True or (option is None and not is_root and "**" not in event.options)
+
+
+def _may_be_ignored(run: Run, groups: Groups, module: str) -> bool:
+    """Whether `fully_shard` may leave parameters of a module out."""
+    family = {*run.trace.submodules(module), *groups.ancestors(module)}
+    return any(
+        {"ignored_params", "**"} & set(shard.options) and family & {shard.module, *shard.group}
+        for shard in run.trace.of(Sharded)
+    )
 
 
 def _is_at_rest(run: Run, family: set[str], gradient: bool) -> bool:

@@ -55,7 +55,7 @@ def own_weights(trace: Trace) -> Iterator[OwnWeights]:
 
 def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
     seeds = list(trace.of(Seeded))
-    if not any(seed.per_rank for seed in seeds) or _other_parallelism(trace):
+    if not any(seed.per_rank for seed in seeds) or other_parallelism(trace):
         return
     for module, sharded in _roots(trace):
         family = {*trace.submodules(module), *trace.ancestors(module)}
@@ -138,7 +138,7 @@ def _seen_equal(trace: Trace, family: set[str]) -> bool:
     return bool(seen) and all(seen)
 
 
-def _other_parallelism(trace: Trace) -> bool:
+def other_parallelism(trace: Trace) -> bool:
     """Whether ranks may belong together in other ways, such as tensor parallel ones."""
     return any(
         len(mesh.shape) > 2

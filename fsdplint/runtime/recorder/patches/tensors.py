@@ -11,12 +11,17 @@ from typing import Any
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import OWN, is_direct, kind_of
-from fsdplint.trace import Layout, PartialRead, RawRead, TensorsMixed
+from fsdplint.trace import Layout, PartialRead, RawRead, ShardComputed, TensorsMixed
 
 _RAW = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage", "__array__")
 _REFUSED = re.compile(r"aten\.(\w+)\.\w+ got mixed torch\.Tensor and DTensor")
 # Operations that update an average of weights.
 _UPDATES = {f"{kind}{name}_" for kind in ("", "_foreach_") for name in ("lerp", "add", "sub")}
+_PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "embedding"}
+_REFUSALS: dict[str, type[TensorsMixed | ShardComputed]] = {
+    **dict.fromkeys(_UPDATES, TensorsMixed),
+    **dict.fromkeys(_PRODUCTS, ShardComputed),
+}
 _READERS = {"item": "item", "__float__": "float", "__int__": "int", "__bool__": "bool"}
 
 
@@ -63,10 +68,11 @@ def _record_raw_read(
 def note_error(error: BaseException) -> None:
     """Record that the program ended at an operation on plain tensors and DTensors."""
     found = _REFUSED.search(str(error))
-    if found is None or found.group(1) not in _UPDATES:
+    kind = None if found is None else _REFUSALS.get(found.group(1))
+    if found is None or kind is None:
         return
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     while frames and kind_of(frames[-1].f_code.co_filename) == OWN:
         frames.pop()
     if frames and is_direct(frames[-1]):
-        current().recorder.event(TensorsMixed, frames[-1], api=found.group(1))
+        current().recorder.event(kind, frames[-1], api=found.group(1))

@@ -1,0 +1,70 @@
+"""FSDP132: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import ShardComputed, Trace
+from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.common import class_name, sharded_here
+from fsdplint.trace.queries.initial_weights import other_parallelism
+
+
+class ShardedWeightOutsideForward(Rule):
+    """The weight of a sharded module is used in a computation outside of the module's forward.
+
+    ## What it does
+    Finds matrix products and functions of `torch.nn.functional` that get the output of a module and a
+    parameter that `fully_shard` shards, while the parameter is not gathered: `F.linear(h,
+    self.embedding.weight)` of an embedding with a group of its own, or `h @ model.lm_head.weight.t()` in
+    the loss.
+
+    A parameter is fine in the forward of the module that is sharded with it, after `unshard()`, and after
+    a forward that leaves it gathered (the root, or `reshard_after_forward=False`). Functions of other
+    packages, such as fused losses, are not known.
+
+    ## Why is this bad?
+    Outside of the forward of its group, the parameter is a DTensor of which each rank holds a part:
+
+        RuntimeError: aten.mm.default got mixed torch.Tensor and DTensor, need to convert all
+        torch.Tensor to DTensor before calling distributed operators!
+
+    Leave the module in the group of the module that computes with its weight: do not shard it by itself.
+    Or make the computation a method or forward of the module that owns the weight.
+
+    ## Since
+    torch 2.4, the first with FSDP2. With FSDP1, the weight is an empty tensor there.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+    - linkedin/Liger-Kernel#332 and #674; apple/ml-cross-entropy#31
+    """
+
+    code = "FSDP132"
+    name = "sharded-weight-outside-forward"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        if other_parallelism(trace):
+            return  # outputs may be DTensors
+        groups, seen = Groups(trace), set()
+        for event in trace.of(ShardComputed):
+            if event.site in seen:
+                continue
+            seen.add(event.site)
+            module = event.modules[0] if event.modules else None
+            owner = groups.owner(module, event) if module is not None else None
+            if module is None or owner is None:
+                what = "a sharded parameter"
+            else:
+                what = f"a parameter of `{class_name(trace, module)}`"
+                if owner != module:
+                    what += f", which is sharded with `{class_name(trace, owner)}`,"
+            yield self.finding(
+                event,
+                f"`{event.api.rpartition('.')[2]}` uses {what} outside of the forward that gathers it",
+                help="Do not shard that module by itself, or compute with the weight in its own forward.",
+                because=sharded_here(trace, owner, event) if owner is not None else (),
+            )
