@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety
+from fsdplint.edits.quotes import string_literal
 from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import argument, call_at
-from fsdplint.migration.text import string_literal
 from fsdplint.trace import ProcessGroupInit
 
 if TYPE_CHECKING:

@@ -11,22 +11,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from fsdplint.edits.quotes import quote_of
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.layout import line_indent
 
 WIDTH = 88
-
-
-def string_literal(source: Source, word: str) -> str:
-    """A string literal of a word, with the quotes that the file prefers."""
-    return quote_of(source) + word + quote_of(source)
-
-
-@once
-def quote_of(source: Source) -> str:
-    single = len(re.findall(r"(?<!')'(?!')\w", source.text))
-    double = len(re.findall(r'(?<!")"(?!")\w', source.text))
-    return "'" if single > double else '"'
 
 
 @once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import ancestors, home_of, reads
 from fsdplint.migration.blockers import Blocked
@@ -12,7 +13,7 @@ from fsdplint.migration.constructor import precision
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.rewriters import rewrites
-from fsdplint.migration.text import atom, string_literal
+from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 

@@ -10,10 +10,10 @@ import re
 
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Value
 from fsdplint.migration.context import Migration, expression, nodes
-from fsdplint.migration.text import string_literal
 from fsdplint.source.source import Source
 from fsdplint.trace import MeshBuilt, ModuleMoved, Wrapped
 from fsdplint.trace.torch_versions import MESH_SETS_DEVICE_SINCE

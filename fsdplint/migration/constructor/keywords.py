@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
@@ -14,7 +15,7 @@ from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT, 
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import KEY, conditional
 from fsdplint.migration.context import Migration
-from fsdplint.migration.text import WIDTH, call, dict_display, spread, statement, string_literal
+from fsdplint.migration.text import WIDTH, call, dict_display, spread, statement
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import line_indent, statement_of
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.migration import text
 from fsdplint.migration.analysis.variables import (
     Definition,
@@ -34,7 +35,7 @@ from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.reader import Reader
 from fsdplint.migration.context import Migration
 from fsdplint.migration.facts import Precision
-from fsdplint.migration.text import dict_display, string_literal
+from fsdplint.migration.text import dict_display
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import statement_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.migration.analysis.value_uses import Use, Uses
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
-from fsdplint.migration.text import string_literal
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, elements
 

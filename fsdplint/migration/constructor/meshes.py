@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.interpreter.values import is_none
 from fsdplint.migration.analysis.variables import definitions, home_of, top_level
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
 from fsdplint.migration.constructor.strategy import HYBRID, single_rank_dimension
 from fsdplint.migration.context import Migration
-from fsdplint.migration.text import call, quote_of, string_literal
+from fsdplint.migration.text import call
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
@@ -21,7 +22,6 @@ from fsdplint.migration.constructor import device
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.local_functions import reset_helper
 from fsdplint.migration.context import Migration
-from fsdplint.migration.text import string_literal
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in

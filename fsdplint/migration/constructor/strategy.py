@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.fixes.no_sync import negation
 from fsdplint.fixes.syntax import substitute
 from fsdplint.migration import symbols
@@ -18,7 +19,7 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import STRATEGIES
 from fsdplint.migration.rewriters import rewrites
-from fsdplint.migration.text import atom, call, on_one_line, quote_of, string_literal
+from fsdplint.migration.text import atom, call, on_one_line
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.state_dicts.state_functions import write_once
-from fsdplint.migration.text import atom, call, string_literal
+from fsdplint.migration.text import atom, call
 from fsdplint.source.source import Source
 from fsdplint.trace import Compiled, GuardKind
 

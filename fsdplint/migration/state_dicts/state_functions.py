@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP, PARAMETERS
-from fsdplint.migration.text import string_literal
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.trace import Saved, StateLoaded, StateTaken

@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.fixes import no_sync
 from fsdplint.interpreter.values import Function, ModuleValue
 from fsdplint.migration.analysis.variables import ancestors
@@ -31,7 +32,6 @@ from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.rewriters import member_rewriter, rewrites
 from fsdplint.migration.symbols import CHANGED, MEMBERS
-from fsdplint.migration.text import string_literal
 from fsdplint.migration.training import syncing
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import Source

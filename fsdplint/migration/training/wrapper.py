@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from fsdplint.edits.quotes import quote_of
 from fsdplint.fixes.summon import writes
 from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown
 from fsdplint.migration.analysis.variables import function_of, top_level
@@ -26,7 +27,7 @@ from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.migration.rewriters import rewrites_member
 from fsdplint.migration.state_dicts.state_functions import write_once
 from fsdplint.migration.symbols import CHANGED, MEMBERS
-from fsdplint.migration.text import quote_of, without_parentheses
+from fsdplint.migration.text import without_parentheses
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import NodeSite, Source

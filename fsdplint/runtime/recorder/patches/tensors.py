@@ -18,10 +18,6 @@ _REFUSED = re.compile(r"aten\.(\w+)\.\w+ got mixed torch\.Tensor and DTensor")
 # Operations that update an average of weights.
 _UPDATES = {f"{kind}{name}_" for kind in ("", "_foreach_") for name in ("lerp", "add", "sub")}
 _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "embedding"}
-_REFUSALS: dict[str, type[TensorsMixed | ShardComputed]] = {
-    **dict.fromkeys(_UPDATES, TensorsMixed),
-    **dict.fromkeys(_PRODUCTS, ShardComputed),
-}
 _READERS = {"item": "item", "__float__": "float", "__int__": "int", "__bool__": "bool"}
 
 
@@ -68,11 +64,14 @@ def _record_raw_read(
 def note_error(error: BaseException) -> None:
     """Record that the program ended at an operation on plain tensors and DTensors."""
     found = _REFUSED.search(str(error))
-    kind = None if found is None else _REFUSALS.get(found.group(1))
-    if found is None or kind is None:
+    name = found.group(1) if found is not None else ""
+    if name not in _UPDATES | _PRODUCTS:
         return
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     while frames and kind_of(frames[-1].f_code.co_filename) == OWN:
         frames.pop()
     if frames and is_direct(frames[-1]):
-        current().recorder.event(kind, frames[-1], api=found.group(1))
+        if name in _UPDATES:
+            current().recorder.event(TensorsMixed, frames[-1], api=name)
+        else:
+            current().recorder.event(ShardComputed, frames[-1], api=name)
