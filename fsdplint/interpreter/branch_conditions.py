@@ -208,7 +208,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     left = run.eval(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
     result = _compared(run, node, left, rights)
-    constants = [one for one in (left, *rights) if isinstance(one, Const)]
+    constants = [one for one in (left, *rights) if isinstance(one, Const | Symbol)]
     decided_by = [key for one in constants for key in one.decided_by]
     if isinstance(result, Const) and decided_by:
         return Const(result.value, tuple(decided_by))

@@ -69,6 +69,7 @@ class Frame:
     on_yield: Any = None  # called at `yield`, for a @contextmanager
     first_step: int = 0  # the number of steps of the run before it
     guards_outside: list[GuardEntry] = field(default_factory=list)  # those that the call stands in
+    deciding_outside: int = 0  # the number of conditions in `Run.deciding` that it stands under
     knowledge: tuple[object, ...] | None = None  # of its arguments: see `recursion`
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter import grad_mode, lazy
+from fsdplint.interpreter.decided_values import decided
 from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
 from fsdplint.interpreter.merging import join_returned
 from fsdplint.interpreter.models.registry import has_object_methods
@@ -31,8 +32,6 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import canonical
-
-MAX_DECIDING = 6  # conditions that a constant result is known to depend on
 
 
 def make_function(run: Run, node: cst.FunctionDef) -> Function:
@@ -167,6 +166,7 @@ def _execute_function(
     begin = len(run.decisions.asked)
     outer_source, outer_guards = run.source, list(run.guards)
     frame.guards_outside = outer_guards
+    frame.deciding_outside = len(run.deciding)
     run.stack.append(run.site(node))
     run.frames.append(frame)
     run.source = function.site.source
@@ -186,15 +186,7 @@ def _execute_function(
     result = signal.value if signal is not None and signal.kind == "return" else None
     for test, value in reversed(frame.partial):
         result = join_returned(test, value, result)
-    return _decided(result if result is not None else Const(None), run.decisions.asked[begin:])
-
-
-def _decided(result: Value, asked: list[str]) -> Value:
-    """The result of a function; a constant is known to depend on what the function tested."""
-    if not isinstance(result, Const) or not asked:
-        return result
-    keys = tuple(dict.fromkeys(asked))[-MAX_DECIDING:]
-    return Const(result.value, keys, created_at=result.created_at)
+    return decided(result if result is not None else Const(None), run.decisions.asked[begin:])
 
 
 def _bind_parameters(

@@ -103,6 +103,7 @@ class Run:
         self.first_event = 0  # of the entry's own code
         self.frames: list[Frame] = []
         self.guards: list[GuardEntry] = []
+        self.deciding: list[str] = []  # keys because of which this point is executed
         self.stack: list[NodeSite] = []
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`

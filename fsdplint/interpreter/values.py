@@ -134,7 +134,8 @@ class Unknown(Value):
 class Const(Value):
     """A constant of Python: str, int, float, bool, None, bytes, Ellipsis.
 
-    decided_by: the keys of conditions that decided in a function that this is its result.
+    decided_by: the keys of conditions that decided, at an assignment or in a function that returned
+        it, that it is this one, in the order of their decisions.
     """
 
     value: Any
@@ -192,9 +193,13 @@ class Dict(Value):
 
 @dataclass(eq=False, repr=False)
 class Symbol(Value):
-    """An object of a library, by its canonical dotted name, e.g. "torch.optim.AdamW"."""
+    """An object of a library, by its canonical dotted name, e.g. "torch.optim.AdamW".
+
+    decided_by: see `Const`.
+    """
 
     name: str
+    decided_by: tuple[str, ...] = ()
 
 
 @dataclass(eq=False, repr=False)

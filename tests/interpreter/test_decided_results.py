@@ -1,4 +1,4 @@
-"""Constants that functions return because of conditions: the other result is tried, too."""
+"""Values that conditions decide, in functions or at assignments: the other one is tried, too."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ def find(path):
     return None
 """
 HEAD = """\
+import argparse
 import os
 import sys
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+
+args = argparse.ArgumentParser().parse_args()
 """
 USES = {
     "else": """
@@ -73,6 +76,38 @@ def is_resumed(path):
         return True
     return False
 if is_resumed(sys.argv[1]) and model is not None:
+    model.load_state_dict(torch.load("a"))
+""",
+    "an expression": """
+found = None if args.fresh else "a"
+if found is not None:
+    model.load_state_dict(torch.load(found))
+""",
+    "a name of torch": """
+dtype = torch.bfloat16 if args.bf16 else (torch.float16 if args.fp16 else torch.float32)
+if dtype == torch.float16:
+    model.load_state_dict(torch.load("a"))
+""",
+    "assignments in branches": """
+dtype = torch.bfloat16 if args.bf16 else (torch.float16 if args.fp16 else torch.float32)
+if dtype == torch.float16:
+    scaler = torch.amp.GradScaler()
+else:
+    scaler = None
+if scaler is not None:
+    model.load_state_dict(torch.load("a"))
+""",
+    "an attribute": """
+class State:
+    pass
+state = State()
+if args.fresh:
+    state.path = None
+elif args.path:
+    state.path = "a"
+else:
+    state.path = None
+if state.path:
     model.load_state_dict(torch.load("a"))
 """,
 }

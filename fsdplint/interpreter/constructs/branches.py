@@ -16,6 +16,7 @@ from fsdplint.interpreter.branch_conditions import (
 )
 from fsdplint.interpreter.branch_sides import execute_sides
 from fsdplint.interpreter.configurations import BranchTaken
+from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.frames import TURN
 from fsdplint.interpreter.merging import join_by_data, join_by_rank, join_by_turn
 from fsdplint.interpreter.run import Run, executes
@@ -56,15 +57,16 @@ def execute_test(
         _note_branches(run, node, verdict)
     if verdict.guards and verdict.outcome in {Truth.TRUE, Truth.FALSE}:
         doubt_own_data(run, orelse if verdict.outcome is Truth.TRUE else node.body)
-    return branch(
-        run,
-        node.test,
-        verdict,
-        then,
-        lambda: _orelse(run, orelse),
-        ends,
-        terminates(other),
-    )
+    with deciding(run, verdict.keys):
+        return branch(
+            run,
+            node.test,
+            verdict,
+            then,
+            lambda: _orelse(run, orelse),
+            ends,
+            terminates(other),
+        )
 
 
 def _note_branches(run: Run, node: cst.If | cst.While, verdict: Verdict) -> None:

@@ -1,0 +1,43 @@
+"""Values that conditions decided: constants and symbols of libraries, chosen by earlier tests.
+
+A test of such a value asks for no condition itself. The search tries its other outcome by the
+conditions that decided the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.values import Const, Symbol, Value
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Run
+
+MAX_DECIDING = 6  # conditions that a value is known to depend on
+
+
+def decided(value: Value, keys: Iterable[str]) -> Value:
+    """The value, with the keys of further conditions that decided it before."""
+    if not isinstance(value, Const | Symbol):
+        return value
+    known = tuple(dict.fromkeys((*keys, *value.decided_by)))[-MAX_DECIDING:]
+    return value if known == value.decided_by else replace(value, decided_by=known)
+
+
+def assigned(run: Run, value: Value) -> Value:
+    """A value that is assigned at this point of a function, with what decided that it is."""
+    return decided(value, run.deciding[run.frames[-1].deciding_outside :])
+
+
+@contextmanager
+def deciding(run: Run, keys: Iterable[str]) -> Iterator[None]:
+    """A context whose code is executed because of conditions."""
+    before = len(run.deciding)
+    run.deciding.extend(keys)
+    try:
+        yield
+    finally:
+        del run.deciding[before:]
