@@ -59,9 +59,27 @@ def join_returned(test: RankTest | RankLocal | None, one: Value | None, two: Val
     if isinstance(test, RankLocal):
         return join_by_data(one or Const(None), two or Const(None), test)
     if test is None:
-        one = one if one is not None else Const(None)
-        return one if matters(one) or not matters(two) or two is None else two
+        return _join_varying(one or Const(None), two or Const(None))
     return join_by_rank(test, one, two)
+
+
+def _join_varying(one: Value, two: Value) -> Value:
+    """Join two values between which something chooses that is different in each turn."""
+    if isinstance(one, Sequence) and isinstance(two, Sequence) and one.kind == two.kind == "tuple":
+        if len(one.items) == len(two.items) and not one.open and not two.open:
+            return replace(one, items=list(map(_join_varying, one.items, two.items)))
+    if matters(one) or matters(two):
+        return one if matters(one) else two
+    if not isinstance(one, Const | Symbol) and not isinstance(two, Const | Symbol):
+        return one
+    same = type(one) is type(two) and _identity(one) == _identity(two)
+    return one if same else Unknown(varying=True)
+
+
+def _identity(value: Value) -> object:
+    if isinstance(value, Const):
+        return type(value.value), value.value
+    return value.name if isinstance(value, Symbol) else value
 
 
 def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
