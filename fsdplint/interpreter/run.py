@@ -176,8 +176,9 @@ class Run:
         return signal
 
     def _note_keys(self, statement: cst.CSTNode) -> None:
-        """Keep the keys of the conditions under which a statement is executed."""
+        """Keep the keys of the conditions because of which a statement is executed."""
         keys = {entry.key for entry in self.guards if entry.key}
+        keys.update(self.deciding)
         known = self.keys_unsharded.setdefault(statement, keys)
         if known is not keys:
             known &= keys

@@ -560,3 +560,22 @@ def test_a_constant_of_one_side_of_a_branch_that_varies_is_not_known_after_it(
             optimizer.step()
     """
     assert list(events(program(tmp_path, body), OptimizerStepped))
+
+
+def test_an_option_agrees_with_its_normal_form(tmp_path: Path) -> None:
+    body = """
+        class Trainer:
+            def __init__(self, strategy):
+                self.strategy = strategy.strip().lower()
+                if self.strategy == "fsdp":
+                    fully_shard(model)
+                if strategy == "ddp":
+                    dist.barrier()
+
+        model = Net()
+        args = parse()
+        Trainer(args.strategy)
+    """
+    traces = [t for t in program(tmp_path, body).traces if t.entry]
+    assert any(list(t.of(Sharded)) for t in traces)
+    assert not any(list(t.of(Sharded)) and list(t.of(Collective)) for t in traces)

@@ -108,6 +108,10 @@ KEEP = f"def keep(model):\n    {SAVE}\n\n\n"
 EXCLUDED = {
     "the other branch": ("", f"if not args.fsdp:\n        {SAVE}"),
     "the branch of a caller": (KEEP, "if not args.fsdp:\n        keep(model)"),
+    "a value that it decides": (
+        "",
+        f"path = None if args.fsdp else 'a'\n    if path:\n        {SAVE}",
+    ),
     "after a return": ("", f"if args.fsdp:\n        return\n    {SAVE}"),
     "a single rank": (KEEP, "if dist.get_world_size() == 1:\n        keep(model)"),
 }

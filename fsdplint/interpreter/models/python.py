@@ -219,6 +219,14 @@ def fold_text(run: Run, receiver: Const, name: str, call: Call) -> Value:
     return unknown_result(call)
 
 
+@method("Unknown", "lower", "casefold", "strip")
+def normalize_text(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """An option is assumed to be written in its normal form, so that tests of both agree."""
+    if call.args or call.kwargs or call.open:
+        return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
+    return receiver
+
+
 @function("builtins.any", "builtins.all")
 def any_or_all(run: Run, name: str, call: Call) -> Value:
     """Known if an element decides it, or all elements are known."""
