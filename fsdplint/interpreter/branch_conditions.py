@@ -28,6 +28,7 @@ from fsdplint.interpreter.values import (
     Condition,
     Const,
     Dict,
+    LibraryObject,
     RankLocal,
     Sequence,
     Symbol,
@@ -165,6 +166,8 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
         if value.varying or (not value.origin and run.loop_depth):
             return Verdict(Truth.VARYING)
         return decide(run, condition(run, value, node), node, prefer)
+    if isinstance(value, LibraryObject):
+        return Verdict(Truth.TRUE, decided_by=value.decided_by)
     return TRUE
 
 
@@ -208,8 +211,8 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     left = run.eval(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
     result = _compared(run, node, left, rights)
-    constants = [one for one in (left, *rights) if isinstance(one, Const | Symbol)]
-    decided_by = [key for one in constants for key in one.decided_by]
+    known = [one for one in (left, *rights) if isinstance(one, Const | Symbol | LibraryObject)]
+    decided_by = [key for one in known for key in one.decided_by]
     if isinstance(result, Const) and decided_by:
         return Const(result.value, tuple(decided_by))
     return result

@@ -1,4 +1,4 @@
-"""Values that conditions decided: constants and symbols of libraries, chosen by earlier tests.
+"""Values that conditions decided: constants, symbols and objects of libraries.
 
 A test of such a value asks for no condition itself. The search tries its other outcome by the
 conditions that decided the value.
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fsdplint.interpreter.values import Const, Symbol, Value
+from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Value
 
 if TYPE_CHECKING:
     from fsdplint.interpreter.run import Run
@@ -21,9 +21,12 @@ MAX_DECIDING = 6  # conditions that a value is known to depend on
 
 def decided(value: Value, keys: Iterable[str]) -> Value:
     """The value, with the keys of further conditions that decided it before."""
-    if not isinstance(value, Const | Symbol):
+    if not isinstance(value, Const | Symbol | LibraryObject):
         return value
     known = tuple(dict.fromkeys((*keys, *value.decided_by)))[-MAX_DECIDING:]
+    if isinstance(value, LibraryObject):
+        value.decided_by = value.decided_by or known
+        return value
     return value if known == value.decided_by else replace(value, decided_by=known)
 
 

@@ -313,11 +313,13 @@ class LibraryObject(Value):
     Examples: MixedPrecision(...), ModuleWrapPolicy(...), torch.device(...).
 
     args: by parameter name if the signature is known; positional ones as "0", "1", ...
+    decided_by: see `Const`; what decided at the first assignment that it is made.
     """
 
     name: str
     args: dict[str, Value] = field(default_factory=dict)
     open: bool = False  # called with a ** or * that could not be followed
+    decided_by: tuple[str, ...] = ()
 
     def get(self, *names: str) -> Value | None:
         """The first of these arguments that was passed."""

@@ -97,6 +97,14 @@ else:
 if scaler is not None:
     model.load_state_dict(torch.load("a"))
 """,
+    "an object of a library": """
+class State:
+    def __init__(self, scaler):
+        self.scaler = torch.amp.GradScaler() if args.fp16 and args.scale else None
+state = State(None)
+if not state.scaler:
+    model.load_state_dict(torch.load("a"))
+""",
     "an attribute": """
 class State:
     pass

@@ -112,6 +112,10 @@ EXCLUDED = {
         "",
         f"path = None if args.fsdp else 'a'\n    if path:\n        {SAVE}",
     ),
+    "an object that it excludes": (
+        "",
+        f"scaler = None if args.fsdp else torch.amp.GradScaler()\n    if scaler:\n        {SAVE}",
+    ),
     "after a return": ("", f"if args.fsdp:\n        return\n    {SAVE}"),
     "a single rank": (KEEP, "if dist.get_world_size() == 1:\n        keep(model)"),
 }
