@@ -37,6 +37,10 @@ BODIES = {
         f"model = Net()\nmodel, rest = FSDP(model, {POLICY}), print()\n",
         "model = Net()\n" + LOOP + "model, rest = fully_shard(model), print()\n",
     ),
+    "the second of several": (
+        f"rest, model = print(), FSDP(Net(), {POLICY})\n",
+        "rest = print()\nmodel = Net()\n" + LOOP + "fully_shard(model)\n",
+    ),
     "the head of a test": (
         f"model = Net()\nif (model := FSDP(model, {POLICY})) is None:\n    print()\n",
         "model = Net()\n" + LOOP + "if (model := fully_shard(model)) is None:\n    print()\n",
@@ -50,7 +54,7 @@ def test_lines_are_put_before_the_call(before: str, after: str, tmp_path: Path) 
 
 
 BLOCKED = {
-    "after another call": f"rest, model = print(), FSDP(Net(), {POLICY})\n",
+    "after another call": f"model = Net()\nrest, model = print(), FSDP(model, {POLICY})\n",
     "after a test": f"if args.fsdp and (model := FSDP(Net(), {POLICY})):\n    print()\n",
     "in an elif": f"if args.plain:\n    model = Net()\nelif (model := FSDP(Net(), {POLICY})):\n"
     "    print()\n",
