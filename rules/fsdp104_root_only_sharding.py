@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Site, Trace, Wrapped
-from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
+from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by, shards_unknown_part
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -57,6 +57,8 @@ class RootOnlySharding(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
+        if shards_unknown_part(trace):
+            return
         sharded = trace.shardings()
         seen: set[Site] = set()
         for event in shard_events(trace):

@@ -137,6 +137,7 @@ class Finding:
         events: the events that make the finding, the one at `site` first.
         related: further places, each with a few words ("sharded here").
         configuration: the conditions under which it holds; empty if it always holds.
+        one_of_several: whether it also holds under other conditions, which are not given.
         group: the group of fixes it belongs to (a migration), see `Fix.group`.
         blocker: why the group cannot be rewritten, if this finding prevents it.
         blocker_codes: the stable codes of the reasons in `blocker`.
@@ -150,6 +151,7 @@ class Finding:
     events: tuple[Event, ...] = ()
     related: tuple[tuple[Site, str], ...] = ()
     configuration: tuple[Guard, ...] = ()
+    one_of_several: bool = False
     group: str | None = None
     blocker: str | None = None
     blocker_codes: tuple[str, ...] = ()

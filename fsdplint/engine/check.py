@@ -113,6 +113,8 @@ def check(
                 selected[key] = (finding, rule)
     for key, (finding, _) in selected.items():
         finding.configuration = _needed(finding.configuration, shown[key])
+        needed = _conditions(finding.configuration)
+        finding.one_of_several = any(not needed <= other for other in shown[key])
     for config in program.configs.values():
         for rule in rules:
             for finding in _ask(rule, rule.check_config, config):

@@ -62,7 +62,8 @@ def records(result: Result) -> Iterator[Record]:
 
 def condition(finding: Finding) -> str:
     """The text after the message of a finding that holds only under conditions."""
-    return f" [only when {conditions(finding)}]" if finding.configuration else ""
+    scope = "for example" if finding.one_of_several else "only"
+    return f" [{scope} when {conditions(finding)}]" if finding.configuration else ""
 
 
 class Edits:

@@ -15,6 +15,7 @@ from fsdplint.trace import (
     Event,
     Gathered,
     MethodRegistered,
+    ModuleBuilt,
     Sharded,
     Sharding,
     Trace,
@@ -36,6 +37,21 @@ def shard_events(
 def sharded_by(event: Shard) -> tuple[str, ...]:
     """The modules that an event shards (FSDP1: the wrapper)."""
     return (event.group or (event.module,)) if isinstance(event, Sharded) else (event.module,)
+
+
+def shards_unknown_part(trace: Trace) -> bool:
+    """Whether a sharding may be of a part of any model.
+
+    Its module is unknown, is never called by itself, and belongs to no known module.
+    """
+    known = {event.module for event in trace.of(ModuleBuilt)}
+    known |= {trace.unwrap(event.module) for event in trace.of(Called)}
+    return any(
+        not trace.module(module).children_known and module not in known
+        for event in shard_events(trace)
+        for module in map(trace.unwrap, sharded_by(event))
+        if not trace.ancestors(module)
+    )
 
 
 class Groups:

@@ -60,6 +60,27 @@ def test_a_finding_of_all_configurations_has_none(tmp_path: Path) -> None:
     assert finding.configuration == ()
 
 
+def test_a_finding_of_several_configurations_gives_one_as_an_example(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import argparse\n"
+        "import torch\n"
+        "from torch import nn\n"
+        "from torch.distributed.fsdp import fully_shard\n"
+        "args = argparse.ArgumentParser().parse_args()\n"
+        "model = nn.Linear(8, 8)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "if args.kind == 'full' or args.kind == 'none':\n"
+        "    fully_shard(model)\n"
+        "model(torch.ones(8)).sum().backward()\n"
+        "optimizer.step()\n"
+    )
+    (finding,) = check(load([path]), RULES)
+    assert finding.rule.code == "FSDP103"
+    assert len(finding.configuration) == 1
+    assert finding.one_of_several
+
+
 def test_a_defect_in_a_fix_costs_no_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,8 @@ def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, st
         place = f"line {at.line}" if at.path == own else f"{at.path}:{at.line}"
         yield "note", f"{word} ({place})"
     if finding.configuration:
-        yield "only", "when " + conditions(finding)
+        word = "example" if finding.one_of_several else "only"
+        yield word, "when " + conditions(finding)
     why = reason(finding.rule)
     if why:
         yield "why", why
