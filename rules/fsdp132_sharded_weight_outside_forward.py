@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import ShardComputed, Trace
+from fsdplint.trace import Fsdp1Used, ShardComputed, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, sharded_here
 from fsdplint.trace.queries.initial_weights import other_parallelism
@@ -51,7 +51,7 @@ class ShardedWeightOutsideForward(Rule):
             return  # outputs may be DTensors
         groups, seen = Groups(trace), set()
         for event in trace.of(ShardComputed):
-            if event.site in seen:
+            if event.site in seen or _summoned_before(trace, event):
                 continue
             seen.add(event.site)
             module = event.modules[0] if event.modules else None
@@ -68,3 +68,9 @@ class ShardedWeightOutsideForward(Rule):
                 help="Do not shard that module by itself, or compute with the weight in its own forward.",
                 because=sharded_here(trace, owner, event) if owner is not None else (),
             )
+
+
+def _summoned_before(trace: Trace, event: ShardComputed) -> bool:
+    """Whether FSDP1's `summon_full_params` ran before, which gathers nothing here: FSDP206."""
+    used = trace.before(event, Fsdp1Used)
+    return any(one.api.endswith("summon_full_params") for one in used)
