@@ -8,7 +8,7 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Fsdp1Used, ShardComputed, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.common import class_name, sharded_here
+from fsdplint.trace.queries.common import class_name, fsdp1_on_fsdp2, sharded_here
 from fsdplint.trace.queries.initial_weights import other_parallelism
 
 
@@ -73,4 +73,6 @@ class ShardedWeightOutsideForward(Rule):
 def _summoned_before(trace: Trace, event: ShardComputed) -> bool:
     """Whether FSDP1's `summon_full_params` ran before, which gathers nothing here: FSDP206."""
     used = trace.before(event, Fsdp1Used)
-    return any(one.api.endswith("summon_full_params") for one in used)
+    return any(
+        one.api.endswith("summon_full_params") and fsdp1_on_fsdp2(trace, one) for one in used
+    )

@@ -73,10 +73,9 @@ class LoadFullIntoSharded(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(StateLoaded):
-            by_setter = event.api.rpartition(".")[2] == "set_model_state_dict"
-            if not by_setter and event.api.rpartition(".")[2] != "load_state_dict":
-                continue
-            if by_setter and event.full is not False:
+            api = event.api.rpartition(".")[2]
+            by_setter = api == "set_model_state_dict" and event.full is False
+            if not by_setter and api != "load_state_dict":
                 continue
             built = optimizer_of(trace, event.into)
             modules = (event.into,) if built is None else built.modules

@@ -21,7 +21,7 @@ _BACKENDS = {
     "eccl",
     "mccl",
 }
-_ADDRESS = "pass `rank` and `world_size`, or launch with torchrun and remove `init_method`"
+_ADDRESS = "Pass `rank` and `world_size`, or launch with torchrun and remove `init_method`"
 Problem = tuple[str, str]
 
 
@@ -106,12 +106,12 @@ def _meeting(options: Mapping[str, object]) -> Iterator[Problem]:
             f"gets a `store` without `{missing[0]}`",
             "Pass `rank` and `world_size` together with the store",
         )
-    if isinstance(method, str) and "=" not in method:
+    if isinstance(method, str) and "rank=" not in method:
         scheme, _, address = method.partition("://")
         if scheme in ("tcp", "file") and missing:
             yield (
                 f"gets an address `{scheme}://` without `{missing[0]}`",
-                _ADDRESS[0].upper() + _ADDRESS[1:],
+                _ADDRESS,
             )
         elif scheme == "tcp" and "?" not in address and ":" not in address:
             yield "gets a `tcp://` address without a port", "Add the port to the address"

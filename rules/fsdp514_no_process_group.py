@@ -64,10 +64,10 @@ class NoProcessGroup(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if not trace.complete:
             return
-        first = next((one for one in trace.of(ProcessGroupInit) if _is_certain(one)), None)
+        first = next((one for one in trace.of(ProcessGroupInit) if _is_first(one)), None)
         life, causes = _Life(), set[Site]()
         for event in trace:
-            if life.follows(event) or not _needs_group(event) or _is_tested(event):
+            if life.follows(event) or not _needs_group(event):
                 continue
             if _error_was_handled(trace, event):
                 continue
@@ -144,7 +144,9 @@ class _Life:
         destroys = isinstance(event, ProcessGroupDestroyed)
         if destroys and self.elsewhere is not None and not self.outside:
             return self.elsewhere, "only the started processes create"
-        if first is None or destroys or self.outside or event.index > first.index:
+        if first is None or self.outside or event.index > first.index:
+            return None
+        if not isinstance(event, GroupMissed):
             return None
         return first, "is created later"
 
@@ -164,19 +166,18 @@ def _error_was_handled(trace: Trace, event: Event) -> bool:
     return event.index < len(trace.events) - 1 or "raised" not in trace.ends.values()
 
 
+def _is_first(event: ProcessGroupInit) -> bool:
+    """Whether no other code can have created the group before."""
+    return _is_certain(event) and not event.tested
+
+
 def _is_certain(event: Event) -> bool:
     """Whether all ranks come to an event, whatever happens within the run."""
     return (
         event.ranks is Ranks.ALL
         and not event.callbacks
         and all(guard.kind is GuardKind.CONFIG for guard in event.guards)
-        and not _is_tested(event)
     )
-
-
-def _is_tested(event: Event) -> bool:
-    """Whether a test asks for the group, or may do so."""
-    return any("initialized" in guard.text for guard in event.guards)
 
 
 def _name(event: Event) -> str:

@@ -24,11 +24,14 @@ class ProcessGroupInit(Event):
 
     options: the arguments by name, as for `Wrapped`. A device is text: "cuda" has no index. The
         unknown part of an address is "?".
+    tested: whether it depends on a test of `is_initialized()`, so that other code may have created
+        the group before.
     """
 
     kind: ClassVar[str] = "process-group-init"
     backend: str | None = None
     options: Mapping[str, object] = combined(agreeing, default_factory=dict)
+    tested: bool = unrecorded("the call has happened", default=False)
 
 
 @event

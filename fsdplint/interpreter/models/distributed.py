@@ -8,6 +8,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import agree, forget_rank
@@ -100,6 +101,8 @@ def collective(run: Run, name: str, call: Call) -> Value:
     note_weights_set(run, call, call.values)
     group = call.arg(COLLECTIVES[last], "group")
     whole = (group is None or is_none(group)) and not call.open
+    if whole:
+        note_use(run, name, call)
     run.emit(Collective, call.node, api=last, collective=whole)
     if last in AGREED and call.args:
         agree(run.settle(call.args[0]))

@@ -29,6 +29,7 @@ from fsdplint.trace import (
 )
 
 DIST = "torch.distributed"
+INITIALIZED = "dist.is_initialized()"  # the key of tests of the group, however they are written
 # The parameters of `init_process_group`, in order.
 _PARAMETERS = (
     "backend", "init_method", "timeout", "world_size", "rank", "store", "group_name", "pg_options",
@@ -47,6 +48,7 @@ def init_group(run: Run, name: str, call: Call) -> Value:
         call.node,
         backend=backend if isinstance(backend, str) else None,
         options=options | ({"**": "?"} if call.open else {}),
+        tested=any(entry.key == INITIALIZED for entry in run.guards),
     )
     return Const(None)
 
@@ -94,25 +96,31 @@ def get_rank(run: Run, name: str, call: Call) -> Value:
     group = call.arg(0, "group")
     if group is not None and not is_none(group):
         return RankValue("group")
-    _note_query(run, name, call)
+    if not call.values:
+        note_use(run, name, call)
     return RankValue("global")
 
 
 @function(f"{DIST}.get_world_size")
 def world_size(run: Run, name: str, call: Call) -> Value:
-    _note_query(run, name, call)
+    if not call.values:
+        note_use(run, name, call)
     return Unknown(origin=WORLD_SIZE)
 
 
 @function(f"{DIST}.get_backend")
 def backend(run: Run, name: str, call: Call) -> Value:
-    _note_query(run, name, call)
+    if not call.values:
+        note_use(run, name, call)
     return Unknown(origin=run.text(call.node))
 
 
-def _note_query(run: Run, name: str, call: Call) -> None:
-    """Record a query of the default group while no group is known, unless an error is handled."""
-    if call.values or call.open or _group_exists(run) is True:
+def note_use(run: Run, name: str, call: Call) -> None:
+    """Record a use of the default group while no group is known, unless an error is handled.
+
+    Where a test has found a group, unknown code has created it.
+    """
+    if call.open or run.decisions.values_by_key.get(INITIALIZED) or _group_exists(run):
         return
     if not any(
         can_do_without(site.source, site.node) for site in (*run.stack, run.site(call.node))
@@ -123,7 +131,7 @@ def _note_query(run: Run, name: str, call: Call) -> None:
 @function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
 def is_initialized(run: Run, name: str, call: Call) -> Value:
     exists = _group_exists(run)
-    return Unknown(origin="dist.is_initialized()") if exists is None else Const(exists)
+    return Unknown(origin=INITIALIZED) if exists is None else Const(exists)
 
 
 def _group_exists(run: Run) -> bool | None:

@@ -12,7 +12,7 @@ from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
-from fsdplint.trace import Collective
+from fsdplint.trace import Collective, GroupMissed
 
 _DIST = (
     "all_gather",
@@ -106,6 +106,9 @@ def _watched_collective(original: Callable[..., Any], name: str) -> Callable[...
                     api=f"torch.distributed.{name}",
                     collective=not _in_subgroup(args, kwargs),
                 )
+                if not _in_subgroup(args, kwargs) and not dist.is_initialized():
+                    api = f"torch.distributed.{name}"
+                    recording.recorder.event(GroupMissed, frame, api=api)
                 if name == "all_reduce" and not _in_subgroup(args, kwargs):
                     if argument(args, kwargs, 1, "op", dist.ReduceOp.SUM) == dist.ReduceOp.SUM:
                         recording.losses.note(argument(args, kwargs, 0, "tensor"))
