@@ -59,5 +59,7 @@ def _dataclass_fields(instance: Instance, klass: Class, call: Call) -> None:
             # A default that a user may override from outside: not a constant of the program.
             origin = f"{klass.name}.{name}"
             if default is None or isinstance(default, Const | Unknown):
-                default = rank_default(name, origin, default) or Unknown(origin, default=default)
+                default = rank_default(name, origin, default) or Unknown(
+                    origin, default=default, plain=isinstance(default, Const) and not call.open
+                )
             instance.attributes[name] = default

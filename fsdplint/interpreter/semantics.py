@@ -46,6 +46,7 @@ from fsdplint.interpreter.models import (
     randomness,
     raw,
     records,
+    removals,
     state_dicts,
     state_loading,
     tensors,
@@ -61,6 +62,6 @@ MODELS = (
     accessors, adapters, attribute_access, checkpoint, commands, containers, context_stacks, copies,
     data, dataclass_objects, datasets, distributed, frameworks, fsdp1, fsdp2, hook_registration,
     instantiation, iterators, launcher, library_modules, mixing, namespaces, nn, optim,
-    process_groups, processes, python, randomness, raw, records, state_dicts, state_loading,
-    tensors, training_frameworks, type_tests,
+    process_groups, processes, python, randomness, raw, records, removals, state_dicts,
+    state_loading, tensors, training_frameworks, type_tests,
 )  # fmt: skip

@@ -51,3 +51,35 @@ def test_a_finding_says_which_setting_it_needs(tmp_path: Path) -> None:
     file.write_text(f"{HEAD}exec(open('configurator.py').read())\n{TAIL}")
     events = [event for trace in load([file]).traces for event in trace.of(Sharded)]
     assert {str(guard) for event in events for guard in event.guards} == {"`use_fsdp` is true"}
+
+
+SETTINGS = """\
+import argparse
+import dataclasses
+
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+@dataclasses.dataclass
+class Settings:
+    reshard: bool = False
+
+
+"""
+TAKEN = {
+    "settings = Settings()": False,
+    "settings = Settings(reshard=True)": True,
+    "settings = Settings()\nsettings.reshard = True": True,
+    "settings = Settings(**read())": "?",
+    "settings = Settings()\nfor key, value in read():\n    setattr(settings, key, value)": "?",
+}
+
+
+@pytest.mark.parametrize("code", TAKEN)
+def test_a_default_that_the_program_takes_is_an_argument(code: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    call = "fully_shard(nn.Linear(2, 2), reshard_after_forward=settings.reshard)"
+    file.write_text(f"{SETTINGS}{code}\n{call}\n")
+    events = [event for trace in load([file]).traces for event in trace.of(Sharded)]
+    assert {event.options["reshard_after_forward"] for event in events} == {TAKEN[code]}

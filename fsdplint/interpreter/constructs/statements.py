@@ -28,6 +28,7 @@ from fsdplint.interpreter.imports import (
 )
 from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.parameter_marks import unmark_parameters
+from fsdplint.interpreter.removals import remove_item
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, is_exit, is_in_try, raises
 from fsdplint.interpreter.torch_values import RankTest
@@ -36,9 +37,11 @@ from fsdplint.interpreter.values import (
     Const,
     Dict,
     Function,
+    Instance,
     LazyClass,
     Scope,
     Symbol,
+    Unknown,
     Value,
 )
 from fsdplint.interpreter.values import Sequence as SequenceValue
@@ -127,12 +130,30 @@ def execute_assert(run: Run, node: cst.Assert) -> None:
 
 @executes(cst.Del)
 def execute_del(run: Run, node: cst.Del) -> None:
-    if isinstance(node.target, cst.Name):
-        run.scope.names.pop(node.target.value, None)
-    elif isinstance(node.target, cst.Subscript):
-        note_group_change(run, run.eval(node.target.value))
-    elif isinstance(node.target, cst.Attribute):
-        unmark_parameters(run, run.eval(node.target.value), node.target.attr.value)
+    _delete(run, node.target)
+
+
+def _delete(run: Run, target: cst.BaseExpression) -> None:
+    if isinstance(target, cst.Tuple | cst.List):
+        for element in target.elements:
+            _delete(run, element.value)
+    elif isinstance(target, cst.Name):
+        run.scope.names.pop(target.value, None)
+    elif isinstance(target, cst.Subscript):
+        container = run.settle(run.eval(target.value))
+        note_group_change(run, container)
+        remove_item(container, _only_index(run, target))
+    elif isinstance(target, cst.Attribute):
+        owner = run.settle(run.eval(target.value))
+        unmark_parameters(run, owner, target.attr.value)
+        if isinstance(owner, Instance):
+            owner.attributes.pop(target.attr.value, None)
+
+
+def _only_index(run: Run, target: cst.Subscript) -> Value:
+    """The index of the only element that a subscript names; unknown for slices."""
+    index = target.slice[0].slice if len(target.slice) == 1 else None
+    return run.settle(run.eval(index.value)) if isinstance(index, cst.Index) else Unknown()
 
 
 @executes(cst.Global)

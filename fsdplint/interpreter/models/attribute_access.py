@@ -79,7 +79,9 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
         elif isinstance(target, Instance):
             target.attributes_unknown = True
             for attribute, old in list(target.attributes.items()):
-                if isinstance(old, Const):
+                if isinstance(old, Unknown) and old.plain:
+                    target.attributes[attribute] = Unknown(old.origin, default=old.default)
+                elif isinstance(old, Const):
                     target.attributes[attribute] = Unknown(
                         origin=f"{target.cls.name}.{attribute}", default=old
                     )

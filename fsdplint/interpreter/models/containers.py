@@ -13,6 +13,7 @@ from fsdplint.interpreter.parameter_filters import (
     tested_in_loop,
     with_current_filters,
 )
+from fsdplint.interpreter.removals import forget_items
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     ParametersOf,
@@ -110,6 +111,8 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     if isinstance(key, Unknown) and receiver.items and not receiver.open:
         default = call.arg(1, "default")
         found = choose(run, key, receiver.items, call.node, complete=False, default=default)
+        if name == "pop":
+            forget_items(receiver)
         return found if found is not None else Unknown(origin=run.text(call.node))
     if len(call.args) > 1 and not receiver.open:
         if name == "setdefault" and isinstance(key, Const):

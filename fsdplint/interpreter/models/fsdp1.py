@@ -50,8 +50,8 @@ PARAMETERS = (
 
 def option(value: Value) -> object:
     """The value of an option in a trace: a constant, a dotted name, or "?"."""
-    if isinstance(value, Const):
-        return value.value
+    if isinstance(value, Const) or (isinstance(value, Unknown) and value.plain):
+        return constant(value)
     if isinstance(value, Symbol | LibraryObject):
         return value.name
     if isinstance(value, Partial):
