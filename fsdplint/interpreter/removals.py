@@ -25,8 +25,8 @@ def remove_item(container: Value, key: Value | None) -> Value | None:
 
 def _remove_at(sequence: Sequence, key: Value | None) -> Value | None:
     index = key.value if isinstance(key, Const) else None
-    known = isinstance(index, int) and -len(sequence.items) <= index < len(sequence.items)
-    if known and not (sequence.open and index < 0):
-        return sequence.items.pop(index)
+    if isinstance(index, int) and -len(sequence.items) <= index < len(sequence.items):
+        if index >= 0 or not sequence.open:
+            return sequence.items.pop(index)
     forget_items(sequence)
     return None

@@ -19,7 +19,7 @@ def pop(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
 
 @method("Sequence", "popleft")
 def pop_left(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
-    return pop(run, receiver, name, Call([Const(0)], {}, call.node))
+    return pop(run, receiver, name, Call(call.node, [Const(0)]))
 
 
 @method("Sequence", "remove", "discard")
@@ -42,7 +42,7 @@ def insert(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
 
 @method("Sequence", "appendleft")
 def append_left(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
-    return insert(run, receiver, name, Call([Const(0), *call.args], {}, call.node))
+    return insert(run, receiver, name, Call(call.node, [Const(0), *call.args]))
 
 
 @method("Sequence", "reverse")
