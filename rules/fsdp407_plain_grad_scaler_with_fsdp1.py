@@ -23,7 +23,7 @@ class PlainGradScalerWithFsdp1(Rule):
     optimizer over the parameters of a model that `FullyShardedDataParallel` wraps with a strategy that
     shards (all but `NO_SHARD`).
 
-    A scaler is not reported if `enabled` is false or unknown.
+    A scaler is not reported if `enabled` is false. A finding names the test that `enabled` depends on.
 
     ## Why is this bad?
     The scaler skips a step and lowers the scale when it finds an infinite gradient. Under FSDP1, each rank

@@ -228,10 +228,14 @@ class Run:
         return NodeSite(self.source, node)
 
     def text(self, node: cst.CSTNode) -> str:
-        """The text of an expression on one line."""
+        """The text of an expression on one line, without parentheses around it."""
         texts = self.project.texts
         if node not in texts:
-            texts[node] = " ".join(self.source.tree.code_for_node(node).split())
+            text = " ".join(self.source.tree.code_for_node(node).split())
+            if not isinstance(node, cst.Tuple | cst.GeneratorExp):
+                for _ in getattr(node, "lpar", ()):
+                    text = text[1:-1].strip()
+            texts[node] = text
         return texts[node]
 
     def new_id(self, kind: str) -> str:

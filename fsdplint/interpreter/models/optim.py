@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import libcst as cst
+
+from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.choices import ANY
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.hooks import Moment, fire
@@ -20,10 +23,20 @@ from fsdplint.interpreter.optimizers import (
 )
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ScalerValue, ShardTensor, TensorValue
-from fsdplint.interpreter.values import Const, LibraryObject, Method, OptimizerValue, Unknown, Value
+from fsdplint.interpreter.values import (
+    Condition,
+    Const,
+    LibraryObject,
+    Method,
+    OptimizerValue,
+    Unknown,
+    Value,
+)
+from fsdplint.syntax.arguments import arguments
 from fsdplint.trace import (
     Clipped,
     Fsdp1Used,
+    Guard,
     OptimizerStepped,
     PartialRead,
     ScalerBuilt,
@@ -94,16 +107,41 @@ def grad_scaler(run: Run, name: str, call: Call) -> Value:
         run.emit(Fsdp1Used, call.node, api="ShardedGradScaler")
     given = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
     scaler = ScalerValue(name, given, call.open, id=run.new_id("scaler"))
-    enabled = call.arg(ENABLED[name], "enabled")
-    known = None if enabled is not None or call.open else True
-    run.emit(
-        ScalerBuilt,
-        call.node,
-        scaler=scaler.id,
-        class_name=name.rpartition(".")[2],
-        enabled=bool(enabled.value) if isinstance(enabled, Const) else known,
-    )
+    enabled, guards = _enabled(run, name, call)
+    with run.under_guards(guards):
+        if guards and name.endswith(".GradScaler"):
+            run.mark_relevant()
+        run.emit(
+            ScalerBuilt,
+            call.node,
+            scaler=scaler.id,
+            class_name=name.rpartition(".")[2],
+            enabled=enabled,
+        )
     return scaler
+
+
+def _enabled(run: Run, name: str, call: Call) -> tuple[bool | None, list[tuple[Guard, str]]]:
+    """Whether a scaler is enabled, None if unknown, and the conditions that decide it."""
+    value = call.arg(ENABLED[name], "enabled")
+    if value is None:
+        return None if call.open else True, []
+    node = _argument_node(call.node, ENABLED[name], "enabled")
+    value = run.settle(value)
+    if node is None or not isinstance(value, Const | Condition | Unknown):
+        return None, []
+    verdict = truth_of(run, value, node, prefer=True)
+    known = {Truth.TRUE: True, Truth.FALSE: False}.get(verdict.outcome)
+    return known, verdict.guards if known is not None else []
+
+
+def _argument_node(call: cst.CSTNode, position: int, name: str) -> cst.BaseExpression | None:
+    """The expression that a call passes as a parameter."""
+    if not isinstance(call, cst.Call):
+        return None
+    parameters = [*map(str, range(position)), name]
+    found = arguments(call, parameters)[0].get(name)
+    return found.value if found is not None else None
 
 
 @method("LibraryObject", "step")
