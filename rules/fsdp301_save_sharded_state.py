@@ -15,7 +15,7 @@ from fsdplint.trace.queries.common import (
     sharded_here,
     whole_file,
 )
-from fsdplint.trace.queries.wrappers import shards, wrappers_of
+from fsdplint.trace.queries.wrappers import shards, unit_around, wrappers_of
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -27,8 +27,9 @@ class SaveShardedState(Rule):
     ## What it does
     Finds `torch.save` and safetensors' `save_file` of `model.state_dict()` where `fully_shard` shards
     the model, of `optimizer.state_dict()` where the optimizer's parameters are sharded (by FSDP1 too),
-    of FSDP1's `SHARDED_STATE_DICT`, and of dicts of sharded parameters. Tensors stay sharded after
-    `cpu()`, `clone()` or `to()`, under other names, and in a selection of the state dict.
+    of FSDP1's `SHARDED_STATE_DICT`, of `wrapper.module` and other parts of a unit of FSDP1, and of dicts
+    of sharded parameters. Tensors stay sharded after `cpu()`, `clone()` or `to()`, under other names, and
+    in a selection of the state dict.
 
     These are fine: one file for each rank (the path depends on the rank),
     `torch.distributed.checkpoint.save`, and tensors after `full_tensor()`. FSDP304 finds a sharded model
@@ -87,6 +88,9 @@ class SaveShardedState(Rule):
     def _finding_of_states(
         self, trace: Trace, event: Saved, parts: list[tuple[StateTaken, str]]
     ) -> Finding:
+        unit = next((part for part, _ in parts if _is_without_wrapper(trace, part)), None)
+        if unit is not None:
+            return self._finding_of_unit(trace, event, unit)
         names = " and ".join(dict.fromkeys(name for _, name in parts))
         names = f"the state of {names} is"
         if len({name for _, name in parts}) > 1:
@@ -103,6 +107,17 @@ class SaveShardedState(Rule):
                 *((part, "taken here") for part in taken),
                 *(sharded_here(trace, of, event) if of else []),
             ],
+        )
+
+    def _finding_of_unit(self, trace: Trace, event: Saved, taken: StateTaken) -> Finding:
+        return self.finding(
+            event,
+            f"the state of `{class_name(trace, taken.of)}` is taken without its FSDP1 wrapper: the file "
+            "holds one rank's part of the tensors",
+            help="Take `state_dict()` of the wrapper, on all ranks.",
+            why="Only the wrapper's `state_dict()` gathers the parameters; `wrapper.module` sees the "
+            "flat part of this rank, without an error.",
+            because=[(taken, "taken here"), *sharded_here(trace, taken.of, event)],
         )
 
     def _finding_of_tensors(self, event: Saved) -> Finding:
@@ -154,7 +169,14 @@ def _sharded_parts(trace: Trace, event: Saved) -> Iterator[tuple[StateTaken, str
             yield taken, f"`{class_name(trace, taken.of)}`"
 
 
+def _is_without_wrapper(trace: Trace, taken: StateTaken) -> bool:
+    """Whether a state is of a module in an FSDP1 unit, which has this rank's part of it."""
+    return taken.layout is Layout.LOCAL and unit_around(trace, taken.of) is not None
+
+
 def _sharded_by_fsdp1(trace: Trace, taken: StateTaken, event: Saved) -> bool:
+    if _is_without_wrapper(trace, taken):
+        return True
     wrappers = wrappers_of(trace, taken.of, event) if taken.of in trace.modules else []
     return bool(wrappers) and all(map(shards, wrappers))
 

@@ -134,6 +134,7 @@ class Finding:
         site: where; the primary span.
         message: one sentence that says what is wrong and names the objects in question.
         help: advice, also if there is a fix.
+        why: why this finding is bad; empty if the first sentence of the rule's page says it.
         events: the events that make the finding, the one at `site` first.
         related: further places, each with a few words ("sharded here").
         configuration: the conditions under which it holds; empty if it always holds.
@@ -148,6 +149,7 @@ class Finding:
     site: Site
     message: str
     help: str = ""
+    why: str = ""
     events: tuple[Event, ...] = ()
     related: tuple[tuple[Site, str], ...] = ()
     configuration: tuple[Guard, ...] = ()

@@ -74,11 +74,13 @@ class Rule(RuleInfo, ABC):
         message: str,
         *,
         help: str = "",
+        why: str = "",
         because: Iterable[tuple[Event, str]] = (),
         site: Site | None = None,
     ) -> Finding:
         """A finding at an event; `because` lists other events that cause it, each with a comment.
 
+        `why` says why it is bad, where the first sentence of the page does not fit it.
         The configuration consists of the config guards of all of these events.
         """
         others = tuple(because)
@@ -88,6 +90,7 @@ class Rule(RuleInfo, ABC):
             site=site or event.site,
             message=message,
             help=help,
+            why=why,
             events=events,
             related=tuple((other.site, text) for other, text in others if text),
             configuration=configuration_of(events),

@@ -29,6 +29,7 @@ from fsdplint.trace import (
     Sharding,
     StateTaken,
 )
+from fsdplint.trace.queries.wrappers import unit_around
 
 DCP = "torch.distributed.checkpoint"
 STATE = f"{DCP}.state_dict"
@@ -96,6 +97,10 @@ def layout_of(context: Context) -> tuple[Layout, bool]:
 @method("ModuleValue", "state_dict")
 def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     sharding = sharding_inside(run, receiver)
+    if not _in_summon(run) and unit_around(run.trace, receiver.id) is not None:
+        # Only the wrapper gathers the parameters of its unit.
+        collective = sharding is Sharding.FSDP1
+        return take_state(run, call, receiver, Layout.LOCAL, "state_dict", collective=collective)
     if sharding is Sharding.FSDP1:
         layout, rank0 = fsdp1_type(run, receiver)
         # Local states too: the ranks exchange their shards of a flat parameter.

@@ -55,7 +55,7 @@ def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, st
     if finding.configuration:
         word = "example" if finding.one_of_several else "only"
         yield word, "when " + conditions(finding)
-    why = reason(finding.rule)
+    why = finding.why or reason(finding.rule)
     if why:
         yield "why", why
     if finding.help:
@@ -75,8 +75,13 @@ def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, st
 
 
 def reason(rule: type[RuleInfo]) -> str:
-    """The first sentence of the section of the rule's page on why it matters."""
+    """The first sentence of the section of the rule's page on why it matters.
+
+    Empty if the section is a list of cases, of which a finding names its own.
+    """
     paragraph = " ".join(section(rule, "Why is this bad?").split("\n\n")[0].split())
+    if paragraph.startswith("- "):
+        return ""
     quoted = False
     for position, character in enumerate(paragraph):
         if character == "`":

@@ -49,6 +49,23 @@ def wrapper_around(trace: Trace, module: str, before: Event) -> Wrapped | None:
     return None
 
 
+def unit_around(trace: Trace, module: str) -> Wrapped | None:
+    """The wrapper above a module that now shards some of its parameters with it; None if unknown.
+
+    The module is no wrapper itself. `model.module` of `model = FSDP(net)` is one: a method of it
+    sees this rank's shards.
+    """
+    made = {event.module: event for event in trace.of(Wrapped)}
+    groups = Groups(trace)
+    event = next((made[above] for above in groups.ancestors(module) if above in made), None)
+    if event is None or module in made or event.units is None or not shards(event):
+        return None
+    if any(name.startswith("ignored_") or name == "**" for name in event.options):
+        return None
+    parts = unit_of(groups, event, trace.events[-1]) & set(trace.submodules(module))
+    return event if any(trace.modules[part].own_parameters for part in parts) else None
+
+
 def uses_original_parameters(event: Wrapped) -> bool | None:
     """Whether `use_orig_params` is on; None if unknown."""
     given = event.options.get("use_orig_params", "?" if "**" in event.options else False)

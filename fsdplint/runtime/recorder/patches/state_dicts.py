@@ -91,6 +91,24 @@ def _fsdp1_rank0_only(module: Any, config: str = "_state_dict_config") -> bool:
     )
 
 
+def _is_part_of_unit(module: Any) -> bool:
+    """Whether a wrapper above a module keeps some of its parameters sharded at this point."""
+    parts = set(module.modules())
+    wrappers = current().objects.sharded.items()
+    return any(
+        kind == "fsdp1" and wrapper not in parts and _shards_some_of(wrapper, parts)
+        for wrapper, kind in wrappers
+    )
+
+
+def _shards_some_of(wrapper: Any, parts: set[Any]) -> bool:
+    handle = getattr(wrapper, "_handle", None)
+    summoned = wrapper.training_state.name == "SUMMON_FULL_PARAMS"
+    if handle is None or summoned or not handle.uses_sharded_strategy:
+        return False
+    return any(info.module in parts for info in handle.flat_param._param_infos)
+
+
 def _is_summoned(module: Any) -> bool:
     """Whether `summon_full_params` is active, in which a state needs no communication."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -158,7 +176,9 @@ def _record_taking_by_method(
 
     subject = args[0]
     kind = sharding_of(subject)
-    if kind is None:
+    if isinstance(subject, torch.nn.Module) and _is_part_of_unit(subject):
+        layout = Layout.LOCAL
+    elif kind is None:
         layout = Layout.PLAIN
     elif kind == "fsdp2":
         layout = Layout.SHARDED
