@@ -227,27 +227,30 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     if isinstance(value, Class | Symbol):
         return value  # Generic[T], tuple[int, ...]
     if isinstance(value, Unknown):
-        key = f"[{index.value!r}]" if isinstance(index, Const) else "[]"
-        if key == "[]" or key not in value.parts:
-            found = value.parts.get(key)
-            if found is None:
-                origin = f"{value.origin}{key}" if value.origin and key != "[]" else ""
-                varying = value.varying or (isinstance(index, Unknown) and index.varying)
-                text = index.value if isinstance(index, Const) else None
-                found = (
-                    value_by_name(text, origin)
-                    if isinstance(text, str) and value.part_of is None
-                    else Unknown(
-                        origin=origin,
-                        varying=varying,
-                        part_of=value.part_of,
-                        rank_local=value.rank_local,
-                    )
-                )
-                value.parts[key] = found
-            return found
-        return value.parts[key]
+        return _unknown_element(value, index)
     return Unknown()
+
+
+def _unknown_element(value: Unknown, index: Value) -> Value:
+    """The element of an unknown value; the same one for the same constant index."""
+    key = f"[{index.value!r}]" if isinstance(index, Const) else "[]"
+    if key not in value.parts:
+        value.parts[key] = _new_element(value, index, key)
+    return value.parts[key]
+
+
+def _new_element(value: Unknown, index: Value, key: str) -> Value:
+    origin = f"{value.origin}{key}" if value.origin and key != "[]" else ""
+    if isinstance(index, Const) and isinstance(index.value, str) and value.part_of is None:
+        named = value_by_name(index.value, origin)
+        if not isinstance(named, Unknown) or named.origin != origin or value.rank_local is None:
+            return named
+    return Unknown(
+        origin=origin,
+        varying=value.varying or (isinstance(index, Unknown) and index.varying),
+        part_of=value.part_of,
+        rank_local=value.rank_local,
+    )
 
 
 def _parameter_in(run: Run, value: Dict, name: object) -> Value | None:

@@ -146,6 +146,17 @@ def test_batches_of_a_dict(tmp_path: Path) -> None:
     assert undecided(tmp_path, body) == ["torch.isnan(output.loss)"]
 
 
+def test_an_entry_of_a_batch(tmp_path: Path) -> None:
+    body = """\
+        for batch in loader:
+            loss = model(batch["input"].cuda()).sum()
+            if not torch.isfinite(loss):
+                continue
+            loss.backward()
+        """
+    assert undecided(tmp_path, body) == ["not torch.isfinite(loss)"]
+
+
 def test_a_slice_by_rank(tmp_path: Path) -> None:
     body = """\
         rank = dist.get_rank()
