@@ -54,7 +54,9 @@ def compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
         return zero
     if isinstance(op, cst.NotEqual | cst.IsNot):
         return zero.negate()
-    if number == 0 and isinstance(op, cst.GreaterThan):
+    if (number == 0 and isinstance(op, cst.GreaterThan)) or (
+        number == 1 and isinstance(op, cst.GreaterThanEqual)
+    ):
         return zero.negate()
     if (number == 0 and isinstance(op, cst.LessThanEqual)) or (
         number == 1 and isinstance(op, cst.LessThan)

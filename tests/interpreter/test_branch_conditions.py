@@ -36,6 +36,8 @@ ON_RANK_0 = {
     "and with step": "for step in range(10):\n    if step % 5 == 0 and dist.get_rank() == 0:\n        dist.barrier()",
     "membership": "local_rank = 0\nrank = dist.get_rank()\nif rank in [-1, 0]:\n    dist.barrier()",
     "less than one": "if dist.get_rank() < 1:\n    dist.barrier()",
+    "at least one": "if dist.get_rank() >= 1:\n    pass\nelse:\n    dist.barrier()",
+    "one at most, mirrored": "if not 1 <= dist.get_rank():\n    dist.barrier()",
     "argument": "import argparse\nargs = argparse.ArgumentParser().parse_args()\nif args.rank == 0:\n    dist.barrier()",
     "spawned": "import torch.multiprocessing as mp\ndef worker(gpu, n):\n    if gpu == 0:\n        dist.barrier()\n"
     "mp.spawn(worker, args=(2,), nprocs=2)",
