@@ -118,12 +118,16 @@ def _number_type(node: object) -> str | None:
 
 
 def _is_reduced_by_hand(trace: Trace, event: PartialRead) -> bool:
-    """Whether values are reduced or gathered over the ranks before the next backward."""
+    """Whether values are reduced or gathered over the ranks before the next backward.
+
+    They may be the ones that were read, unless they are known to come from a model's output.
+    """
     for other in trace.after(event, BackwardRun, Collective):
         if isinstance(other, BackwardRun):
             return False
         if isinstance(other, Collective) and re.search(r"reduce|gather", other.api):
-            return True
+            if not other.of_output:
+                return True
     return False
 
 

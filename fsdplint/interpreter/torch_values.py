@@ -149,10 +149,12 @@ class TensorValue(Value):
     summed: whether an `all_reduce` summed it over all ranks, in place.
     averaged: whether it was then divided by the number of ranks.
     rank_local: set if it certainly derives from data that only this rank has.
+    blended: whether unknown values may have been added to it.
     """
 
     source: str = ""  # "output", "norm", ...
     modules: tuple[ModuleValue, ...] = ()
+    blended: bool = field(default=False, kw_only=True)
     summed: bool = False
     averaged: bool = False
     rank_local: RankLocal | None = field(default=None, repr=False)

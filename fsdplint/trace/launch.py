@@ -127,10 +127,14 @@ class Seeded(Event):
 
 @event
 class Collective(Event):
-    """A collective without an event of its own: dist.barrier, dist.all_reduce, full_tensor, ..."""
+    """A collective without an event of its own: dist.barrier, dist.all_reduce, full_tensor, ...
+
+    of_output: whether its tensor is the output of a model, or was computed from it: a loss.
+    """
 
     kind: ClassVar[str] = "collective"
     api: str = distinct()
+    of_output: bool = unrecorded("a tensor does not say what it was computed from", default=False)
 
 
 @event

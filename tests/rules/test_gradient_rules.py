@@ -99,6 +99,26 @@ def test_local_norm(tmp_path: Path, line: str) -> None:
     assert codes(tmp_path, loop(BACKWARD, line, STEP)) == ["FSDP405"]
 
 
+NORMS = "largest = max(p.grad.norm().item() for p in model.parameters())"
+
+
+@pytest.mark.parametrize(
+    ("reduced", "found"),
+    [
+        (("mean = loss.detach().clone()", "dist.all_reduce(mean)"), True),
+        (("total = torch.tensor(largest)", "dist.all_reduce(total)"), False),
+        (("total = torch.stack([loss, torch.tensor(largest)])", "dist.all_reduce(total)"), False),
+        (("total = loss.detach() + largest", "dist.all_reduce(total)"), False),
+        (("total = loss.new_tensor(largest)", "dist.all_reduce(total)"), False),
+    ],
+)
+def test_the_reduction_of_a_loss_reduces_no_norm(
+    tmp_path: Path, reduced: tuple[str, ...], found: bool
+) -> None:
+    body = loop("loss = model(batch).sum()", "loss.backward()", NORMS, *reduced, STEP)
+    assert ("FSDP405" in codes(tmp_path, body)) is found
+
+
 def test_ignored_parameters_may_be_plain(tmp_path: Path) -> None:
     head = HEAD.replace("(model)\n", "(model, ignored_params={model[2].weight})\n")
     assert codes(tmp_path, loop(BACKWARD, "[p.grad.norm().item() for p in model.parameters()]"),

@@ -149,7 +149,7 @@ def arithmetic(
     for value in (left, right):
         if isinstance(value, TensorValue):
             other = right if value is left else left
-            made = tensors.scale(value, op, other) if value is left else tensors.derive(value)
+            made = tensors.scale(value, op if value is left else None, other)
             made.rank_local = derived(left, right)
             return made
     if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:

@@ -103,7 +103,9 @@ def collective(run: Run, name: str, call: Call) -> Value:
     whole = (group is None or is_none(group)) and not call.open
     if whole:
         note_use(run, name, call)
-    run.emit(Collective, call.node, api=last, collective=whole)
+    tensor = run.settle(call.args[0]) if call.args else Unknown()
+    of_output = tensors.is_output(tensor)
+    run.emit(Collective, call.node, api=last, collective=whole, of_output=of_output)
     if last in AGREED and call.args:
         agree(run.settle(call.args[0]))
         forget_rank(run.settle(call.args[0]))

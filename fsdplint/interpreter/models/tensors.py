@@ -273,7 +273,13 @@ def combine(left: Value, right: Value) -> Value | None:
 
 def derive(value: TensorValue) -> TensorValue:
     """A new tensor that is computed from one."""
-    return TensorValue(value.source, value.modules, rank_local=value.rank_local)
+    local = value.rank_local
+    return TensorValue(value.source, value.modules, rank_local=local, blended=value.blended)
+
+
+def is_output(value: Value) -> bool:
+    """Whether a tensor is the output of a model, or was computed from outputs alone."""
+    return type(value) is TensorValue and value.source == "output" and not value.blended
 
 
 def sum_in_place(value: Value, op: Value | None) -> None:
@@ -290,7 +296,14 @@ def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorV
         result.summed = value.summed
         by_ranks = isinstance(by, Unknown) and by.origin == WORLD_SIZE
         result.averaged = value.averaged or (value.summed and by_ranks)
+    elif not isinstance(op, cst.Multiply):
+        result.blended = result.blended or not _adds_nothing(by)
     return result
+
+
+def _adds_nothing(value: Value) -> bool:
+    """Whether a sum with a value is still computed from outputs alone."""
+    return isinstance(value, Const) or is_output(value)
 
 
 def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
@@ -300,10 +313,13 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
         if name != "div_":
             return result
         value.summed, value.averaged = result.summed, result.averaged
-    if name.endswith("_") or name in {"to", "cuda", "requires_grad_", "contiguous"}:
+    if name in {"to", "cuda", "requires_grad_", "contiguous"}:
         return value
-    result = derive(value)
-    result.rank_local = of_method(value, name, call.values)
+    result = value if name.endswith("_") else derive(value)
+    scales = name in {"div", "div_", "true_divide", "mul", "mul_"}
+    result.blended = result.blended or not (scales or all(map(_adds_nothing, call.values)))
+    if result is not value:
+        result.rank_local = of_method(value, name, call.values)
     return result
 
 
