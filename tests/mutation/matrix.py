@@ -20,6 +20,7 @@ import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -111,6 +112,27 @@ def grouped(found: Sequence[Verdict], by: str) -> Iterable[tuple[str, list[Verdi
     return groups.items()
 
 
+def confirmed(found: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts without mutants that were missed and show nothing in a run either."""
+    from mutant_runs import shown
+    from two_ranks import TwoRanks
+
+    by_name = {program.name: program for program in PROGRAMS}
+    ranks, kept = TwoRanks(), []
+    try:
+        for one in found:
+            program = by_name[one.program]
+            end: str | None = None
+            if one.result == MISSED and program.runs:
+                end = shown(one.mutant, program, ranks)
+            if end != "":
+                kept.append(one if end is None else replace(one, shown=end))
+    finally:
+        ranks.close()
+    print(f"{len(found) - len(kept)} mutants show nothing on two ranks and are not counted\n")
+    return kept
+
+
 def misses(found: Sequence[Verdict]) -> Iterator[str]:
     """One line for each bug that is not found."""
     for one in found:
@@ -119,7 +141,8 @@ def misses(found: Sequence[Verdict]) -> Iterator[str]:
             place = f"{one.program}\t{mutant.file}:{mutant.line}"
             rules = " ".join(mutant.rules)
             others = " ".join(one.others)
-            yield f"{one.result}\t{mutant.operator}\t{mutant.kind}\t{rules}\t{place}\t{others}"
+            what = f"{mutant.operator}\t{mutant.kind}\t{rules}"
+            yield f"{one.result}\t{what}\t{place}\t{others}\t{one.shown}"
 
 
 def programs(options: argparse.Namespace) -> list[Program]:
@@ -148,7 +171,7 @@ def show(chosen: Sequence[Program], own: Sequence[Operator], sites: int | None) 
 
 
 def run(chosen: Sequence[Program], own: Sequence[Operator], sites: int | None) -> int:
-    """Run the mutants on two ranks; print those that neither fail nor show the bug."""
+    """Run the mutants on two ranks; print what each shows."""
     from mutant_runs import shown
     from two_ranks import TwoRanks
 
@@ -188,6 +211,9 @@ def main() -> int:
     parser.add_argument("--misses", action="store_true", help="list the bugs that are not found")
     parser.add_argument("--show", action="store_true", help="print the mutants, no table")
     parser.add_argument("--run", action="store_true", help="run the mutants on two ranks")
+    parser.add_argument(
+        "--confirm", action="store_true", help="run missed mutants; drop harmless ones"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     if unknown := set(options.operator) - set(OPERATORS):
@@ -205,6 +231,8 @@ def main() -> int:
     with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
         for some in pool.imap(verdicts_of, range(len(chosen))):
             found.extend(some)
+    if options.confirm:
+        found = confirmed(found)
     for by in options.by or ("operator", "rule"):
         print(*table(found, by, grouped(found, by)), "", sep="\n")
     if options.misses:

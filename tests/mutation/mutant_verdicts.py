@@ -39,12 +39,14 @@ class Verdict:
         result: found, missed, or not covered: no run of the interpreter comes to the site with a
             sharded model.
         others: the codes of other rules that find something new in it.
+        shown: what shows the bug in a run, if it was run.
     """
 
     mutant: Mutant
     program: str
     result: str
     others: tuple[str, ...] = ()
+    shown: str = ""
 
 
 @dataclass(frozen=True)

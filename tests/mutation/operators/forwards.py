@@ -25,7 +25,7 @@ def forward_calls(syntax: FileSyntax, version: int | None = None) -> Iterator[cs
 @operator("FSDP101")
 def forward_called(syntax: FileSyntax) -> Iterator[Plan]:
     """`forward` of a sharded model is called in the place of the model."""
-    for call in forward_calls(syntax):
+    for call in forward_calls(syntax, FSDP2):
         changed = cst.Attribute(call.func, cst.Name("forward"))
         yield Plan(call, {call.func: changed})
 

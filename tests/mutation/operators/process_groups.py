@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 import libcst.matchers as m
-from file_syntax import FileSyntax, argument, with_argument, without
+from file_syntax import FSDP2, FileSyntax, argument, with_argument, without
 from mutation_operator import Plan, operator
 from planting import text_of
 
@@ -137,7 +137,12 @@ def names_swapped(syntax: FileSyntax) -> Iterator[Plan]:
         if names is None or not isinstance(names.value, cst.Tuple | cst.List):
             continue
         words = [text_of(one.value) for one in names.value.elements]
-        if len(words) == 2 and "replicate" in words[0] and "shard" in words[1]:
+        if (
+            syntax.version == FSDP2
+            and len(words) == 2
+            and "replicate" in words[0]
+            and "shard" in words[1]
+        ):
             text = f"({words[1]}, {words[0]})"
             yield Plan(call, {names.value: cst.parse_expression(text)})
 
