@@ -18,7 +18,7 @@ from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.search import Search, Shown
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.trace import Wrapped
+from fsdplint.trace import Site, Wrapped
 
 MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
 
@@ -64,6 +64,7 @@ class EntryRuns:
     coverage: Coverage
     first: bool
     result: Explored = field(default_factory=Explored)
+    _sites: set[Site] = field(default_factory=set)  # of the events of the kept runs
 
     def explore(self) -> Explored:
         """Run the entry in its configurations."""
@@ -131,7 +132,9 @@ class EntryRuns:
         result.reached |= run.reached
         result.instantiated |= run.instantiated
         result.sources.update(scope.source for scope in run.module_scopes.values())
-        if new or (self.first and not result.traces):
+        sites = {event.site for event in run.trace.events[run.first_event :]}
+        if new or (self.first and not result.traces) or not sites <= self._sites:
+            self._sites |= sites
             result.traces.append(run.trace)
             result.values.append(NodeValues.of(run))
 

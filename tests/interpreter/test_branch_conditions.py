@@ -100,8 +100,9 @@ BEHIND_AN_EXIT = {
 @pytest.mark.parametrize("code", BEHIND_AN_EXIT.values(), ids=BEHIND_AN_EXIT)
 def test_each_side_comes_to_its_own_barrier(tmp_path: Path, code: str) -> None:
     body = f"model = FSDP(Net())\n{code}\n"
-    found = [e for e in events(program(tmp_path, body), Collective) if e.api == "barrier"]
-    assert [e.ranks for e in found] == [Ranks.ONE, Ranks.OTHERS]
+    for trace in program(tmp_path, body).traces:
+        found = [e for e in trace.of(Collective) if e.api == "barrier"]
+        assert [e.ranks for e in found] == [Ranks.ONE, Ranks.OTHERS]
 
 
 ON_ALL_RANKS = {
