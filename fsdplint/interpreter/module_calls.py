@@ -7,8 +7,8 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.module_attributes import QUIET_METHODS
-from fsdplint.interpreter.module_tree import sharding_inside
-from fsdplint.interpreter.modules import DELEGATE
+from fsdplint.interpreter.module_tree import child_values, sharding_inside
+from fsdplint.interpreter.modules import DELEGATE, SEQUENTIAL, container_base
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value
@@ -96,8 +96,8 @@ def _run_method(run: Run, module: ModuleValue, function: Function | None, call: 
         own = forward if isinstance(forward, Function) else None
         return _run_method(run, delegate, own, call)
     if function is None:
-        if module.library_class == "torch.nn.Sequential" and module.elements is not None:
-            for element in module.elements.items:
+        if container_base(module) == SEQUENTIAL and module.elements is not None:
+            for element in list(child_values(run, module)):
                 run.call(element, Call(call.node, [TensorValue("output")]))
         return TensorValue("output")
     result = call_function(run, function, module, call.args, call.kwargs, call.node, call.open)

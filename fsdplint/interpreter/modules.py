@@ -28,6 +28,7 @@ from fsdplint.trace import Module, ModuleAttached, ModuleBuilt, ParametersTied
 # The key of the module whose attributes are those that a module lacks.
 DELEGATE = "*delegate"
 _LISTS = {"torch.nn.ModuleList", "torch.nn.ModuleDict"}
+SEQUENTIAL = "torch.nn.Sequential"
 
 
 def new_module(
@@ -77,6 +78,8 @@ def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
     run.loop_depth = 0
     if isinstance(init, Function):
         call_function(run, init, module, call.args, call.kwargs, call.node, call.open)
+    else:
+        init_container(run, module, call)
     run.loop_depth = depth
     run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
     return module
@@ -178,18 +181,53 @@ def make_container(run: Run, node: cst.CSTNode, qualified: str, items: Value | N
         own_parameters=False,
         container=name != "Sequential",
     )
+    fill_container(run, module, items)
+    return module
+
+
+def container_base(module: ModuleValue) -> str:
+    """The container of torch.nn that the class of a module is or inherits from, or ""."""
+    if module.cls is None:
+        return module.library_class or ""
+    found = [b for b in module.cls.library_bases() if b == SEQUENTIAL or b in _LISTS]
+    return found[0] if found else ""
+
+
+def init_container(run: Run, module: ModuleValue, call: Call) -> None:
+    """The `__init__` of a container of torch.nn, for an object of a subclass in the project."""
+    base = container_base(module)
+    if not base or module.cls is None or module.cls.has_unknown_base():
+        return
+    others = [one for one in module.cls.library_bases() if one != base]
+    info = run.trace.modules[module.id]
+    info.children_known = inherited_structure(others)[0]
+    fill_container(run, module, container_items(base, call))
+    if call.open or not set(call.kwargs) <= {"modules"}:
+        info.children_known = False
+
+
+def container_items(qualified: str, call: Call) -> Value | None:
+    """What a call of a container's constructor puts into it."""
+    if qualified != SEQUENTIAL:
+        return call.arg(0, "modules")
+    if len(call.args) == 1 and isinstance(call.args[0], Dict):
+        return call.args[0]
+    return Sequence(list(call.args), "list", call.open)
+
+
+def fill_container(run: Run, module: ModuleValue, items: Value | None) -> None:
     module.elements = Sequence([], "list")
     items = run.settle(items) if items is not None else None
+    info = run.trace.modules[module.id]
     if isinstance(items, Dict):
         for key, value in items.items.items():
             set_element(run, module, Const(key), value)
-        run.trace.modules[module.id].children_known = not items.open
+        info.children_known = info.children_known and not items.open
     elif isinstance(items, Sequence):
         for item in items.items:
             append_element(run, module, item, repeated=items.open)
     elif items is not None:
-        run.trace.modules[module.id].children_known = False
-    return module
+        info.children_known = False
 
 
 def append_element(run: Run, module: ModuleValue, item: Value, *, repeated: bool = False) -> None:

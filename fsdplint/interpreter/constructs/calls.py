@@ -16,6 +16,7 @@ from fsdplint.interpreter.models.commands import run_group
 from fsdplint.interpreter.models.randomness import RANDOM, note_weights_set
 from fsdplint.interpreter.models.registry import find_function, find_method
 from fsdplint.interpreter.module_calls import call_library_method, call_module_method
+from fsdplint.interpreter.modules import init_container
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.parameter_marks import note_row_edit
 from fsdplint.interpreter.run import Run, calls, evaluates
@@ -225,6 +226,7 @@ def _call_super(run: Run, receiver: Super, name: str, call: Call) -> Value:
     target = receiver.receiver
     if isinstance(target, ModuleValue):
         if name == "__init__":
+            init_container(run, target, call)
             return Const(None)
         model = find_method(target, name)
         if model is not None:

@@ -23,6 +23,7 @@ from fsdplint.interpreter.modules import (
     append_element,
     as_module,
     attach_module,
+    container_items,
     make_container,
     new_module,
     set_element,
@@ -37,7 +38,6 @@ from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
     Context,
-    Dict,
     LibraryObject,
     ModuleValue,
     Sequence,
@@ -128,13 +128,7 @@ def _stack(run: Run, module: ModuleValue, name: str, call: Call) -> None:
 
 
 def _container(run: Run, name: str, call: Call) -> Value:
-    if name == "torch.nn.Sequential":
-        items: Value | None = Sequence(list(call.args), "list", call.open)
-        if len(call.args) == 1 and isinstance(call.args[0], Dict):
-            items = call.args[0]
-    else:
-        items = call.args[0] if call.args else None
-    return make_container(run, call.node, name, items)
+    return make_container(run, call.node, name, container_items(name, call))
 
 
 @function("torch.")
@@ -369,6 +363,8 @@ def add(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
             receiver.attributes[key] = value
         elif receiver.elements is not None:
             receiver.elements.items.append(value)
+    elif not is_none(value):
+        run.trace.modules[receiver.id].children_known = False
     return receiver
 
 
