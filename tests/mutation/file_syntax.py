@@ -109,9 +109,10 @@ class FileSyntax:
         return outer[1] if len(outer) > 1 and isinstance(outer[1], cst.ClassDef) else None
 
     def block(self, statement: cst.CSTNode) -> Sequence[Statement]:
-        """The statements of the block that a statement is in."""
+        """The statements of the block that a statement is in; an `elif` stands for itself."""
         parent = self.parent(statement)
-        assert isinstance(parent, cst.IndentedBlock | cst.Module), parent
+        if not isinstance(parent, cst.IndentedBlock | cst.Module):
+            return [statement]  # type: ignore[list-item]
         return list(parent.body)  # type: ignore[arg-type]
 
     def chain(self, statement: cst.CSTNode) -> list[cst.CSTNode]:

@@ -52,7 +52,12 @@ def _calls(syntax: FileSyntax) -> Iterator[tuple[str, cst.Call]]:
         if argument(call, "process_group") is None:
             yield "sharded save", call
     yield from _of_models(syntax)
-    for call in syntax.method_calls("step", syntax.optimizers):
+    sharded = [
+        name
+        for name, built in syntax.optimizers.items()
+        if any(f"{root}.parameters()" in text_of(built) for root in syntax.roots)
+    ]
+    for call in syntax.method_calls("step", sharded):
         yield "step", call
 
 
@@ -71,12 +76,22 @@ def _of_models(syntax: FileSyntax) -> Iterator[tuple[str, cst.Call]]:
         if call.args and any(text_of(call.args[0].value) == f"{r}.parameters()" for r in roots):
             yield "clip", call
     forwards = [c for c in syntax.all_calls if text_of(c.func) in syntax.roots]
+    forwards = [c for c in forwards if not _comes_before_sharding(syntax, c)]
     for call in forwards:
         yield "forward", call
     scopes = {syntax.scope(call) for call in forwards}
     for call in syntax.method_calls("backward"):
         if syntax.scope(call) in scopes:
             yield "backward", call
+
+
+def _comes_before_sharding(syntax: FileSyntax, call: cst.Call) -> bool:
+    """Whether a call of a model stands above the sharding in its function."""
+    scope = syntax.scope(call)
+    return any(
+        syntax.scope(one) is scope and syntax.line(one) > syntax.line(call)
+        for one in syntax.sharding
+    )
 
 
 def _may_be_alone(syntax: FileSyntax, call: cst.Call) -> bool:

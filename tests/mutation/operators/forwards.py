@@ -33,8 +33,9 @@ def forward_called(syntax: FileSyntax) -> Iterator[Plan]:
 @operator("FSDP122")
 def inner_module_called(syntax: FileSyntax) -> Iterator[Plan]:
     """The module inside of FSDP1's wrapper is called."""
-    for call in forward_calls(syntax, FSDP1):
-        yield Plan(call, {call.func: cst.Attribute(call.func, cst.Name("module"))})
+    if syntax.version == FSDP1 and "NO_SHARD" not in syntax.text:
+        for call in forward_calls(syntax, FSDP1):
+            yield Plan(call, {call.func: cst.Attribute(call.func, cst.Name("module"))})
 
 
 @operator("FSDP112")

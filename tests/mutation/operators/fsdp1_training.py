@@ -92,7 +92,7 @@ def _with_first(statement: cst.SimpleStatementLine, call: cst.Call) -> cst.Simpl
 @operator("FSDP403")
 def never_synchronized(syntax: FileSyntax) -> Iterator[Plan]:
     """Every micro-batch runs under FSDP1's `no_sync`."""
-    for item in m.findall(syntax.module, m.WithItem()):
+    for item in m.findall(syntax.module, m.WithItem()) if syntax.version == FSDP1 else ():
         assert isinstance(item, cst.WithItem)
         value = item.item
         if isinstance(value, cst.IfExp) and "no_sync()" in text_of(value):

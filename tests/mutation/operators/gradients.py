@@ -152,7 +152,7 @@ def reduced_in_low_precision(syntax: FileSyntax) -> Iterator[Plan]:
             yield Plan(call, {call: without(call, "reduce_dtype")})
 
 
-@operator("FSDP307")
+@operator("FSDP307", "FSDP107")
 def average_of_copy(syntax: FileSyntax) -> Iterator[Plan]:
     """An average of the weights is a copy from before the sharding."""
     from operators.sharding_order import sharding_loop, sharding_statements
