@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import ModuleValue, Value
-from fsdplint.trace import Sharding
+from fsdplint.trace import Checkpointed, Sharding
 from fsdplint.trace.groups import Groups
 
 
@@ -31,6 +31,34 @@ def child_values(run: Run, module: ModuleValue) -> list[ModuleValue]:
         return [module.inner]
     values = [run.objects.get(c) for c in run.trace.modules[module.id].children.values()]
     return [v for v in values if isinstance(v, ModuleValue)]
+
+
+def root_path(run: Run, module: ModuleValue) -> str | None:
+    """The path of a module in its own tree; None if the names in it may have changed since."""
+    changed = run.trace.family_escaped(module.id) or any(run.trace.of(Checkpointed))
+    return None if changed else ""
+
+
+def named_children(
+    run: Run, module: ModuleValue, path: str | None
+) -> list[tuple[str | None, ModuleValue]]:
+    """The known direct children, each with its path, of a module with a path (None: unknown).
+
+    An element that stands for several has no path, and so have the elements behind it.
+    """
+    if module.wrapper and module.inner is not None:
+        return [(None, module.inner)]
+    found: list[tuple[str | None, ModuleValue]] = []
+    several = False
+    for name, child_id in run.trace.modules[module.id].children.items():
+        child = run.objects.get(child_id)
+        if not isinstance(child, ModuleValue):
+            continue
+        one = not run.trace.modules[child_id].repeated and not child.stands_for_parts
+        several = several or (not one and name.isdigit())
+        known = path is not None and one and "*" not in name and not (several and name.isdigit())
+        found.append((f"{path}.{name}".lstrip(".") if known else None, child))
+    return found
 
 
 def sharding_inside(run: Run, module: ModuleValue) -> Sharding | None:

@@ -8,7 +8,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import inherited_structure, may_be_module
-from fsdplint.interpreter.module_tree import add_child, child_values
+from fsdplint.interpreter.module_tree import add_child, child_values, named_children, root_path
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf
 from fsdplint.interpreter.values import (
@@ -232,8 +232,9 @@ def fill_container(run: Run, module: ModuleValue, items: Value | None) -> None:
 
 def append_element(run: Run, module: ModuleValue, item: Value, *, repeated: bool = False) -> None:
     item = run.settle(item)
+    name: Value | None = None
     if isinstance(item, Sequence) and len(item.items) == 2:  # ("name", module)
-        item = run.settle(item.items[1])
+        name, item = (run.settle(part) for part in item.items)
     if module.elements is None:
         module.elements = Sequence([], "list")
     child = item if isinstance(item, ModuleValue) else None
@@ -244,7 +245,10 @@ def append_element(run: Run, module: ModuleValue, item: Value, *, repeated: bool
     module.elements.items.append(child)
     if repeated or run.loop_depth:
         run.trace.modules[child.id].repeated = True
-    add_child(run, module, str(len(module.elements.items) - 1), child)
+    key = str(len(module.elements.items) - 1)
+    if name is not None:
+        key = name.value if isinstance(name, Const) and isinstance(name.value, str) else "*"
+    add_child(run, module, key, child)
 
 
 def set_element(run: Run, module: ModuleValue, key: Value, value: Value) -> None:
@@ -291,23 +295,26 @@ def submodule_values(run: Run, value: ModulesOf | ModuleValue) -> list[Value]:
         found: list[Value] = list(child_values(run, value))
         return found or [hidden_child(run, value)]
     direct = value.method in {"children", "named_children"}
-    result: list[Value] = [] if direct else [value.module]
+    result: list[tuple[str | None, Value]] = [] if direct else [("", value.module)]
     seen = {value.module.id}
-    stack = list(child_values(run, value.module))
+    stack = named_children(run, value.module, root_path(run, value.module))
     hidden = [value.module] if _hides_children(run, value.module) else []
     while stack:
-        child = stack.pop(0)
+        name, child = stack.pop(0)
         if child.id in seen:
             continue
         seen.add(child.id)
-        result.append(child)
+        result.append((name, child))
         if not direct:
-            stack = [*child_values(run, child), *stack]
+            stack = [*named_children(run, child, name), *stack]
             if not child.stands_for_parts and _hides_children(run, child):
                 hidden.append(child)
-    result.extend(hidden_child(run, module) for module in hidden)
+    result.extend((None, hidden_child(run, module)) for module in hidden)
     if value.reversed:
         result.reverse()
-    if value.method.startswith("named"):
-        return [Sequence([Unknown(varying=True), v], "tuple") for v in result]
-    return result
+    if not value.method.startswith("named"):
+        return [part for _, part in result]
+    return [
+        Sequence([Unknown(varying=True) if name is None else Const(name), part], "tuple")
+        for name, part in result
+    ]

@@ -350,54 +350,6 @@ def test_the_elements_of_a_sequential_are_called(tmp_path: Path) -> None:
     assert names[1][1] == next(trace.of(Called)).index
 
 
-CONTAINERS = {
-    "sequential": "class Own(nn.Sequential):\n    pass\nmodel = Own(Block(), Block())",
-    "sequential by init": "class Own(nn.Sequential):\n    def __init__(self):\n"
-    "        super().__init__(Block(), Block())\nmodel = Own()",
-    "sequential of a list": "class Own(nn.Sequential):\n    def __init__(self):\n"
-    "        blocks = [Block(), Block()]\n        super().__init__(*blocks)\nmodel = Own()",
-    "sequential that is filled": "class Own(nn.Sequential):\n    def __init__(self):\n"
-    "        super().__init__()\n        self.add_module('one', Block())\n"
-    "        self.append(Block())\nmodel = Own()",
-    "list": "class Own(nn.ModuleList):\n    def forward(self, x):\n        for block in self:\n"
-    "            x = block(x)\n        return x\nmodel = Own([Block(), Block()])",
-    "list by init": "class Own(nn.ModuleList):\n    def __init__(self, blocks):\n"
-    "        super().__init__(modules=blocks)\n    def forward(self, x):\n"
-    "        return self[1](self[0](x))\nmodel = Own([Block(), Block()])",
-    "dict": "class Own(nn.ModuleDict):\n    def forward(self, x):\n"
-    "        return self['b'](self['a'](x))\nmodel = Own({'a': Block(), 'b': Block()})",
-    "of a subclass": "class Parts(nn.Sequential):\n    pass\nclass Own(Parts):\n    def __init__(self):\n"
-    "        super().__init__(Block(), Block())\nmodel = Own()",
-}
-
-
-@pytest.mark.parametrize("code", CONTAINERS.values(), ids=CONTAINERS)
-def test_the_parts_of_a_containers_subclass_are_known(tmp_path: Path, code: str) -> None:
-    found = program(tmp_path, f"{code}\nmodel(torch.ones(1, 8))\n")
-    trace = found.traces[0]
-    called = [class_of(found, e.module) for e in trace.of(Called)]
-    assert called == ["Own", "Block", "Linear", "Block", "Linear"]
-    own = next(module for module in trace.modules.values() if module.class_name == "Own")
-    assert own.children_known and len(own.children) == 2
-
-
-UNKNOWN_PARTS = {
-    "arguments": "class Own(nn.Sequential):\n    pass\nmodel = Own(*make())",
-    "init": "class Own(nn.Sequential):\n    def __init__(self, *layers):\n"
-    "        super().__init__(*layers)\nmodel = Own(*make())",
-    "a part": "class Own(nn.Sequential):\n    def __init__(self):\n        super().__init__()\n"
-    "        self.add_module('a', make())\nmodel = Own()",
-    "another base": "class Own(make(), nn.Sequential):\n    pass\nmodel = Own(Block())",
-}
-
-
-@pytest.mark.parametrize("code", UNKNOWN_PARTS.values(), ids=UNKNOWN_PARTS)
-def test_a_containers_subclass_may_have_unknown_parts(tmp_path: Path, code: str) -> None:
-    found = program(tmp_path, f"from elsewhere import make\n{code}\n")
-    modules = found.traces[0].modules.values()
-    assert not next(module for module in modules if module.class_name == "Own").children_known
-
-
 def test_what_stands_for_the_parts_of_an_unknown_model_has_no_parts_itself(tmp_path: Path) -> None:
     found = program(
         tmp_path,
