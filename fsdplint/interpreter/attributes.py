@@ -24,6 +24,7 @@ from fsdplint.interpreter.records import as_tuple
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
+    LocalGradient,
     ParametersOf,
     ShardTensor,
     StateValue,
@@ -96,7 +97,9 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, ParametersOf) and value.element and name == "data":
         return value
     if isinstance(value, ShardTensor) and name == "_local_tensor":
-        return TensorValue("local", value.modules)
+        return tensors.local_tensor(value)
+    if isinstance(value, ShardTensor | LocalGradient) and name == "data":
+        return value
     if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:
         return value
     read_mark(run, value, name, node)

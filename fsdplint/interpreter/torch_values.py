@@ -174,6 +174,11 @@ class ShardTensor(TensorValue):
 
 
 @dataclass(eq=False, repr=False)
+class LocalGradient(TensorValue):
+    """The local tensor of a gradient that is certainly sharded, or a view of it."""
+
+
+@dataclass(eq=False, repr=False)
 class RankValue(Value):
     """The number of this rank. scope: "global", "local" (in its node) or "group".
 

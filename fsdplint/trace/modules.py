@@ -94,6 +94,17 @@ class Wrapped(Event):
 
 
 @event
+class PolicyCalled(Event):
+    """A wrap policy of FSDP1 was called without the arguments that FSDP1 itself gives it.
+
+    api: the function, "transformer_auto_wrap_policy".
+    """
+
+    kind: ClassVar[str] = "wrap-policy-called"
+    api: str = distinct()
+
+
+@event
 class Replicated(Event):
     """`DistributedDataParallel(inner, ...)`; options as for `Wrapped`."""
 

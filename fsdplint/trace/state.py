@@ -70,6 +70,18 @@ class ShardComputed(Event):
 
 
 @event
+class ShardReduced(Event):
+    """`all_reduce` of all ranks got a gradient of which each rank has another part.
+
+    local: whether it got the local tensor of this rank, so that it adds parts that do not belong
+        together; else it got the DTensor, which raises an error.
+    """
+
+    kind: ClassVar[str] = "shard-reduced"
+    local: bool = distinct()
+
+
+@event
 class RawRead(Event):
     """An API without support for DTensors, such as `numpy()`, read the memory of a tensor.
 

@@ -110,6 +110,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         agree(run.settle(call.args[0]))
         forget_rank(run.settle(call.args[0]))
     if last == "all_reduce" and whole:
+        tensors.note_shard_reduction(run, call.arg(0, "tensor"), call.node)
         tensors.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))
     if last == "broadcast_object_list" and call.args:
         return Const(None)

@@ -32,7 +32,7 @@ from fsdplint.interpreter.values import (
     constant,
     is_none,
 )
-from fsdplint.trace import Fsdp1Used, Sharding, Wrapped
+from fsdplint.trace import Fsdp1Used, PolicyCalled, Sharding, Wrapped
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -92,6 +92,16 @@ WRAP = "torch.distributed.fsdp.wrap"
 
 
 Test = Callable[[ModuleValue], bool | None]
+_GIVEN_BY_FSDP = ("module", "recurse", "nonwrapped_numel")
+
+
+@function(f"{WRAP}.transformer_auto_wrap_policy", f"{WRAP}.size_based_auto_wrap_policy",
+          f"{WRAP}.lambda_auto_wrap_policy")  # fmt: skip
+def policy_call(run: Run, name: str, call: Call) -> Value:
+    """A policy function, which FSDP1 calls with a module."""
+    if not call.open and not call.args and not set(call.kwargs) & set(_GIVEN_BY_FSDP):
+        run.emit(PolicyCalled, call.node, api=name.rpartition(".")[2])
+    return Unknown()
 
 
 def _units(

@@ -14,7 +14,12 @@ from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.rank_local import of_method
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, TensorValue
+from fsdplint.interpreter.torch_values import (
+    LocalGradient,
+    ParametersOf,
+    ShardTensor,
+    TensorValue,
+)
 from fsdplint.interpreter.values import Const, ModuleValue, Symbol, Unknown, Value
 from fsdplint.trace import (
     BackwardRun,
@@ -25,7 +30,9 @@ from fsdplint.trace import (
     PartialRead,
     Sharded,
     Sharding,
+    ShardReduced,
     SyncSwitched,
+    Wrapped,
 )
 from fsdplint.trace.groups import Groups
 
@@ -230,7 +237,51 @@ def _name(value: Unknown) -> str:
 
 @method("ShardTensor", "to_local")
 def to_local(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
-    return TensorValue("local", receiver.modules)
+    return local_tensor(receiver)
+
+
+def local_tensor(value: ShardTensor) -> TensorValue:
+    """This rank's part of a parameter or gradient."""
+    exact = value.source == "gradient" and not value.reduction and value.must_be_dtensor
+    return (LocalGradient if exact else TensorValue)("local", value.modules)
+
+
+def note_shard_reduction(run: Run, value: Value | None, node: cst.CSTNode) -> None:
+    """Record an `all_reduce` of a sharded gradient over all ranks."""
+    value = run.settle(value) if value is not None else None
+    local = isinstance(value, LocalGradient)
+    whole = isinstance(value, ShardTensor) and not value.reduction and value.must_be_dtensor
+    if isinstance(value, ShardTensor) and value.source == "gradient" and not value.reduction:
+        local = not whole and _is_flat_shard(run, value)
+        if whole or local:
+            run.emit(ShardReduced, node, local=local)
+    elif local:
+        run.emit(ShardReduced, node, local=True)
+
+
+def _is_flat_shard(run: Run, gradient: ShardTensor) -> bool:
+    """Whether FSDP1 certainly shards a gradient, which each rank holds a part of after backward."""
+    last = next(
+        (e for e in reversed(run.trace.events) if isinstance(e, Called | BackwardRun)), None
+    )
+    if not isinstance(last, BackwardRun) or not gradient.modules:
+        return False
+    for module in gradient.modules:
+        family = {*run.trace.submodules(module.id), *run.trace.ancestors(module.id)}
+        wraps = [event for event in run.trace.of(Wrapped) if {event.module, event.inner} & family]
+        if module.wrapper != "fsdp1" or run.trace.family_escaped(module.id):
+            return False
+        if not all(_shards(event) for event in wraps):
+            return False
+    return True
+
+
+def _shards(event: Wrapped) -> bool:
+    """Whether FSDP1 certainly shards all parameters over all ranks."""
+    strategy = str(event.options.get("sharding_strategy", "FULL_SHARD")).rpartition(".")[2]
+    others = {"**", "ignored_modules", "ignored_states", "ignored_parameters", "process_group"}
+    others.add("device_mesh")
+    return strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "None") and not others & set(event.options)
 
 
 # Numbers ----------------------------------------------------------------------------------------

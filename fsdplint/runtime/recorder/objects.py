@@ -230,6 +230,20 @@ class Objects:
         names = [self.module(owner) for owner in owners if id(owner) in sharded]
         return list(dict.fromkeys(names))
 
+    def is_local_gradient(self, tensor: Any) -> bool:
+        """Whether a plain tensor is this rank's part of the gradient of a sharded parameter."""
+        address = tensor.data_ptr() if type(tensor).__name__ == "Tensor" else 0
+        if not address:
+            return False
+        for root, kind in self.sharded.items():
+            strategy = getattr(getattr(root, "sharding_strategy", None), "name", "")
+            for parameter in root.parameters() if strategy != "NO_SHARD" else ():
+                held = parameter.grad
+                held = held if kind == "fsdp1" else getattr(held, "_local_tensor", None)
+                if held is not None and held.data_ptr() == address and held.shape == tensor.shape:
+                    return True
+        return False
+
     def notice_parameters(self) -> None:
         """Register the current parameters of the known modules, for example gathered ones."""
         for module, _ in self.names.items():

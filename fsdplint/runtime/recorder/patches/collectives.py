@@ -8,11 +8,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder import patching
+from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
-from fsdplint.trace import Collective, GroupMissed
+from fsdplint.trace import Collective, GroupMissed, ShardReduced
 
 _DIST = (
     "all_gather",
@@ -110,6 +110,8 @@ def _watched_collective(original: Callable[..., Any], name: str) -> Callable[...
                     api = f"torch.distributed.{name}"
                     recording.recorder.event(GroupMissed, frame, api=api)
                 if name == "all_reduce" and not _in_subgroup(args, kwargs):
+                    if argument(args, kwargs, 2, "group") is None:
+                        _record_shard(frame, argument(args, kwargs, 0, "tensor"))
                     if argument(args, kwargs, 1, "op", dist.ReduceOp.SUM) == dist.ReduceOp.SUM:
                         recording.losses.note(argument(args, kwargs, 0, "tensor"))
             del frame
@@ -122,6 +124,15 @@ def _watched_collective(original: Callable[..., Any], name: str) -> Callable[...
             _inside[0] -= 1
 
     return collective
+
+
+def _record_shard(frame: FrameType, tensor: Any) -> None:
+    """Record an `all_reduce` of a sharded gradient."""
+    recording = current()
+    if values.is_sharded(tensor):
+        recording.recorder.event(ShardReduced, frame, local=False)
+    elif recording.objects.is_local_gradient(tensor):
+        recording.recorder.event(ShardReduced, frame, local=True)
 
 
 def _in_subgroup(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

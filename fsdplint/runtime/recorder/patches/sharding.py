@@ -22,6 +22,7 @@ from fsdplint.trace import (
     Fsdp2Used,
     Gathered,
     MethodRegistered,
+    PolicyCalled,
     PrecisionChosen,
     Replicated,
     Sharded,
@@ -33,6 +34,11 @@ from fsdplint.trace.torch_versions import ARGUMENTS, METHODS
 # FSDP1 methods that users look for on an FSDP2 model.
 _WRAPPERS = ("module", "_fsdp_wrapped_module")
 _MISSING = ("no_sync", "clip_grad_norm_", *_WRAPPERS, "summon_full_params")
+_POLICIES = (
+    "transformer_auto_wrap_policy",
+    "size_based_auto_wrap_policy",
+    "lambda_auto_wrap_policy",
+)
 _FSDP1_STATICS = (
     "state_dict_type",
     "set_state_dict_type",
@@ -51,7 +57,7 @@ _FSDP1_STATICS = (
 
 def install() -> None:
     import torch.distributed.fsdp as fsdp
-    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp import FullyShardedDataParallel, wrap
     from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
     from torch.nn.parallel import DistributedDataParallel
 
@@ -67,6 +73,8 @@ def install() -> None:
         patching.watch_method(
             FullyShardedDataParallel, name, functools.partial(_record_fsdp1_use, name)
         )
+    for name in _POLICIES:
+        patching.watch_function(wrap, name, functools.partial(_record_policy_call, name))
     patching.watch_method(ShardedGradScaler, "__init__", _record_sharded_scaler)
     patching.watch_method(DistributedDataParallel, "__init__", _record_replication)
     patching.watch_function(
@@ -158,6 +166,13 @@ def _describe_wrapper(wrapper: Any, result: Any) -> None:
     recording.layouts.exit_wrapper()
     recording.objects.invalidate()
     recording.objects.describe(wrapper)
+
+
+def _record_policy_call(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    if not args and not {"module", "recurse", "nonwrapped_numel"} & kwargs.keys():
+        current().recorder.event(PolicyCalled, frame, api=name)
 
 
 def _record_fsdp1_use(

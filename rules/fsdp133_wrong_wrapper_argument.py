@@ -1,0 +1,114 @@
+"""FSDP133: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import PolicyCalled, Trace, Wrapped
+
+# The arguments of FSDP1's constructor in torch 2.0 to 2.13.
+_ARGUMENTS = {
+    "process_group", "sharding_strategy", "cpu_offload", "auto_wrap_policy", "backward_prefetch",
+    "mixed_precision", "ignored_modules", "ignored_parameters", "param_init_fn", "device_id",
+    "sync_module_states", "forward_prefetch", "limit_all_gathers", "use_orig_params",
+    "ignored_states", "device_mesh", "**",
+}  # fmt: skip
+# What to do with arguments of other wrappers.
+_ADVICE = {
+    "device_ids": "pass `device_id=` with one device",
+    "find_unused_parameters": "remove it; FSDP1 needs no search for unused parameters",
+    "mesh": "pass `device_mesh=`",
+    "mp_policy": "pass `mixed_precision=MixedPrecision(...)`",
+    "offload_policy": "pass `cpu_offload=CPUOffload(offload_params=True)`",
+    "reshard_after_forward": "pass `sharding_strategy=`: FULL_SHARD or SHARD_GRAD_OP",
+    "ignored_params": "pass `ignored_states=`",
+    "wrap_policy": "pass `auto_wrap_policy=`",
+    "mixed_precision_policy": "pass `mixed_precision=MixedPrecision(...)`",
+}
+
+
+class WrongWrapperArgument(Rule):
+    """FSDP1's constructor gets an argument that it does not have, or an object of another kind.
+
+    ## What it does
+    Finds calls of `FullyShardedDataParallel` with arguments of `fully_shard` or of DDP
+    (`reshard_after_forward`, `device_ids`, ...), with FSDP2's `MixedPrecisionPolicy` or a dtype as
+    `mixed_precision`, with FSDP2's `CPUOffloadPolicy` or True as `cpu_offload`, and with a string or number
+    as `sharding_strategy`. Also finds wrap policies that are called where they have to be bound:
+    `auto_wrap_policy=transformer_auto_wrap_policy(transformer_layer_cls={Block})`.
+
+    ## Why is this bad?
+    The constructor fails:
+
+    - An argument that it does not have: `TypeError: got an unexpected keyword argument 'device_ids'`.
+    - A policy of FSDP2 or a dtype: `AttributeError: 'MixedPrecisionPolicy' object has no attribute
+      'keep_low_precision_grads'`, `'CPUOffloadPolicy' object has no attribute 'offload_params'`.
+    - A name as `sharding_strategy`: `KeyError: 'FULL_SHARD'`.
+    - A policy that is called: `TypeError: transformer_auto_wrap_policy() missing 3 required positional
+      arguments: 'module', 'recurse', and 'nonwrapped_numel'`. `functools.partial` binds the arguments.
+
+    ## Since
+    torch 2.0.
+
+    ## References
+    - torch docs, `FullyShardedDataParallel`.
+    """
+
+    code = "FSDP133"
+    name = "wrong-wrapper-argument"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        seen = set()
+        for event in trace.of(PolicyCalled, Wrapped):
+            if event.site in seen:
+                continue
+            if isinstance(event, PolicyCalled):
+                seen.add(event.site)
+                yield self.finding(
+                    event,
+                    f"`{event.api}` is called here, but FSDP1 calls its policy itself, with each module",
+                    help=f"Bind the arguments: `functools.partial({event.api}, ...)`.",
+                )
+            elif isinstance(event, Wrapped) and (wrong := dict(_wrong_arguments(event))):
+                seen.add(event.site)
+                first, *others = wrong
+                and_more = f" (and {len(others)} more)" if others else ""
+                yield self.finding(
+                    event,
+                    f"`FullyShardedDataParallel` {first}{and_more}",
+                    help="; ".join(wrong.values()) + ".",
+                )
+
+
+def _wrong_arguments(event: Wrapped) -> Iterator[tuple[str, str]]:
+    """What is wrong with each wrong argument, and what to pass instead."""
+    for name in event.options:
+        if name not in _ARGUMENTS:
+            advice = _ADVICE.get(name, "remove it")
+            yield f"has no argument `{name}`", f"`{name}`: {advice}"
+    given = {name: str(value).partition("(")[0] for name, value in event.options.items()}
+    precision = given.get("mixed_precision", "")
+    if precision.endswith(".fsdp.MixedPrecisionPolicy"):
+        yield (
+            "gets FSDP2's `MixedPrecisionPolicy` as `mixed_precision`",
+            "Pass FSDP1's `MixedPrecision(...)`",
+        )
+    elif precision in ("torch.bfloat16", "torch.float16", "torch.float32", "True"):
+        yield (
+            f"gets {precision} as `mixed_precision`",
+            "Pass `MixedPrecision(param_dtype=..., reduce_dtype=..., buffer_dtype=...)`",
+        )
+    offload = event.options.get("cpu_offload")
+    if offload is True or given.get("cpu_offload", "").endswith(".fsdp.CPUOffloadPolicy"):
+        what = "True" if offload is True else "FSDP2's `CPUOffloadPolicy`"
+        yield f"gets {what} as `cpu_offload`", "Pass `CPUOffload(offload_params=True)`"
+    strategy = event.options.get("sharding_strategy")
+    named = isinstance(strategy, str) and strategy.isidentifier()
+    if named or isinstance(strategy, int):
+        yield (
+            f"gets {strategy!r} as `sharding_strategy`",
+            "Pass a member of the enumeration `ShardingStrategy`",
+        )
