@@ -15,7 +15,7 @@ class CheckpointFolderPerRank(Rule):
 
     ## What it does
     Finds `torch.distributed.checkpoint.save` and `async_save` of all ranks together whose path depends on
-    the rank. `no_dist=True` writes a checkpoint of each rank by itself and is fine.
+    the rank, or on the time at which each rank computes it. `no_dist=True` writes a checkpoint of each rank by itself and is fine.
 
     ## Why is this bad?
     One save of all ranks makes one checkpoint: each rank writes its shards, and one rank writes the
@@ -24,6 +24,9 @@ class CheckpointFolderPerRank(Rule):
 
         CheckpointException: CheckpointException ranks:dict_keys([0, 1])
         FileNotFoundError: [Errno 2] No such file or directory: '.../rank0/__1_0.distcp'
+
+    A path with the time in seconds is often the same on all ranks by chance, and sometimes not. Send the
+    path of rank 0 to all ranks with `dist.broadcast_object_list`.
 
     ## Since
     torch 2.0.
@@ -48,6 +51,6 @@ class CheckpointFolderPerRank(Rule):
             yield self.finding(
                 event,
                 f"`{event.api.rpartition('.')[2]}` writes one checkpoint of all ranks, but its path "
-                f"depends on the rank",
+                f"differs between ranks",
                 help="Use the same folder, which all ranks can reach, on every rank.",
             )

@@ -29,6 +29,7 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     StateValue,
     TensorValue,
+    note_result_use,
 )
 from fsdplint.interpreter.values import (
     Bound,
@@ -103,6 +104,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:
         return value
     read_mark(run, value, name, node)
+    note_result_use(value)
     return Method(value, name)
 
 
@@ -172,6 +174,7 @@ def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
 
 def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     value = run.settle(value)
+    note_result_use(value)
     value = as_tuple(value) or value
     if depends_on_rank(index):
         run.emit(PickedByRank, node)

@@ -41,7 +41,8 @@ CLOCKS = frozenset(
     "time.time time.time_ns time.perf_counter time.perf_counter_ns time.monotonic "
     "time.monotonic_ns time.process_time datetime.datetime.now datetime.datetime.utcnow".split()
 )
-_COMPUTES = frozenset(
+_PATHS = frozenset("os.path.join os.path.abspath os.fspath pathlib.Path builtins.str".split())
+_COMPUTES = _PATHS | frozenset(
     f"builtins.{name}" for name in "abs all any bool divmod float int max min pow round sum".split()
 )
 _COMPUTING = ("torch.", "math.", "numpy.", "statistics.")
@@ -116,7 +117,7 @@ def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | N
 
 def through_call(run: Run, function: Value, call: Call, result: Value, begin: int) -> None:
     """Mark the new result of a call. `begin`: the number of events before it."""
-    if not run.has_own_data and not (isinstance(function, Symbol) and function.name in CLOCKS):
+    if not run.has_own_data and not _reads_clock(function, call):
         return
     if not isinstance(result, Unknown | TensorValue) or result.created_at is not None:
         return
@@ -125,6 +126,13 @@ def through_call(run: Run, function: Value, call: Call, result: Value, begin: in
     if isinstance(result, Unknown) and isinstance(function, Unknown) and not call.values:
         _mark_items(function, result)
     result.rank_local = _of_result(run, function, call, begin)
+
+
+def _reads_clock(function: Value, call: Call) -> bool:
+    if not isinstance(function, Symbol):
+        return False
+    now = function.name in ("time.strftime", "time.ctime") and len(call.values) < 2
+    return now or function.name in CLOCKS
 
 
 def _mark_items(function: Unknown, result: Unknown) -> None:
@@ -137,7 +145,7 @@ def _mark_items(function: Unknown, result: Unknown) -> None:
 
 def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal | None:
     if isinstance(function, Symbol):
-        if function.name in CLOCKS and not run.decisions.single_rank:
+        if _reads_clock(function, call) and not run.decisions.single_rank:
             return own_data(run, run.site(call.node), immutable=True)
         return derived(*call.values, *call.spread) if _computes(function.name) else None
     if any(isinstance(event, Collective) for event in run.trace.events[begin:]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from fsdplint.interpreter.values import (
+    Const,
     LibraryObject,
     ModuleValue,
     OptimizerValue,
@@ -14,7 +15,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Layout, ParameterMarked, Ranks
+from fsdplint.trace import Layout, Loaded, ParameterMarked, Ranks
 
 
 @dataclass(eq=False, repr=False)
@@ -105,6 +106,19 @@ class StateValue(Value):
     def as_layout(self, layout: Layout, suffix: str) -> StateValue:
         """One tensor of a state that was derived from this one and has another layout."""
         return StateValue(f"{self.id}:{suffix}", layout, self.of, self.api, tensor=True)
+
+
+@dataclass(eq=False, repr=False)
+class NoResult(Const):
+    """The result, None, of a function that loads in place; `event` is its event."""
+
+    event: Loaded | None = None
+
+
+def note_result_use(value: Value | None) -> None:
+    """Record that the program uses a value as if a function had returned it."""
+    if isinstance(value, NoResult) and value.event is not None:
+        value.event.result_used = True
 
 
 @dataclass(eq=False, repr=False)

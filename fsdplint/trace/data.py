@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, event
-from fsdplint.trace.fields import combined, same_sequence
+from fsdplint.trace.fields import combined, differs, same_sequence
 
 
 @event
@@ -13,11 +13,13 @@ class SamplerBuilt(Event):
     """A `DistributedSampler`, which gives each rank its part of a dataset.
 
     shuffle: whether it shuffles; None if unknown.
+    seed_per_rank: whether its seed certainly differs between ranks.
     """
 
     kind: ClassVar[str] = "sampler-built"
     sampler: str
     shuffle: bool | None = None
+    seed_per_rank: bool = combined(differs, default=False)
 
 
 @event

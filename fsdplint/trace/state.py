@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, Layout, event
-from fsdplint.trace.fields import combined, definition, differs, distinct, reference, unrecorded
+from fsdplint.trace.fields import (
+    combined,
+    definition,
+    differs,
+    distinct,
+    on_any,
+    reference,
+    unrecorded,
+)
 
 
 @event
@@ -114,13 +122,23 @@ class Saved(Event):
 
 @event
 class Loaded(Event):
-    """A file was read (torch.load, dcp.load); `per_rank` and `path` as for `Saved`."""
+    """A file was read (torch.load, dcp.load); `per_rank` and `path` as for `Saved`.
+
+    states, optimizers: the states and optimizers in the dict that a distributed checkpoint is
+        loaded into.
+    empty: whether this dict is certainly empty, so that nothing is read.
+    result_used: whether the program uses the result of a function that returns None.
+    """
 
     kind: ClassVar[str] = "loaded"
     api: str = distinct()
     state: str | None = definition(default=None)
     per_rank: bool = combined(differs, source="path", default=False)
     path: str = ""
+    states: tuple[str, ...] = reference(default=())
+    optimizers: tuple[str, ...] = reference(default=())
+    empty: bool = False
+    result_used: bool = combined(on_any, default=False)
 
 
 @event

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.rank_local import derived
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.sets import set_of
@@ -77,6 +78,7 @@ def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
             texts.append(_shown(part, value))
             result.by_rank = depends_on_rank(value) or result.by_rank
             result.by_process = depends_on_process(value) or result.by_process
+            result.rank_local = result.rank_local or derived(value)
             if _DEVICE.match(run.text(node)):
                 note_rank_use(run, node, value)
     known = [text for text in texts if text is not None]

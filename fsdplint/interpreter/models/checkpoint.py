@@ -8,9 +8,10 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.state_dicts import DCP
 from fsdplint.interpreter.models.tensors import must_be_sharded
 from fsdplint.interpreter.module_tree import sharding_of_parameters
+from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue
+from fsdplint.interpreter.torch_values import NoResult, ParametersOf, ShardTensor, StateValue
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -119,7 +120,7 @@ def save(run: Run, name: str, call: Call) -> Value:
 @function(f"{DCP}.save", f"{DCP}.async_save", f"{DCP}.save_state_dict")
 def dcp_save(run: Run, name: str, call: Call) -> Value:
     state, path = call.arg(0, "state_dict") or Unknown(), _checkpoint_path(run, call)
-    per_rank = depends_on_rank(path)  # certainly; torch.save may also have files of unknown paths
+    per_rank = _differs_between_ranks(path)
     emit_saved(run, call, name, state, path, collective=_takes_all_ranks(call), per_rank=per_rank)
     return Unknown()
 
@@ -146,15 +147,29 @@ def _checkpoint_path(run: Run, call: Call) -> Value:
 def dcp_load(run: Run, name: str, call: Call) -> Value:
     meta_device.leave_meta_everywhere(run)
     path = _checkpoint_path(run, call)
-    run.emit(
+    state = run.settle(call.arg(0, "state_dict") or Unknown())
+    found = contents(run, state)
+    event = run.emit(
         Loaded,
         call.node,
         api=name,
-        per_rank=depends_on_rank(path),
+        per_rank=_differs_between_ranks(path),
         path=path_pattern(path),
         collective=_takes_all_ranks(call),
+        states=tuple(one.id for one in found if isinstance(one, StateValue)),
+        optimizers=tuple(one.id for one in found if isinstance(one, OptimizerValue)),
+        empty=_is_empty(state) and not call.open and "planner" not in call.kwargs,
     )
-    return Const(None)
+    return NoResult(None, event=event)
+
+
+def _is_empty(state: Value) -> bool:
+    return isinstance(state, Dict) and not (state.items or state.tensors or state.open)
+
+
+def _differs_between_ranks(path: Value) -> bool:
+    """Whether a path certainly differs between ranks: it depends on the rank or on its clock."""
+    return depends_on_rank(path) or local_of(path) is not None
 
 
 def _takes_all_ranks(call: Call) -> bool:

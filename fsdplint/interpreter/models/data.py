@@ -7,7 +7,8 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
-from fsdplint.interpreter.rank_local import of_loader
+from fsdplint.interpreter.rank_local import local_of, of_loader
+from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Batches, LoaderValue, RankValue, SamplerValue
 from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant, is_none
@@ -78,8 +79,15 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
         call.node,
         sampler=sampler.id,
         shuffle=shuffle if isinstance(shuffle, bool) else None,
+        seed_per_rank=_differs(run, call.arg(4, "seed")),
     )
     return sampler
+
+
+def _differs(run: Run, seed: Value | None) -> bool:
+    """Whether a seed certainly differs between ranks."""
+    seed = run.settle(seed) if seed is not None else None
+    return seed is not None and (depends_on_rank(seed) or local_of(seed) is not None)
 
 
 def _splits(run: Run, call: Call) -> bool:

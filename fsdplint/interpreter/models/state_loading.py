@@ -16,9 +16,11 @@ from fsdplint.interpreter.models.state_dicts import (
 )
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module
+from fsdplint.interpreter.optimizers import lose_optimizer
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import StateValue
+from fsdplint.interpreter.torch_values import StateValue, note_result_use
 from fsdplint.interpreter.values import (
+    Const,
     LibraryObject,
     ModuleValue,
     OptimizerValue,
@@ -76,6 +78,7 @@ def _communicates(run: Run, api: str) -> bool:
 @method("OptimizerValue", "load_state_dict")
 def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call: Call) -> Value:
     state = run.settle(call.arg(0, "state_dict") or Unknown())
+    note_result_use(state)
     known = state if isinstance(state, StateValue) else None
     if isinstance(receiver, ModuleValue):
         meta_device.note_load(run, receiver, state, call)
@@ -100,6 +103,13 @@ def _gathers_to_load(run: Run, module: ModuleValue) -> bool:
         return False
     layout, _ = fsdp1_type(run, module)
     return layout in {Layout.FULL, Layout.SHARDED}
+
+
+@function(f"{STATE}._init_optim_state")
+def init_optimizer_state(run: Run, name: str, call: Call) -> Value:
+    for value in call.values:
+        lose_optimizer(run, value)
+    return Const(None)
 
 
 @function(f"{STATE}.set_model_state_dict", f"{STATE}.set_optimizer_state_dict",

@@ -115,6 +115,7 @@ def _seed_generators(seed: int) -> None:
 def run(options: Options) -> int:
     """Run the program and return its exit code; prints exceptions as Python does."""
     from fsdplint.runtime.emulation.switch import explain_error
+    from fsdplint.runtime.recorder.patches.files import note_use_of_result
     from fsdplint.runtime.recorder.patches.tensors import note_error
     from fsdplint.runtime.recorder.recording import current
 
@@ -131,6 +132,7 @@ def run(options: Options) -> int:
         code, status = 1, "raised"
         try:
             note_error(raised)
+            note_use_of_result(raised)
         except Exception:
             recording.recorder.trouble()
         raised = explain_error(raised)

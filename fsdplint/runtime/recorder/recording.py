@@ -21,11 +21,12 @@ from fsdplint.runtime.recorder.objects import Objects
 from fsdplint.runtime.recorder.output_views import OutputViews
 from fsdplint.runtime.recorder.outside_files import OutsideFiles
 from fsdplint.runtime.recorder.parameter_marks import ParameterMarks
-from fsdplint.runtime.recorder.recorder import Recorder
+from fsdplint.runtime.recorder.recorder import Entry, Recorder
 from fsdplint.runtime.recorder.replicas import Replicas
 from fsdplint.runtime.recorder.running_calls import RunningCalls
 from fsdplint.runtime.recorder.summed_losses import SummedLosses
 from fsdplint.runtime.recorder.untouched_buffers import UntouchedBuffers
+from fsdplint.trace import Loaded
 
 
 class Recording:
@@ -36,6 +37,7 @@ class Recording:
         heartbeat: shows the step and the last collective while the program runs.
         objects: the names of modules, optimizers and state dicts, and who owns what.
         calls: the calls of modules that are running now.
+        unreturned: the loads whose result, None, the program keeps.
         rendezvous: the address and port of the launcher, for programs that spawn their ranks.
     """
 
@@ -56,6 +58,7 @@ class Recording:
         self.loader_pass = LoaderPass()
         self.marks = ParameterMarks()
         self.arguments = LauncherArguments()
+        self.unreturned: list[Entry[Loaded]] = []
         self.rendezvous: dict[str, str] = {}
 
 

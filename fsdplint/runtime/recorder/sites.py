@@ -145,6 +145,15 @@ def stack_of(frame: FrameType | None) -> tuple[list[Span], list[int]]:
     return spans, functions
 
 
+def is_result_dropped(frame: FrameType) -> bool:
+    """Whether the frame does not use the result of the call that it executes."""
+    import dis
+
+    after = (one for one in dis.get_instructions(frame.f_code) if one.offset > frame.f_lasti)
+    following = (one.opname for one in after if one.opname not in ("CACHE", "NOP"))
+    return next(following, "") in ("POP_TOP", "RETURN_VALUE")
+
+
 def is_attribute_load(frame: FrameType) -> bool:
     """Whether the frame itself reads an attribute (`m.name`), not by a call of `hasattr`."""
     import opcode

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching
-from fsdplint.runtime.recorder.recorder import Entry
+from fsdplint.runtime.recorder.recorder import Entry, of_this_rank
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import EpochSet, LoaderBuilt, LoaderIterated, LoaderLeft, SamplerBuilt
 
@@ -36,7 +36,13 @@ def _record_sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
     name = recording.objects.new_name("sampler")
     recording.objects.names.set(sampler, name)
     shuffle = bool(bound.arguments.get("shuffle", True))
-    recording.recorder.event(SamplerBuilt, frame, sampler=name, shuffle=shuffle)
+    recording.recorder.event(
+        SamplerBuilt,
+        frame,
+        sampler=name,
+        shuffle=shuffle,
+        seed_per_rank=of_this_rank(bound.arguments.get("seed", 0)),
+    )
 
 
 def _record_epoch(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

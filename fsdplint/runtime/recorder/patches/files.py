@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
+from fsdplint.runtime.recorder.sites import is_result_dropped
 from fsdplint.trace import Layout, Loaded, Saved
 
 
@@ -108,10 +110,39 @@ def _record_loading(
     known = recording.objects.states_in(value)[0] if collective else []
     state = known[0].name if known else recording.objects.new_state()
     path = _checkpoint_path(args, kwargs) if collective else _path(args, kwargs, 0)
-    recording.recorder.event(
-        Loaded, frame, api=api, state=state, path=path or "", collective=collective
+    entry = recording.recorder.event(
+        Loaded,
+        frame,
+        api=api,
+        state=state,
+        path=path or "",
+        collective=collective,
+        states=tuple(one.name for one in known),
+        optimizers=tuple(map(recording.objects.optimizer, _optimizers_in(value))),
+        empty=collective and value == {} and "planner" not in kwargs,
     )
+    if collective and not is_result_dropped(frame):
+        recording.unreturned.append(entry)
     return state
+
+
+def _optimizers_in(value: Any) -> list[Any]:
+    """The optimizers in the dict of a distributed checkpoint."""
+    import torch
+
+    items = value.values() if isinstance(value, dict) else ()
+    return [item for item in items if isinstance(item, torch.optim.Optimizer)]
+
+
+_OF_NONE = re.compile(r"'NoneType' object (is not|has no)|got <class 'NoneType'>")
+
+
+def note_use_of_result(error: BaseException) -> None:
+    """Record that the program ended because it uses the result of a load, which is None."""
+    if isinstance(error, TypeError | AttributeError) and _OF_NONE.search(str(error)):
+        for entry in current().unreturned[-1:]:
+            entry.event.result_used = True
+            entry.write()
 
 
 def _remember_state(state: str, result: Any) -> None:

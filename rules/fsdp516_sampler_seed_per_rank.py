@@ -1,0 +1,50 @@
+"""FSDP516: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import SamplerBuilt, Trace
+
+
+class SamplerSeedPerRank(Rule):
+    """The seed of a shuffling `DistributedSampler` differs between ranks.
+
+    ## What it does
+    Finds `DistributedSampler(..., seed=seed)` if the seed depends on the rank or on the clock of each rank,
+    and the sampler shuffles.
+
+    ## Why is this bad?
+    Each rank shuffles the whole dataset with the seed and takes every Nth sample. With one seed the parts
+    of the ranks are disjoint. With a seed for each rank they overlap: in an epoch of 8 samples on two ranks,
+    some came twice and others not at all. There is no error.
+
+    Pass the same seed on all ranks. The rank itself already selects the part.
+
+    ## Since
+    torch 1.6, the first with this argument.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/data.html (`DistributedSampler`: the seed "should be identical
+      across all processes")
+    - NVlabs/LongLive#71
+    """
+
+    code = "FSDP516"
+    name = "sampler-seed-per-rank"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        seen = set()
+        for event in trace.of(SamplerBuilt):
+            if not event.seed_per_rank or event.shuffle is not True or event.site in seen:
+                continue
+            seen.add(event.site)
+            yield self.finding(
+                event,
+                "the seed of this sampler differs between ranks, so that their parts of the dataset "
+                "overlap",
+                help="Pass the same seed on all ranks.",
+            )
