@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Collective, Event, Fsdp2Used, SyncSwitched, Trace
+from fsdplint.trace import (
+    BackwardRun,
+    Collective,
+    Escaped,
+    Event,
+    Fsdp1Used,
+    Fsdp2Used,
+    OptimizerStepped,
+    SyncSwitched,
+    Trace,
+)
+from fsdplint.trace.queries.initial_weights import other_parallelism
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -18,7 +29,11 @@ class LossReducedBeforeBackward(Rule):
 
     ## What it does
     Finds `loss.backward()` if `dist.all_reduce(loss)` has summed the loss, and the program has divided
-    it by the number of ranks.
+    it by the number of ranks. Also finds it if each rank divides its own loss by the number of ranks, or
+    by a number that `dist.all_reduce` has summed over the ranks, such as the tokens of all ranks.
+
+    A loss that the program also multiplies (`loss * world_size / tokens`) is not reported, nor are programs that
+    read or reduce the gradients themselves, or call `set_gradient_divide_factor`.
 
     ## Why is this bad?
     FSDP averages the gradients of the ranks. `all_reduce` changes the value of the loss but not its
@@ -26,6 +41,9 @@ class LossReducedBeforeBackward(Rule):
     error: on two ranks, the gradient norm was 0.247 instead of 0.494, as if the learning rate were divided
     by the number of ranks. (`all_reduce` alone does not change the gradients of a mean, but torch warns that a
     backward through it "may silently lead to incorrect behavior".)
+
+    A loss that is divided by the tokens of all ranks is one part of the mean: the sum of the ranks would be
+    the mean, and FSDP divides the sum by the number of ranks. The gradients are too small by this factor.
 
     ## Fix safety
     Unsafe: `loss.backward()` moves before the `all_reduce`. The gradients grow by a factor of the number
@@ -38,6 +56,7 @@ class LossReducedBeforeBackward(Rule):
     - https://docs.pytorch.org/docs/stable/distributed.html (`all_reduce` is not differentiable)
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
       (`set_gradient_divide_factor`)
+    - meta-pytorch/torchtune#2172
     """
 
     code = "FSDP408"
@@ -46,8 +65,7 @@ class LossReducedBeforeBackward(Rule):
     fixable = Safety.UNSAFE
 
     def check(self, trace: Trace) -> Iterable[Finding]:
-        switched: list[SyncSwitched | Fsdp2Used] = [*trace.of(SyncSwitched), *trace.of(Fsdp2Used)]
-        if any(event.api.endswith("divide_factor") for event in switched):
+        if _sets_own_factor(trace):
             return
         seen = set()
         for event in trace.of(BackwardRun):
@@ -65,6 +83,29 @@ class LossReducedBeforeBackward(Rule):
                 "again, so they are divided by the number of ranks twice",
                 help="Run backward on each rank's own loss, and average a copy for the log.",
                 because=because[-1:],
+            )
+        yield from self._divided(trace)
+
+    def _divided(self, trace: Trace) -> Iterable[Finding]:
+        if other_parallelism(trace):
+            return
+        seen = set()
+        for event in trace.of(BackwardRun):
+            if not event.divided_by or event.averaged or not event.collective:
+                continue
+            if event.site in seen or _scaled_afterwards(trace, event):
+                continue
+            seen.add(event.site)
+            by = "by the number of ranks"
+            if event.divided_by == "total":
+                by = "by a number that `all_reduce` summed over the ranks"
+            yield self.finding(
+                event,
+                f"each rank divides its loss {by}: FSDP averages the gradients, so that they are divided "
+                f"by the number of ranks twice",
+                help="Remove the division by the number of ranks."
+                if event.divided_by == "ranks"
+                else "Multiply the loss by the number of ranks before backward.",
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -99,3 +140,25 @@ class LossReducedBeforeBackward(Rule):
         rewrite.insert_before(source, place.first, [source.code(call)])
         rewrite.delete_statement(source, call)
         return rewrite.fix("Run backward on the rank's own loss", Safety.UNSAFE)
+
+
+def _sets_own_factor(trace: Trace) -> bool:
+    """Whether the program itself says how FSDP divides the gradients."""
+    used: list[SyncSwitched | Fsdp2Used | Fsdp1Used] = [
+        *trace.of(SyncSwitched),
+        *trace.of(Fsdp2Used),
+        *trace.of(Fsdp1Used),
+    ]
+    return any(event.api.endswith(("divide_factor", "comm_hook")) for event in used)
+
+
+def _scaled_afterwards(trace: Trace, backward: BackwardRun) -> bool:
+    """Whether the program or unknown code may scale the gradients before the next step."""
+    scaled = False
+    for event in trace.after(backward, Escaped, OptimizerStepped, Collective, BackwardRun):
+        if isinstance(event, OptimizerStepped):
+            break
+        scaled = not isinstance(event, BackwardRun) and (
+            scaled or isinstance(event, Escaped) or "reduce" in getattr(event, "api", "")
+        )
+    return scaled

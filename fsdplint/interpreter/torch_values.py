@@ -162,6 +162,8 @@ class TensorValue(Value):
 
     summed: whether an `all_reduce` summed it over all ranks, in place.
     averaged: whether it was then divided by the number of ranks.
+    divided_by: what it was divided by last, see `BackwardRun`.
+    scaled: whether it may have been multiplied by the number of ranks.
     rank_local: set if it certainly derives from data that only this rank has.
     blended: whether unknown values may have been added to it.
     """
@@ -171,6 +173,8 @@ class TensorValue(Value):
     blended: bool = field(default=False, kw_only=True)
     summed: bool = False
     averaged: bool = False
+    divided_by: str = ""
+    scaled: bool = False
     rank_local: RankLocal | None = field(default=None, repr=False)
 
 

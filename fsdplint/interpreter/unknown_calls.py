@@ -99,7 +99,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         )
         result.varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
         if any(isinstance(v, TensorValue) for v in call.values):
-            return TensorValue("derived")
+            return TensorValue("derived", scaled=True)
     return result
 
 

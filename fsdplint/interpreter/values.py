@@ -112,6 +112,7 @@ class Unknown(Value):
     library: the library function that returned it; "" if unknown.
     parts: the values read from it (attributes; "[]" for its elements), so that a second read gives
         the same value.
+    summed: whether an `all_reduce` summed it over all ranks, in place.
     synthetic_for: the class or function that is executed on its own with this as an argument.
     """
 
@@ -129,6 +130,7 @@ class Unknown(Value):
     refined: ModuleValue | None = None
     library: str = ""
     parts: dict[str, Value] = field(default_factory=dict, repr=False)
+    summed: bool = False
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
 
 

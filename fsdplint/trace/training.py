@@ -70,10 +70,13 @@ class BackwardRun(Event):
 
     averaged: whether an all_reduce summed the loss in place and the loss was then divided by the
         number of ranks, which also scales the gradients.
+    divided_by: "ranks" if the loss of each rank is divided by the number of ranks, "total" if it is
+        divided by a number that an all_reduce summed; "" for any other loss.
     """
 
     kind: ClassVar[str] = "backward"
     averaged: bool = False
+    divided_by: str = ""
 
 
 @event

@@ -32,7 +32,8 @@ NOT_EXECUTED = {
 # Values that a program does not call: the function for `Value` treats them as unknown callees.
 NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
-    "LazyClass", "LazyImport", "LoaderValue", "ModulesOf", "Namespace", "OptimizerValue",
+    "LazyClass", "LazyImport", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
+    "OptimizerValue",
     "ParameterName",
     "ProjectModule", "RankChoice", "RankTest", "RankValue", "SamplerValue", "ScalerValue",
     "Sequence", "Super",

@@ -6,12 +6,12 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, rank_local
+from fsdplint.interpreter import lazy, losses, rank_local
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import iterate
-from fsdplint.interpreter.models import mixing, tensors
+from fsdplint.interpreter.models import mixing
 from fsdplint.interpreter.models.commands import run_group
 from fsdplint.interpreter.models.randomness import RANDOM, note_weights_set
 from fsdplint.interpreter.models.registry import find_function, find_method
@@ -84,6 +84,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     begin = len(run.trace.events)
     result = run.call(function, call)
     rank_local.through_call(run, function, call, result, begin)
+    losses.keep_sum(function, result)
     if result.created_at is None:
         result.created_at = run.site(node)
     return result
@@ -203,7 +204,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     if isinstance(receiver, StateValue):
         return Unknown(varying=True) if measured else receiver
     if isinstance(receiver, TensorValue):
-        return tensors.through_method(receiver, method.name, call)
+        return losses.through_method(receiver, method.name, call)
     if isinstance(receiver, ParametersOf):
         if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
             note_weights_set(run, call, [receiver])

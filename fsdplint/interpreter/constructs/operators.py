@@ -6,7 +6,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions
+from fsdplint.interpreter import branch_conditions, losses
 from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models import mixing, tensors
@@ -149,7 +149,8 @@ def arithmetic(
     for value in (left, right):
         if isinstance(value, TensorValue):
             other = right if value is left else left
-            made = tensors.scale(value, op if value is left else None, other)
+            commutes = value is left or isinstance(op, cst.Multiply)
+            made = losses.scale(value, op if commutes else None, other)
             made.rank_local = derived(left, right)
             return made
     if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fsdplint.interpreter import meta_device
+from fsdplint.interpreter import losses, meta_device
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
@@ -104,14 +104,14 @@ def collective(run: Run, name: str, call: Call) -> Value:
     if whole:
         note_use(run, name, call)
     tensor = run.settle(call.args[0]) if call.args else Unknown()
-    of_output = tensors.is_output(tensor)
+    of_output = losses.is_output(tensor)
     run.emit(Collective, call.node, api=last, collective=whole, of_output=of_output)
     if last in AGREED and call.args:
         agree(run.settle(call.args[0]))
         forget_rank(run.settle(call.args[0]))
     if last == "all_reduce" and whole:
         tensors.note_shard_reduction(run, call.arg(0, "tensor"), call.node)
-        tensors.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))
+        losses.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))
     if last == "broadcast_object_list" and call.args:
         return Const(None)
     return Unknown()

@@ -138,7 +138,8 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
         meta_device.leave_meta_in_arguments(run, call.values)
     for value in call.values:
         if isinstance(value, TensorValue):
-            return TensorValue(value.source, value.modules)
+            scaled = value.scaled or name in ("torch.mul", "torch.multiply")
+            return TensorValue(value.source, value.modules, scaled=scaled)
         if isinstance(value, ParametersOf):
             if name.startswith("torch.nn.init.") and _FIXED.search(name):
                 note_weights_set(run, call, [value])
@@ -453,7 +454,13 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         for value in run.objects.values()
         if isinstance(value, ModuleValue)
     )
-    averaged = isinstance(receiver, TensorValue) and receiver.averaged
-    run.emit(BackwardRun, call.node, collective=sharded, averaged=averaged)
+    loss = receiver if isinstance(receiver, TensorValue) and not call.values else TensorValue()
+    run.emit(
+        BackwardRun,
+        call.node,
+        collective=sharded,
+        averaged=loss.averaged,
+        divided_by=loss.divided_by,
+    )
     hooks.fire(run, hooks.Moment.BACKWARD, call.node)
     return Const(None)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter import losses
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.module_tree import sharding_of_parameters
-from fsdplint.interpreter.rank_local import of_method
-from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LocalGradient,
@@ -20,7 +19,7 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     TensorValue,
 )
-from fsdplint.interpreter.values import Const, ModuleValue, Symbol, Unknown, Value
+from fsdplint.interpreter.values import Const, ModuleValue, Unknown, Value
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -58,6 +57,7 @@ _PLAIN_ARGUMENTS = {"p", "ord", "dtype", "input"}
 def gradient(run: Run, parameter: ParametersOf) -> ShardTensor:
     """`p.grad`"""
     certain = must_be_sharded(run, parameter, gradient=True)
+    losses.forget_division(run)
     return ShardTensor("gradient", parameter.modules, must_be_dtensor=certain)
 
 
@@ -317,61 +317,6 @@ def combine(left: Value, right: Value) -> Value | None:
                 return value
             return TensorValue("derived", value.modules)
     return None
-
-
-# Losses -----------------------------------------------------------------------------------------
-
-
-def derive(value: TensorValue) -> TensorValue:
-    """A new tensor that is computed from one."""
-    local = value.rank_local
-    return TensorValue(value.source, value.modules, rank_local=local, blended=value.blended)
-
-
-def is_output(value: Value) -> bool:
-    """Whether a tensor is the output of a model, or was computed from outputs alone."""
-    return type(value) is TensorValue and value.source == "output" and not value.blended
-
-
-def sum_in_place(value: Value, op: Value | None) -> None:
-    """`dist.all_reduce(value)`"""
-    plain = op is None or (isinstance(op, Symbol) and op.name.endswith(".SUM"))
-    if isinstance(value, TensorValue) and not isinstance(value, ShardTensor) and plain:
-        value.summed = True
-
-
-def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorValue:
-    """The result of `value / by` or another operation on a tensor."""
-    result = derive(value)
-    if isinstance(op, cst.Divide):
-        result.summed = value.summed
-        by_ranks = isinstance(by, Unknown) and by.origin == WORLD_SIZE
-        result.averaged = value.averaged or (value.summed and by_ranks)
-    elif not isinstance(op, cst.Multiply):
-        result.blended = result.blended or not _adds_nothing(by)
-    return result
-
-
-def _adds_nothing(value: Value) -> bool:
-    """Whether a sum with a value is still computed from outputs alone."""
-    return isinstance(value, Const) or is_output(value)
-
-
-def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
-    """The result of an unmodelled tensor method; an in-place method returns the tensor."""
-    if name in {"div", "div_", "true_divide"} and call.args:
-        result = scale(value, cst.Divide(), call.args[0])
-        if name != "div_":
-            return result
-        value.summed, value.averaged = result.summed, result.averaged
-    if name in {"to", "cuda", "requires_grad_", "contiguous"}:
-        return value
-    result = value if name.endswith("_") else derive(value)
-    scales = name in {"div", "div_", "true_divide", "mul", "mul_"}
-    result.blended = result.blended or not (scales or all(map(_adds_nothing, call.values)))
-    if result is not value:
-        result.rank_local = of_method(value, name, call.values)
-    return result
 
 
 # Sharded and plain tensors together -------------------------------------------------------------

@@ -51,20 +51,27 @@ def _watch_backward(torch: Any) -> None:
 
     def run(function: Any, frame: FrameType, loss: Any, args: Any, kwargs: Any) -> Any:
         recording = current()
+        entry = None
         try:
             recording.measures.loss(loss)
             recording.layouts.before_backward()
-            recording.recorder.event(
+            entry = recording.recorder.event(
                 BackwardRun,
                 frame,
                 collective=recording.objects.generation > 0,
                 averaged=recording.losses.is_averaged(loss),
+                divided_by=recording.losses.divided_by(loss, frame)
+                if not (args[1:] or kwargs)
+                else "",
             )
         except Exception:
             recording.recorder.trouble()
         recording.recorder.in_backward += 1
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if entry is not None:
+                recording.losses.after_backward(entry, recording.objects)
+            return result
         except RuntimeError as error:
             recording.output_views.note_backward_error(error)
             raise

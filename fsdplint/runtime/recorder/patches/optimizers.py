@@ -154,6 +154,7 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         recording.recorder.event(
             OptimizerStepped, sys._getframe(1), optimizer=recording.objects.optimizer(optimizer)
         )
+        recording.losses.before_step()
         recording.measures.before_step(optimizer, recording.objects.optimizer(optimizer))
         for watcher in (recording.missed_parameters, recording.replicas):
             watcher.before_step(optimizer, recording.objects.optimizer(optimizer), sys._getframe(1))

@@ -1,0 +1,105 @@
+"""Losses: how often the program divides them by the number of ranks.
+
+FSDP averages the gradients of the ranks, so that a loss that the program divides too is too
+small.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.rank_local import of_method
+from fsdplint.interpreter.ranks import WORLD_SIZE
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ShardTensor, TensorValue
+from fsdplint.interpreter.values import Const, Symbol, Unknown, Value
+from fsdplint.trace import BackwardRun, OptimizerStepped
+
+# Methods that keep the number in a tensor.
+_KEEPS_NUMBER = {"item", "float", "double", "long", "int", "clamp", "clamp_min", "clone", "detach"}
+
+_SCALES = {"div", "div_", "true_divide", "mul", "mul_", "multiply", "multiply_"}
+
+
+def derive(value: TensorValue) -> TensorValue:
+    """A new tensor that is computed from one."""
+    return TensorValue(
+        value.source,
+        value.modules,
+        rank_local=value.rank_local,
+        scaled=value.scaled,
+        blended=value.blended,
+    )
+
+
+def is_output(value: Value) -> bool:
+    """Whether a tensor is the output of a model, or was computed from outputs alone."""
+    return type(value) is TensorValue and value.source == "output" and not value.blended
+
+
+def _adds_nothing(value: Value) -> bool:
+    """Whether a sum with a value is still computed from outputs alone."""
+    return isinstance(value, Const) or is_output(value)
+
+
+def sum_in_place(value: Value, op: Value | None) -> None:
+    """`dist.all_reduce(value)`"""
+    plain = op is None or (isinstance(op, Symbol) and op.name.endswith(".SUM"))
+    if plain and isinstance(value, TensorValue | Unknown) and not isinstance(value, ShardTensor):
+        value.summed = True
+
+
+def keep_sum(function: Value, result: Value) -> None:
+    """Note that `total.item()` is the number that an `all_reduce` summed."""
+    owner = function.owner if isinstance(function, Unknown) else None
+    if owner is None or not owner.summed or not isinstance(result, Unknown):
+        return
+    result.summed = any(owner.parts.get(name) is function for name in _KEEPS_NUMBER)
+
+
+def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorValue:
+    """The result of `value / by` or another operation on a tensor."""
+    result = derive(value)
+    if isinstance(op, cst.Multiply):
+        result.scaled = value.scaled or not isinstance(by, Const)
+    elif isinstance(op, cst.Divide):
+        result.summed = value.summed
+        by_ranks = isinstance(by, Unknown) and by.origin == WORLD_SIZE
+        result.averaged = value.averaged or (value.summed and by_ranks)
+        result.divided_by = value.divided_by
+        if not value.scaled and not value.summed:
+            total = isinstance(by, Unknown | TensorValue) and by.summed
+            result.divided_by = "ranks" if by_ranks else "total" if total else value.divided_by
+    else:
+        result.blended = value.blended or not _adds_nothing(by)
+    return result
+
+
+def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
+    """The result of an unmodelled tensor method; an in-place method returns the tensor."""
+    if name in {"div", "div_", "true_divide"} and call.args:
+        result = scale(value, cst.Divide(), call.args[0])
+        if name != "div_":
+            return result
+        value.summed, value.averaged = result.summed, result.averaged
+        value.divided_by = result.divided_by
+    if name in {"mul", "mul_", "multiply", "multiply_"}:
+        value = value if name.endswith("_") else derive(value)
+        value.scaled, value.divided_by = True, ""
+    if name in {"to", "cuda", "requires_grad_", "contiguous"}:
+        return value
+    result = value if name.endswith("_") else derive(value)
+    result.blended = value.blended or not (name in _SCALES or all(map(_adds_nothing, call.values)))
+    if result is not value:
+        result.rank_local = of_method(value, name, call.values)
+    return result
+
+
+def forget_division(run: Run) -> None:
+    """The program reads gradients after the backward pass, and may scale them itself."""
+    for event in reversed(run.trace.events):
+        if isinstance(event, OptimizerStepped):
+            return
+        if isinstance(event, BackwardRun):
+            event.divided_by = ""
