@@ -20,7 +20,7 @@ class Fsdp1NonuniformRequiresGrad(Rule):
     ## What it does
     Finds `FullyShardedDataParallel(model, ...)` without `use_orig_params=True` over a partly
     frozen model, if frozen and trainable parameters share a unit: a module that the policy wraps, or the
-    remaining modules.
+    remaining modules. `peft.get_peft_model` freezes a model and puts trainable adapters into its layers.
 
     The call is not reported if it is unknown what the policy wraps or which parameters are frozen.
 
@@ -42,7 +42,7 @@ class Fsdp1NonuniformRequiresGrad(Rule):
 
     ## References
     - torch docs, `FullyShardedDataParallel`, `use_orig_params`.
-    - mosaicml/llm-foundry#414.
+    - mosaicml/llm-foundry#414, pytorch/pytorch#100945.
     """
 
     code = "FSDP129"

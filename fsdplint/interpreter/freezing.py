@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from fsdplint.interpreter.module_tree import child_values
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.interpreter.values import Const, ModuleValue, Value
-from fsdplint.trace import GuardKind
+from fsdplint.interpreter.values import Const, ModuleValue, Value, constant
+from fsdplint.trace import Escaped, GuardKind, RequiresGradSet
 
 
 def set_frozen(
@@ -54,3 +54,21 @@ def doubt_wholly_frozen(run: Run, module: ModuleValue) -> None:
         if isinstance(held, ModuleValue) and held.all_frozen:
             if run.trace.related(other, module.id):
                 held.all_frozen = False
+
+
+# The index of the event that made a module with trainable adapters around a frozen model.
+TRAINED_SINCE = "*trained adapters"
+
+
+def has_trained_adapters(run: Run, module: ModuleValue) -> bool:
+    """Whether the frozen layers of a model certainly have trainable adapters now."""
+    since = constant(module.attributes.get(TRAINED_SINCE))
+    if not isinstance(since, int):
+        return False
+    family = {*run.trace.submodules(module.id), *run.trace.ancestors(module.id)}
+    for event in run.trace.events[since + 1 :]:
+        if isinstance(event, Escaped) and event.module in family:
+            return False
+        if isinstance(event, RequiresGradSet) and family & set(event.modules):
+            return False
+    return True

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.freezing import doubt_wholly_frozen, set_frozen
+from fsdplint.interpreter.freezing import TRAINED_SINCE, doubt_wholly_frozen, set_frozen
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.modules import DELEGATE, as_module, new_module, set_module_attribute
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
-from fsdplint.interpreter.values import ModuleValue, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    Const,
+    ModuleValue,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+)
 from fsdplint.trace import ModuleBuilt, RequiresGradSet
 
 _HOMES = ("peft", "peft.mapping", "peft.mapping_func", "peft.peft_model", "peft.utils.other")
@@ -31,7 +38,9 @@ def add_adapters(run: Run, name: str, call: Call) -> Value:
         run.trace.modules[part].children_known = False
     tuner = _around(run, "BaseTuner", "model", model, call)
     result = _around(run, "PeftModel", "base_model", tuner, call)
-    run.emit(ModuleBuilt, call.node, module=result.id, on_meta=result.on_meta)
+    built = run.emit(ModuleBuilt, call.node, module=result.id, on_meta=result.on_meta)
+    if name.endswith("get_peft_model") or constant(call.kwargs.get("is_trainable")) is True:
+        result.attributes[TRAINED_SINCE] = Const(built.index)
     return result
 
 

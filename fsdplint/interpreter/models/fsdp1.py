@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.interpreter.choices import guards_of
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.freezing import has_trained_adapters
 from fsdplint.interpreter.models.nn import wrap
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.type_tests import module_is
@@ -81,7 +82,8 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             options={key: option(value) for key, value in given.items()}
             | ({"**": "?"} if call.open else {}),
             units=tuple(unit.id for unit in units) if units is not None else None,
-            mixes=units is not None and _mixes_frozen(run, module, units, given),
+            mixes=(units is not None and _mixes_frozen(run, module, units, given))
+            or (not call.open and _mixes_adapters(run, module, given)),
             mesh=_mesh(run, given.get("device_mesh")),
             collective=True,
         )
@@ -126,21 +128,18 @@ def _units(
 
 def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     """The test of a policy, by class or by a function of the program; None if unknown."""
+    kinds = _classes(run, policy)
+    if kinds is not None:
+        return functools.partial(_is_one_of, run, kinds)
     given = None
-    if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.ModuleWrapPolicy":
-        given = policy.get("0", "module_classes")
-    elif isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.CustomPolicy":
+    if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.CustomPolicy":
         given = policy.get("0", "lambda_fn")
-    elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.transformer_auto_wrap_policy":
-        given = policy.kwargs.get("transformer_layer_cls")
     elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.lambda_auto_wrap_policy":
         given = policy.kwargs.get("lambda_fn")
     given = run.settle(given) if given is not None else None
     if isinstance(given, Function):
         return functools.partial(_call_policy, run, given, node)
-    if not isinstance(given, Sequence) or given.open:
-        return None
-    return functools.partial(_is_one_of, run, [run.settle(kind) for kind in given.items])
+    return None
 
 
 def _is_one_of(run: Run, kinds: list[Value], part: ModuleValue) -> bool | None:
@@ -158,6 +157,38 @@ def _mesh(run: Run, value: Value | None) -> str | None:
     value = run.settle(value) if value is not None else None
     name = constant(value.get("id")) if isinstance(value, LibraryObject) else None
     return name if isinstance(name, str) else None
+
+
+def _mixes_adapters(run: Run, inner: ModuleValue, given: dict[str, Value]) -> bool:
+    """Whether a flat parameter certainly has frozen layers together with their adapters."""
+    original = given.get("use_orig_params")
+    if original is not None and constant(original) is not False:
+        return False
+    if any(name.startswith("ignored_") for name in given) or not has_trained_adapters(run, inner):
+        return False
+    policy = given.get("auto_wrap_policy")
+    policy = run.settle(policy) if policy is not None else None
+    if policy is None or is_none(policy):
+        return True
+    kinds = _classes(run, policy)
+    return kinds is not None and all(
+        isinstance(kind, Class)
+        or (isinstance(kind, Symbol) and not kind.name.startswith(("torch.nn.", "peft.")))
+        for kind in kinds
+    )
+
+
+def _classes(run: Run, policy: Value) -> list[Value] | None:
+    """The classes that a policy wraps; None if it has another test, or they are unknown."""
+    given = None
+    if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.ModuleWrapPolicy":
+        given = policy.get("0", "module_classes")
+    elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.transformer_auto_wrap_policy":
+        given = policy.kwargs.get("transformer_layer_cls")
+    given = run.settle(given) if given is not None else None
+    if not isinstance(given, Sequence) or given.open:
+        return None
+    return [run.settle(kind) for kind in given.items]
 
 
 def _mixes_frozen(
