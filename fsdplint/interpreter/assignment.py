@@ -105,6 +105,8 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
             container.items[index] = value
         elif matters(value):
             container.items.append(value)
+    elif isinstance(container, ParametersOf):
+        run.uninitialized.clear()
     elif isinstance(container, StateValue):
         # The tensor may have another layout, so the dict counts as another state.
         same = isinstance(value, StateValue) and value.id == container.id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter import grad_mode, lazy, meta_device, rank_local
+from fsdplint.interpreter import grad_mode, lazy, meta_device, rank_local, uninitialized
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
@@ -70,6 +70,7 @@ def _enter(
     )
     if via == "call" and not run.calling:
         event.on_meta = meta_device.stays_on_meta(run, module, event)
+        event.uninitialized = uninitialized.stays_uninitialized(run, module, event)
     run.calling.append(event.index)
     depth = run.loop_depth
     try:

@@ -145,6 +145,8 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
         return
     attach_module(run, module, value)
     meta_device.note_attribute(module, value)
+    if not isinstance(value, Const | ModuleValue):
+        run.uninitialized.clear()
     module.attributes[name] = value
     info = run.trace.modules[module.id]
     if isinstance(value, ModuleValue):

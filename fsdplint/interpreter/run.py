@@ -130,6 +130,8 @@ class Run:
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.memory = Memory()
         self.hooks: list[Any] = []  # the Hooks that did not fire yet
+        self.uninitialized: set[str] = set()  # modules with memory but without values
+        self.emptied_at = 0  # the number of events before the last `to_empty` of one
         self.open_pass = ""  # the loader of a pass that `iter` began
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
         # The values that names chose, by identity, with the condition of the choice and its key.

@@ -51,6 +51,8 @@ class Called(Event):
         was not gathered in the backward (recorded traces only).
     on_meta: whether it is an outermost call and parameters that `fully_shard` shards are certainly
         on the meta device.
+    uninitialized: whether it is an outermost call for training, and parameters that `to_empty` gave
+        memory have certainly not been initialised.
     """
 
     kind: ClassVar[str] = "module-called"
@@ -62,6 +64,7 @@ class Called(Event):
     summoned: bool = False
     view_changed: bool = False
     on_meta: bool = combined(on_any, default=False)
+    uninitialized: bool = combined(on_any, default=False)
 
 
 @event

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, losses, rank_local
+from fsdplint.interpreter import lazy, losses, rank_local, uninitialized
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
@@ -82,6 +82,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
         else:
             call.args.append(value)
     begin = len(run.trace.events)
+    uninitialized.note_call(run, function, call)
     result = run.call(function, call)
     rank_local.through_call(run, function, call, result, begin)
     losses.keep_sum(function, result)

@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter import grad_mode as gradmode
-from fsdplint.interpreter import hooks, meta_device
+from fsdplint.interpreter import hooks, meta_device, uninitialized
 from fsdplint.interpreter.attributes import parameter_by_name, read_attribute
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_frozen, freeze_parameters, set_frozen
@@ -298,6 +298,8 @@ def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     if name == "to_empty":
         receiver.on_meta = False
     from_meta = meta_device.fails_to_move(run, receiver, name, call)
+    if name == "to_empty":
+        uninitialized.begin(run, receiver)
     meta_device.note_move(run, receiver, name, call)
     run.emit(
         ModuleMoved,

@@ -18,8 +18,8 @@ What is measured at each step or at the end:
 
 What watchers store between calls:
 
-    running_calls, output_views, untouched_buffers, parameter_marks, summed_losses, loader_pass,
-    launcher_arguments, outside_files
+    running_calls, output_views, untouched_buffers, uninitialized_parameters, parameter_marks,
+    summed_losses, loader_pass, launcher_arguments, outside_files
 
 `refusals` records errors of torch, `full_disk` detects errors of a full disk, `heartbeat` shows the
 step while the program runs, and `data_parallel_reference` replaces sharding by data parallelism.

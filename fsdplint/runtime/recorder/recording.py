@@ -25,6 +25,7 @@ from fsdplint.runtime.recorder.recorder import Entry, Recorder
 from fsdplint.runtime.recorder.replicas import Replicas
 from fsdplint.runtime.recorder.running_calls import RunningCalls
 from fsdplint.runtime.recorder.summed_losses import SummedLosses
+from fsdplint.runtime.recorder.uninitialized_parameters import UninitializedParameters
 from fsdplint.runtime.recorder.untouched_buffers import UntouchedBuffers
 from fsdplint.trace import Loaded
 
@@ -53,6 +54,7 @@ class Recording:
         self.outside_files = OutsideFiles(self.recorder)
         self.calls = RunningCalls()
         self.untouched_buffers = UntouchedBuffers()
+        self.uninitialized = UninitializedParameters()
         self.output_views = OutputViews()
         self.losses = SummedLosses()
         self.loader_pass = LoaderPass()

@@ -11,7 +11,7 @@ from fsdplint.runtime.recorder.recorder import Entry
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.refusals import record_call_error
 from fsdplint.runtime.recorder.sites import is_direct
-from fsdplint.trace import Called
+from fsdplint.trace import Called, GradMode
 
 
 def install() -> None:
@@ -97,6 +97,10 @@ def _enter(module: Any, frame: Any) -> Entry[Called] | None:
         on_meta=not recording.calls.stack
         and recording.objects.sharded_within(module)
         and recording.objects.on_meta(module),
+        uninitialized=not recording.calls.stack
+        and values.grad_mode() is GradMode.ON
+        and recording.objects.sharded_within(module)
+        and recording.uninitialized.are_used(module),
         collective=sharded is not None or recording.objects.sharded_within(module),
     )
 

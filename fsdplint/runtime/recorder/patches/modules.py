@@ -36,7 +36,7 @@ def install() -> None:
     register_module_module_registration_hook(_record_attachment)
     for name in _MOVES:
         patching.watch_method(
-            torch.nn.Module, name, functools.partial(_record_move, name), _note_emptied_buffers
+            torch.nn.Module, name, functools.partial(_record_move, name), _note_emptied
         )
     _watch_deepcopy()
     patching.watch_method(
@@ -196,11 +196,15 @@ def _record_move(
         and device not in (None, "meta")
         and any(parameter.is_meta for parameter in module.parameters()),
     )
-    return (entry, module, list(module.buffers())) if method == "to_empty" else None
+    on_meta = {name for name, parameter in module.named_parameters() if parameter.is_meta}
+    before = (entry, module, list(module.buffers()), on_meta)
+    return before if method == "to_empty" else None
 
 
-def _note_emptied_buffers(note: tuple[Entry[ModuleMoved], Any, list[Any]], result: Any) -> None:
-    current().untouched_buffers.add(*note)
+def _note_emptied(note: tuple[Entry[ModuleMoved], Any, list[Any], set[str]], result: Any) -> None:
+    *buffers, parameters = note
+    current().untouched_buffers.add(*buffers)
+    current().uninitialized.add(note[1], parameters)
 
 
 # Copies -------------------------------------------------------------------------------------------

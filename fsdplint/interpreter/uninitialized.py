@@ -1,0 +1,119 @@
+"""Parameters that `to_empty` gave memory and that nothing has initialised since.
+
+Any code that gets the modules or their parameters may initialise them, unless it is known that it
+does not.
+"""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.signals import is_in_try
+from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf, StateValue
+from fsdplint.interpreter.values import (
+    Bound,
+    Class,
+    Dict,
+    Function,
+    Instance,
+    Method,
+    ModuleValue,
+    OptimizerValue,
+    Partial,
+    Sequence,
+    Symbol,
+    Value,
+)
+from fsdplint.source.source import NodeSite
+from fsdplint.trace import Called, GradMode, Loaded, Sharding, StateLoaded, WeightsSet
+
+# Functions that initialise nothing, and methods of modules and parameters that initialise nothing.
+_READING_FUNCTIONS = (
+    "builtins.", "torch.distributed.fsdp.", "torch.optim.", "torch.nn.utils.clip_grad",
+    "torch.distributed.algorithms._checkpoint.", "torch.utils.data.", "torch.no_grad",
+    "torch.compile", "torch.save", "logging.", "torch.distributed.checkpoint.save",
+    "torch.distributed.checkpoint.state_dict.get_",
+)  # fmt: skip
+_READING_METHODS = frozenset(
+    "to cuda cpu to_empty half bfloat16 float train eval parameters named_parameters modules "
+    "named_modules children named_children buffers named_buffers requires_grad_ zero_grad compile "
+    "unshard reshard state_dict numel size dim items values keys get_submodule get_parameter "
+    "set_requires_gradient_sync set_reshard_after_forward set_reshard_after_backward "
+    "set_modules_to_forward_prefetch set_modules_to_backward_prefetch "
+    "set_gradient_divide_factor set_requires_all_reduce set_is_last_backward".split()
+)
+
+
+def begin(run: Run, module: ModuleValue) -> None:
+    """`to_empty` of a module with parameters that are certainly on the meta device."""
+    if run.guards:
+        return
+    for part in run.trace.submodules(module.id):
+        held = run.objects.get(part)
+        if isinstance(held, ModuleValue) and held.must_be_meta:
+            if run.trace.modules[part].own_parameters is True:
+                run.uninitialized.add(part)
+    run.emptied_at = len(run.trace.events)
+
+
+def forget(run: Run) -> None:
+    """From here on, the parameters may have values."""
+    run.uninitialized.clear()
+
+
+def note_call(run: Run, function: Value, call: Call) -> None:
+    """A function is called, which may initialise parameters."""
+    if run.uninitialized and not _reads_only(run, function, call):
+        forget(run)
+
+
+def _reads_only(run: Run, function: Value, call: Call) -> bool:
+    function = run.settle(function)
+    if isinstance(function, Partial):
+        return _reads_only(run, function.function, call)
+    if isinstance(function, ModuleValue | Function | Class | Bound):
+        return True  # what it does is executed
+    if isinstance(function, Symbol) and function.name.startswith(_READING_FUNCTIONS):
+        return True
+    if isinstance(function, Method):
+        receiver = run.settle(function.receiver)
+        if isinstance(receiver, OptimizerValue):
+            return function.name != "load_state_dict"
+        if _concerns(run, receiver):
+            if function.name == "apply":
+                return all(isinstance(run.settle(value), Function) for value in call.values)
+            return function.name in _READING_METHODS or function.name.startswith("register_")
+    return not any(_concerns(run, value) for value in call.values)
+
+
+def _concerns(run: Run, value: Value, depth: int = 0) -> bool:
+    """Whether a value is, or gives access to, a module or its parameters."""
+    value = run.settle(value)
+    if isinstance(value, ModuleValue | ModulesOf | ParametersOf | StateValue):
+        return True
+    parts: list[Value] = []
+    if isinstance(value, Sequence):
+        parts = value.items
+    elif isinstance(value, Dict):
+        parts = [*value.items.values(), *value.tensors.values()]
+    elif isinstance(value, Instance):
+        parts = list(value.attributes.values())
+    elif isinstance(value, Bound | Method):
+        parts = [value.receiver]
+    return depth <= 2 and any(_concerns(run, part, depth + 1) for part in parts)
+
+
+def stays_uninitialized(run: Run, module: ModuleValue, event: Called) -> bool:
+    """Whether parameters of a sharded module are certainly uninitialised in a training call."""
+    family = set(run.trace.submodules(module.id))
+    if not run.uninitialized & family or event.grad is not GradMode.ON:
+        return False
+    since = run.trace.events[run.emptied_at :]
+    if any(isinstance(one, WeightsSet | StateLoaded | Loaded) for one in since):
+        return False
+    site = event.site
+    if not isinstance(site, NodeSite) or is_in_try(run.source, site.node):
+        return False
+    sharded = sharding_inside(run, module) is Sharding.FSDP2
+    return sharded and not run.trace.family_escaped(module.id)
