@@ -19,7 +19,7 @@ class ShardedWeightOutsideForward(Rule):
     Finds matrix products and functions of `torch.nn.functional` that get the output of a module and a
     parameter that `fully_shard` shards, while the parameter is not gathered: `F.linear(h,
     self.embedding.weight)` of an embedding with a group of its own, or `h @ model.lm_head.weight.t()` in
-    the loss.
+    the loss. Forwards of `torch.autograd.Function` in the program are followed.
 
     A parameter is fine in the forward of the module that is sharded with it, after `unshard()`, and after
     a forward that leaves it gathered (the root, or `reshard_after_forward=False`). Functions of other

@@ -12,6 +12,7 @@ from fsdplint.interpreter.imports import import_module
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_attributes import element_of, module_attribute
+from fsdplint.interpreter.optimizers import state_by_parameter
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.ranks import (
     depends_on_rank,
@@ -43,6 +44,7 @@ from fsdplint.interpreter.values import (
     ModuleValue,
     Namespace,
     OptimizerValue,
+    Partial,
     ProjectModule,
     Scope,
     Sequence,
@@ -61,6 +63,11 @@ TENSOR_PARTS = {"loss", "logits", "data", "grad"}
 LOADER_PARTS = {"sampler", "batch_sampler", "dataset"}
 
 
+_AUTOGRAD = {"torch.autograd.Function", "torch.autograd.function.Function"}
+# Entries of a sharded state that are sharded tensors, or hold them.
+_SHARDED_ENTRIES = {
+    "weight", "bias", "state", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer",
+}  # fmt: skip
 OPTIMIZER_PARTS = {"param_groups", "__dict__"}
 
 
@@ -87,6 +94,8 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
         return parsed_object(run, value, name, node) or _unknown_attribute(run, value, name)
     if isinstance(value, Const | Sequence | Dict) and name == "value":
         return value  # of a member of an enum, which stands for its value
+    if isinstance(value, OptimizerValue) and name == "state":
+        return state_by_parameter(run, value)
     if isinstance(value, OptimizerValue) and name in OPTIMIZER_PARTS:
         return optimizer_part(value, name)
     if isinstance(value, LibraryObject) and name in value.args:
@@ -139,6 +148,9 @@ def _class_attribute(value: Class, name: str) -> Value:
         return found
     if name in ("__name__", "__qualname__"):
         return Const(value.name)
+    forward = value.lookup("forward") if name == "apply" else None
+    if isinstance(forward, Function) and _AUTOGRAD & set(value.library_bases()):
+        return Partial(forward, [Unknown()])
     if name == "__dict__":
         return Namespace(Scope(value.site.source, kind="class", names=value.attributes))
     return Method(value, name)
@@ -221,7 +233,7 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
             return Unknown()  # settings of an optimizer, not tensors
         text = index.value if isinstance(index, Const) else None
         if value.layout is Layout.SHARDED and isinstance(text, str):
-            if text.rpartition(".")[2] not in ("weight", "bias", "state"):
+            if text.rpartition(".")[2] not in _SHARDED_ENTRIES:
                 return value.as_layout(Layout.UNKNOWN, text)  # it may be a buffer
         return value.element()
     if isinstance(value, ShardTensor):

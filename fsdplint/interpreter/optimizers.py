@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.parameter_filters import filters_of
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.torch_values import ParametersOf, StateValue
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -21,7 +22,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import OptimizerBuilt
+from fsdplint.trace import Layout, OptimizerBuilt, Sharding
 from fsdplint.trace.groups import Groups, Shard
 
 # An optimizer of an unknown library is recognized by its name or its arguments.
@@ -79,6 +80,21 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
     for way in ("foreach", "fused"):
         if constant(call.kwargs.get(way)) is True:
             tensors.emit_mixed(run, parameters, way, call.node)
+
+
+def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:
+    """The layout of the optimizer's own state at this point."""
+    kinds = {sharding_inside(run, module) for module in optimizer.modules}
+    if Sharding.FSDP2 in kinds:
+        return Layout.SHARDED
+    if Sharding.FSDP1 in kinds:
+        return Layout.LOCAL
+    return Layout.PLAIN if optimizer.modules else Layout.UNKNOWN
+
+
+def state_by_parameter(run: Run, optimizer: OptimizerValue) -> StateValue:
+    """`optimizer.state`"""
+    return StateValue(run.new_id("state"), optimizer_layout(run, optimizer), optimizer)
 
 
 def lose_optimizer(run: Run, value: Value) -> None:

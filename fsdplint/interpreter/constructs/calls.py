@@ -205,6 +205,9 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     if isinstance(receiver, StateValue):
         return Unknown(varying=True) if measured else receiver
     if isinstance(receiver, TensorValue):
+        if method.name in mixing.PRODUCTS:
+            operands = [receiver, *call.values]
+            mixing.note_computation(run, method.name, operands, call.node)
         return losses.through_method(receiver, method.name, call)
     if isinstance(receiver, ParametersOf):
         if receiver.element and method.name.endswith("_") and method.name not in RANDOM:

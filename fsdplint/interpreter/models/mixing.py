@@ -28,12 +28,12 @@ def foreach_function(run: Run, name: str, call: Call) -> Value:
     return FUNCTIONS["torch."](run, name, call)
 
 
-_PRODUCTS = ("matmul", "mm", "bmm", "einsum", "addmm", "baddbmm")
+PRODUCTS = ("matmul", "mm", "bmm", "einsum", "addmm", "baddbmm")
 _LAYERS = ("linear", "bilinear", "embedding")
 
 
 @function(
-    *(f"torch.{name}" for name in _PRODUCTS),
+    *(f"torch.{name}" for name in PRODUCTS),
     *(f"torch.nn.functional.{name}" for name in _LAYERS),
 )
 def product(run: Run, name: str, call: Call) -> Value:

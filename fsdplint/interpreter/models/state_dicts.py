@@ -9,6 +9,7 @@ from fsdplint.interpreter.models.fsdp1 import FSDP1, emit_use
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module
+from fsdplint.interpreter.optimizers import optimizer_layout
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, StateValue, TensorValue
 from fsdplint.interpreter.values import (
@@ -121,15 +122,6 @@ def _in_summon(run: Run) -> bool:
 def optimizer_state(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
     layout = optimizer_layout(run, receiver)
     return take_state(run, call, receiver, layout, "state_dict", collective=False)
-
-
-def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:
-    kinds = {sharding_inside(run, module) for module in optimizer.modules}
-    if Sharding.FSDP2 in kinds:
-        return Layout.SHARDED
-    if Sharding.FSDP1 in kinds:
-        return Layout.LOCAL
-    return Layout.PLAIN if optimizer.modules else Layout.UNKNOWN
 
 
 def state_dict_option(call: Call, name: str) -> bool | None:
