@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import ModuleMoved, ParametersTied, Sharded, StateLoaded, Trace, first
+from fsdplint.trace import (
+    ModuleMoved,
+    ParametersTied,
+    Sharded,
+    StateLoaded,
+    Trace,
+    Wrapped,
+    first,
+)
 from fsdplint.trace.groups import Groups, sharded_by
 from fsdplint.trace.queries.common import unseen_before
 
@@ -26,15 +34,22 @@ class TiedAcrossGroups(Rule):
     Both in one group are fine: with the root, or by the list form. Tying after sharding and before the
     first forward is also fine.
 
+    Also finds such weights if FSDP1's policy, or constructors of FSDP1, put the two modules into different
+    units.
+
     ## Why is this bad?
     Each group replaces the shared parameter by one of its own. Since torch 2.12 the first forward
     ends with `ValueError: Parameter 'head.weight' is shared with a parameter already managed by another
     FSDP group`. Older versions give no error, and the weights are no longer tied.
 
+    Each unit of FSDP1 copies the weight into its flat parameter, too. With `use_orig_params=True`, a forward
+    ends with `RuntimeError: size mismatch, got input (16), mat (16x8), vec (64)`. Without it, there is no
+    error, and the weights differ after the first step.
+
     ## Fix safety
     Unsafe: the two modules are sharded as one group, `fully_shard([model.embed, model.head])`, which
     stays gathered from the forward of the first to that of the second. There is no fix if the
-    modules are sharded in a loop or with different options.
+    modules are sharded in a loop or with different options, or by FSDP1.
 
     ## Since
     torch 2.12 for the error, 2.4 for the silent loss.
@@ -53,26 +68,39 @@ class TiedAcrossGroups(Rule):
         groups = Groups(trace)
         seen = set()
         for tie in trace.of(ParametersTied):
-            pair = _separate_shards(groups, tie)
-            if pair is None or pair[1].site in seen:
+            if tie.other is None:
                 continue
-            one, other = pair
-            seen.add(other.site)
-            names = [groups.name(tie.module), groups.name(tie.other or "")]
-            yield self.finding(
-                other,
-                f"{names[0]} shares its {tie.name} with {names[1]}, but they are sharded in "
-                f"different groups",
-                help="Shard them as one group, `fully_shard([embedding, head])`, or leave both to "
-                "the root.",
-                because=[(one, "other module sharded here"), (tie, "tied here")],
-            )
+            names = [groups.name(tie.module), groups.name(tie.other)]
+            pair = _separate_shards(groups, tie)
+            wrapped = _separate_units(groups, tie) if pair is None else None
+            if pair is not None and pair[1].site not in seen:
+                one, other = pair
+                seen.add(other.site)
+                yield self.finding(
+                    other,
+                    f"{names[0]} shares its {tie.name} with {names[1]}, but they are sharded in "
+                    f"different groups",
+                    help="Shard them as one group, `fully_shard([embedding, head])`, or leave both to "
+                    "the root.",
+                    because=[(one, "other module sharded here"), (tie, "tied here")],
+                )
+            elif wrapped is not None and wrapped.site not in seen:
+                seen.add(wrapped.site)
+                yield self.finding(
+                    wrapped,
+                    f"{names[0]} shares its {tie.name} with {names[1]}, but FSDP1 wraps them in "
+                    f"different units",
+                    help="Wrap neither of the two modules by itself, so that both are in the unit of "
+                    "the root.",
+                    because=[(tie, "tied here")],
+                )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.one_group import shard_together
 
-        other, one, tie = finding.events
+        other, one, *ties = finding.events
+        tie = ties[0] if ties else None
         if not isinstance(other, Sharded) or not isinstance(one, Sharded):
             return None
         if not isinstance(tie, ParametersTied):
@@ -103,6 +131,44 @@ def _separate_shards(groups: Groups, tie: ParametersTied) -> tuple[Sharded, Shar
     if untied or unseen_before(trace, tie.module, other) or unseen_before(trace, tie.other, other):
         return None
     return one, other
+
+
+def _separate_units(groups: Groups, tie: ParametersTied) -> Wrapped | None:
+    """The FSDP1 constructor that completes the different units of the two modules."""
+    trace = groups.trace
+    if tie.other is None:
+        return None
+    makers: list[Wrapped] = []
+    held: list[str] = []
+    for module in (tie.module, tie.other):
+        found = _unit(groups, module)
+        if found is None or found[1].index < tie.index or not trace.certainty.of_module(found[1]):
+            return None
+        held.append(found[0])
+        makers.append(found[1])
+    one, other = sorted(makers, key=lambda event: event.index)
+    if held[0] == held[1]:
+        return None
+    sites = {event.site for event in makers}
+    outermost = {e.site: e for e in reversed(list(trace.of(Wrapped))) if e.site in sites}
+    given = {name for event in outermost.values() for name in event.options}
+    if any(name == "**" or name.startswith("ignored_") for name in given):
+        return None
+    untied = any(_may_untie(trace, tie, event) for event in trace.events[tie.index + 1 : one.index])
+    if untied or unseen_before(trace, tie.module, other) or unseen_before(trace, tie.other, other):
+        return None
+    return other
+
+
+def _unit(groups: Groups, module: str) -> tuple[str, Wrapped] | None:
+    """The FSDP1 unit that has the module's own parameters, with the event that made it."""
+    wraps = list(groups.trace.of(Wrapped))
+    for candidate in (module, *groups.ancestors(module)):
+        for event in wraps:
+            if candidate == event.inner or candidate in (event.units or ()):
+                known = event.units is not None or groups.trace.producer != "static"
+                return (candidate, event) if known else None
+    return None
 
 
 def _may_untie(trace: Trace, tie: ParametersTied, event: object) -> bool:
