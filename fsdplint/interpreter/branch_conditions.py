@@ -297,7 +297,18 @@ def _condition(
             return _bound(run, node, left.origin, op, right.value)
     if isinstance(left, Unknown) and run.loop_depth and not left.origin:
         return Unknown(varying=True)
+    choices = _constants(right) if isinstance(op, cst.In | cst.NotIn) else None
+    if isinstance(left, Unknown) and left.origin and choices:
+        return Condition(positive, positive, negated, left.origin, "in", choices)
     return Condition(positive, positive, negated)
+
+
+def _constants(value: Value) -> tuple[object, ...] | None:
+    """The elements of a list, tuple or set of constants; None for any other value."""
+    if not isinstance(value, Sequence) or value.open:
+        return None
+    items = [item.value for item in value.items if isinstance(item, Const)]
+    return tuple(items) if len(items) == len(value.items) else None
 
 
 def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, single_rank: bool) -> bool | None:

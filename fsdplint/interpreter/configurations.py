@@ -93,6 +93,7 @@ class Decisions:
     asked: list[str] = field(default_factory=list)
     _equal: dict[str, object] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
+    _members: dict[str, list[tuple[tuple[object, ...], bool]]] = field(default_factory=dict)
     _lower_bounds: dict[str, int] = field(default_factory=dict)  # it is greater than this
     _upper_bounds: dict[str, int] = field(default_factory=dict)
 
@@ -179,6 +180,8 @@ class Decisions:
             bounds, choose = (self._lower_bounds, max) if value else (self._upper_bounds, min)
             known = bounds.get(condition.subject, condition.operand)
             bounds[condition.subject] = choose(known, condition.operand)
+        if condition.relation == "in":
+            self._members.setdefault(condition.subject, []).append((condition.operand, value))
         if condition.relation == "is None":
             self._none[condition.subject] = value
         if condition.relation == "truth" and value:
@@ -199,6 +202,14 @@ class Decisions:
                 return False
             if not self._within_bounds(subject, condition.operand):
                 return False
+            if any(
+                (condition.operand in choices) is not among
+                for choices, among in self._members.get(subject, ())
+                if among or condition.operand in choices
+            ):
+                return False
+        if condition.relation == "in":
+            return self._is_member(subject, condition.operand)
         if condition.relation == ">":
             equal = self._equal.get(subject)
             if isinstance(equal, int):
@@ -216,6 +227,19 @@ class Decisions:
             if subject in self._equal:
                 return self._equal[subject] is None
             if truth:
+                return False
+        return None
+
+    def _is_member(self, subject: str, choices: tuple[object, ...]) -> bool | None:
+        """Whether a value is among some constants, by what is known of it."""
+        if subject in self._equal:
+            return self._equal[subject] in choices
+        for known, among in self._members.get(subject, ()):
+            if among and not any(one in known for one in choices):
+                return False
+            if among and all(one in choices for one in known):
+                return True
+            if not among and all(one in known for one in choices):
                 return False
         return None
 

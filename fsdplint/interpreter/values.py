@@ -374,7 +374,7 @@ class Condition(Value):
 
     negated: whether it is true if the key is decided false.
     subject, relation, operand: its parts ("args.strategy", "==", "fsdp"), so that decisions about
-        one subject agree; relation is "truth", "==", ">", "is None" or "".
+        one subject agree; relation is "truth", "==", ">", "in", "is None" or "".
     chooses: whether it selects one of several values that something depends on.
     """
 

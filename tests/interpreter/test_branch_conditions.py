@@ -222,6 +222,33 @@ def test_values_of_one_choice_exclude_each_other(tmp_path: Path) -> None:
     assert list(events(found, Wrapped)) and list(events(found, Sharded))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('args.mode in ["a", "b"]', 'args.mode in ("c", "d")'),
+        ('args.mode in ["a", "b"]', 'args.mode == "c"'),
+        ('args.mode in ["a", "b"]', 'args.mode not in ["a", "b", "c"]'),
+        ('args.mode not in ["a", "b"]', 'args.mode == "a"'),
+        ('args.mode == "a"', 'args.mode in {"b", "c"}'),
+    ],
+)
+def test_lists_of_values_exclude_each_other(tmp_path: Path, one: str, other: str) -> None:
+    found = program(
+        tmp_path,
+        f"""
+        import argparse
+        args = argparse.ArgumentParser().parse_args()
+        model = Net()
+        if {one}:
+            model = FSDP(model)
+        if {other}:
+            fully_shard(model)
+        """,
+    )
+    assert all(not (list(t.of(Wrapped)) and list(t.of(Sharded))) for t in found.traces)
+    assert list(events(found, Wrapped)) and list(events(found, Sharded))
+
+
 def test_every_branch_of_a_chain_is_seen(tmp_path: Path) -> None:
     found = program(
         tmp_path,
