@@ -152,10 +152,23 @@ class Relevance:
         self.joined |= {
             (importer, path)
             for path in found
-            for importer, target in self.importers.get(path, ())
-            if importer in found and not target.passing
+            for importer in self._importers_of(path)
+            if importer in found
         }
         return found
+
+    def _importers_of(self, path: str) -> set[str]:
+        """The files that import a file, or a file that passes on all names of it."""
+        result: set[str] = set()
+        todo = [path]
+        while todo:
+            for importer, target in self.importers.get(todo.pop(), ()):
+                if target.passing or importer in result:
+                    continue
+                result.add(importer)
+                if any(name == "*" for name, _ in target.names):
+                    todo.append(importer)
+        return result
 
     def imported_names(self) -> dict[str, frozenset[str]]:
         """For files by their real paths, the dotted names by which they use tainted names of other

@@ -241,6 +241,23 @@ def test_what_belongs_together(tmp_path: Path) -> None:
     ]
 
 
+def test_files_belong_together_through_a_package_that_passes_on_all_names(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        policies____init__="from .precision import *\n",
+        policies__precision="from torch.distributed.fsdp import MixedPrecision\nbf16 = 1\n",
+        train=FSDP + "from policies import bf16\n",
+        other=FSDP + "import os\n",
+        setup="",
+    )
+    files, _ = discover([tmp_path])
+    groups = select(files, searched=[tmp_path]).groups
+    assert sorted(sorted(path.stem for path in group) for group in groups) == [
+        ["other"],
+        ["precision", "train"],
+    ]
+
+
 @pytest.mark.parametrize(
     "use",
     [
