@@ -82,6 +82,8 @@ class Fix:
         depends_on: (path, start, end) spans of code that must not change in the same round: the fix
             is right only for that code.
         notes: other changes in cost or behaviour that it makes.
+        same_objects: whether it only names the same objects by other paths, so that the program
+            does the same.
     """
 
     title: str
@@ -92,6 +94,7 @@ class Fix:
     maybe_unused_imports: tuple[tuple[str, str], ...] = ()
     depends_on: tuple[tuple[str, int, int], ...] = ()
     notes: tuple[Note, ...] = ()
+    same_objects: bool = False
 
 
 class RuleInfo:

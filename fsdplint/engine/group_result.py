@@ -183,4 +183,5 @@ def _fix(data: Mapping[str, Any]) -> Fix:
         tuple((path, name) for path, name in data["maybe_unused_imports"]),
         tuple((path, start, end) for path, start, end in data["depends_on"]),
         tuple(_note(one) for one in data["notes"]),
+        data["same_objects"],
     )

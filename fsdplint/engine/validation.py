@@ -190,13 +190,16 @@ class Validation:
 
     def _harm(self, base: list[Unit], units: list[Unit]) -> Refusal | None:
         """What is wrong with the program once the fixes are in it."""
-        applied = self._applied(_fixes([*base, *units]))
+        fixes = _fixes([*base, *units])
+        applied = self._applied(fixes)
         texts, sources = applied.texts, self.program.sources
         changed = {path: one for path, one in applied.sources.items() if path in sources}
         unbound = next(lost_names(sources, changed), None)
         if unbound is not None:
             what, at = unbound
             return Refusal(f"would leave {what}", at)
+        if all(fix.same_objects for fix in fixes):
+            return None
         program = self._load({Path(path): text for path, text in texts.items()}, changed)
         refusal = next(self._worse(program, units), None)
         if refusal is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
 from fsdplint.diagnostics.finding import Fix, Safety
@@ -27,10 +29,16 @@ def rewrite_import(site: Site, event: Imported, *, fsdp1: bool) -> Fix | None:
             if fsdp1
             else _from_old_home(rewrite, source, node, event)
         )
-        return rewrite.fix(TITLE, Safety.UNSAFE if fsdp1 else Safety.SAFE) if rewritten else None
+        if not rewritten:
+            return None
+        return rewrite.fix(TITLE, Safety.UNSAFE) if fsdp1 else _same_objects(rewrite)
     if isinstance(node, cst.Import) and not fsdp1 and _module(rewrite, source, node, event):
-        return rewrite.fix(TITLE, Safety.SAFE)
+        return _same_objects(rewrite)
     return None
+
+
+def _same_objects(rewrite: Rewrite) -> Fix:
+    return replace(rewrite.fix(TITLE, Safety.SAFE), same_objects=True)
 
 
 def _from_old_home(rewrite: Rewrite, source: Source, node: cst.ImportFrom, event: Imported) -> bool:

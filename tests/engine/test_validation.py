@@ -112,6 +112,16 @@ def test_a_fix_that_does_no_harm_is_offered(train: Path) -> None:
     assert finding.blocker is None
 
 
+def test_another_path_of_the_same_objects_is_not_tried(
+    train: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train.write_text(TRAIN.replace("torch.distributed.fsdp", "torch.distributed._composable.fsdp"))
+    monkeypatch.setattr("fsdplint.engine.validation.load_program", None)
+    (finding,) = examine(Workspace([train]), [rule() for rule in own_rules()]).found
+    assert finding.rule.code == "FSDP213"
+    assert finding.fix is not None
+
+
 def test_a_fix_that_brings_an_error_is_not_offered(train: Path) -> None:
     rule = planted("loss = model(", "loss = model.forward(")
     (finding,) = examine(Workspace([train]), [rule]).found
