@@ -63,6 +63,11 @@ class Coverage:
         if not any(map(_shards, {scope.source for scope in run.module_scopes.values()})):
             self.plain |= run.executed
 
+    def new_statements(self, run: Run) -> Set[cst.CSTNode]:
+        """What a run executed, and no earlier one did with a model that is sharded if its is."""
+        new = run.executed - self.sharded
+        return new if run.decisions.shards else new - self.unsharded
+
     def add_single_rank(self, run: Run) -> None:
         """Add what only a run on a single rank executed, which shards no model."""
         if run.trace.entry and not run.decisions.shards:

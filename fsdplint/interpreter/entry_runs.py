@@ -81,6 +81,7 @@ class EntryRuns:
                 continue
             done.append(decisions)
             run = self._run(decisions, first=len(done) == 1)
+            repeats = self._repeats_others(run, search)
             self._keep(run, search.is_new(decisions))
             if run.trace.entry and not decisions.shards:
                 unsharded.append((decisions, run.keys_unsharded))
@@ -88,11 +89,14 @@ class EntryRuns:
             wraps |= {event.site for event in run.trace.of(Wrapped)}
             result.steps += run.steps
             events += len(run.trace.events)
+            if repeats:
+                search.finish(decisions)
+                break
             if result.steps > self.max_steps or events > MAX_PROGRAM_EVENTS:
                 break
         self.coverage.add_excluded(unsharded, search.sharding)
         leaves_choices = search.leaves_choices()
-        if search.untried or next(runs, None) is not None:
+        if not search.finished and (search.untried or next(runs, None) is not None):
             self._cut(entry.node, _configurations(len(done)), unfinished=leaves_choices)
         result.shown = search.outcomes()
         if counted and any(one.shards for one in done):
@@ -110,6 +114,16 @@ class EntryRuns:
             # The first run takes every branch, so code that it does not reach is rare.
             self._note_cut(stopped, unfinished=self.entry.complete and first)
         return run
+
+    def _repeats_others(self, run: Run, search: Search) -> bool:
+        """Whether a function that no program calls only leads to what other entries have shown.
+
+        Its runs that are aimed at something do not tell: they may have missed it.
+        """
+        if run.trace.entry or run.decisions.forced or not search.asks_nothing_new(run.decisions):
+            return False
+        words = self.project.words
+        return not any(map(words.stand_in, self.coverage.new_statements(run)))
 
     def _explore_alone(self, wraps: set[object]) -> None:
         """Run a program on a single rank, where it may not wrap its model.

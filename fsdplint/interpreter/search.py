@@ -65,11 +65,13 @@ class Search:
         max_runs: the bound on the number of runs.
         shown: the outcomes of tests that the runs of other entries have shown.
         untried: targets that were not tried because of it; set at the end.
+        finished: whether further runs would repeat what other entries have shown.
     """
 
     max_runs: int = field(default_factory=lambda: MAX_RUNS)
     shown: set[Shown] = field(default_factory=set)
     untried: int = 0
+    finished: bool = False
     _done: list[Decisions] = field(default_factory=list)
     _going_on: dict[str, bool] = field(default_factory=dict)
     _conditions: dict[str, Condition] = field(default_factory=dict)
@@ -104,6 +106,11 @@ class Search:
                 self._attempts[target.name] -= 1
         self.untried = sum(1 for _ in self._targets())
 
+    def finish(self, decisions: Decisions) -> None:
+        """End the search with the last run."""
+        self._learn(decisions)
+        self.finished = True
+
     def outcomes(self) -> set[Shown]:
         """The outcomes of tests that the runs have shown."""
         shown: set[Shown] = set()
@@ -131,6 +138,23 @@ class Search:
             if len(target.choices) == 1
             for key, _ in target.choices
         )
+
+    def asks_nothing_new(self, decisions: Decisions) -> bool:
+        """Whether other entries have shown all that a run depended on, and the opposite of it."""
+        asked = [
+            (place, decisions.values_by_key[key])
+            for key in decisions.relevant & decisions.questions.keys()
+            for place in decisions.places[key]
+        ]
+        asked += [
+            (node, taken.holds)
+            for node, outcomes in decisions.branches.items()
+            for taken in outcomes
+            if taken.keys and (not taken.holds) in taken.goals
+        ]
+        needed = {(place, value, decisions.shards) for place, value in asked}
+        needed |= {(place, not value, False) for place, value in asked}
+        return needed <= self.shown
 
     def is_new(self, decisions: Decisions) -> bool:
         """Whether a run differs from earlier ones in what something depended on."""
