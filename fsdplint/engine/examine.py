@@ -34,7 +34,9 @@ def examine(workspace: Workspace, rules: Sequence[Rule]) -> CheckedProgram:
     """
     program = load_program(workspace)
     checked = CheckedProgram(program, check(program, rules, workspace.options, workspace.effort))
-    files = _grouped_files(workspace, checked, rules) | _files_of_unreached_functions(program)
+    files = _grouped_files(workspace, checked, rules) | _files_of_unreached_functions(
+        workspace, program
+    )
     if workspace.projects is not None and files and workspace.effort.fixes:
         checked = _with_importers(workspace, checked, rules, files)
     return without_harmful_fixes(workspace, checked, rules)
@@ -56,10 +58,14 @@ def _grouped_files(
     return grouped
 
 
-def _files_of_unreached_functions(program: Program) -> set[str]:
-    """The files with sites in functions that no program calls."""
+def _files_of_unreached_functions(workspace: Workspace, program: Program) -> set[str]:
+    """The files with sites in functions that no program calls.
+
+    Files that the group only imports are left to the groups that they belong to.
+    """
     gaps = {Gap.UNCALLED, Gap.UNREACHED_CALL}
-    return {one.source.path for one in program.coverage if one.gap in gaps}
+    found = {one.source.path for one in program.coverage if one.gap in gaps}
+    return {path for path in found if os.path.realpath(path) not in workspace.elsewhere}
 
 
 def _with_importers(
