@@ -78,7 +78,7 @@ def do(job: Job) -> int:
     if job.output is not None:
         refuse_overwriting(job.output, _kind(job), force=job.force)
     # Trees and traces hold many long-lived cycles, so frequent garbage collection finds nothing.
-    gc.set_threshold(100_000, 20, 20)
+    gc.set_threshold(100_000, 60, 20)
     cache = None if job.no_cache or job.stdin is not None else _cache(job)
     session = Session(job.paths, job.command_line, stdin=job.stdin, writes=_writes_sources(job))
     if job.show_files:
