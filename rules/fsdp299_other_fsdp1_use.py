@@ -20,8 +20,8 @@ class OtherFsdp1Use(MigrationRule):
     and `wrap`, `FSDP.apply` and others.
 
     ## Why is this bad?
-    These APIs have no effect on a model that `fully_shard` shards (`summon_full_params` gathers nothing, without an
-    error), so they block the migration if they cannot be rewritten.
+    FSDP2 does not have these APIs, or they do something else with a model that `fully_shard` shards, so they
+    block the migration if they cannot be rewritten. `summon_full_params` gathers nothing, without an error.
 
     ## Fix safety
     Safe, as a part of the migration of the whole program. Code that reads whole parameters or computes

@@ -77,11 +77,21 @@ def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, st
 def reason(rule: type[RuleInfo]) -> str:
     """The first sentence of the section of the rule's page on why it matters.
 
-    Empty if the section is a list of cases, of which a finding names its own.
+    An error message that follows the sentence is a part of it. Empty if the section is a list of
+    cases, of which a finding names its own.
     """
-    paragraph = " ".join(section(rule, "Why is this bad?").split("\n\n")[0].split())
-    if paragraph.startswith("- "):
+    first, _, rest = section(rule, "Why is this bad?").partition("\n\n")
+    if first.startswith("- "):
         return ""
+    sentence = _first_sentence(" ".join(first.split()))
+    if not sentence.endswith(":"):
+        return sentence
+    lines = rest.partition("\n\n")[0].splitlines()
+    message = lines[0].strip() if len(lines) == 1 and lines[0].startswith("    ") else ""
+    return f"{sentence} {message}" if message else f"{sentence[:-1]}."
+
+
+def _first_sentence(paragraph: str) -> str:
     quoted = False
     for position, character in enumerate(paragraph):
         if character == "`":
