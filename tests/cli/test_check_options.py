@@ -361,3 +361,24 @@ def test_the_help_is_in_sections() -> None:
     commands = run("--help").output.split("Commands:")[1].split()
     names = [word for word in commands if word in ("check", "migrate", "prove", "run", "rule")]
     assert names[0] == "check"
+
+
+BLOCKED_TWICE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import _runtime_utils
+
+model = FSDP(torch.nn.Linear(8, 8))
+_runtime_utils._lazy_init(model, model)
+model(torch.ones(8)).sum().backward()
+model.clip_grad_norm_(1.0)
+"""
+
+
+def test_the_advice_for_a_program_is_given_once(tmp_path: Path) -> None:
+    file = tmp_path / "main.py"
+    file.write_text(BLOCKED_TWICE)
+    output = run("check", file, "--no-cache", "--color", "never").output
+    assert "FSDP201" in output and "FSDP204" in output
+    assert output.count("Not migrated, because of") == 1
+    assert f"The advice at {file}:5 applies here, too." in " ".join(output.split())

@@ -24,14 +24,18 @@ def write(result: Result) -> Iterator[str]:
         yield problem_line(problem)
     if result.problems:
         yield ""
+    advised: dict[str, str] = {}
     for one in records(result):
         if one.finding is not None:
-            yield from _finding(result, one, one.finding)
+            yield from _finding(result, one, one.finding, advised)
             yield ""
     yield from summary(result)
 
 
-def _finding(result: Result, one: Record, finding: Finding) -> Iterator[str]:
+def _finding(
+    result: Result, one: Record, finding: Finding, advised: dict[str, str]
+) -> Iterator[str]:
+    """The lines of a finding. `advised`: the place of each advice that a program had before."""
     rule = finding.rule
     at = finding.site.location()
     mark = " [*]" if result.applicable(finding) else ""
@@ -44,6 +48,10 @@ def _finding(result: Result, one: Record, finding: Finding) -> Iterator[str]:
             margin = margin or line[: line.index("|")]
             yield _coloured(result, line, COLOURS[rule.severity])
     for name, text in _notes(result, finding, at.path):
+        if name == "help" and rule.grouped:
+            first = advised.setdefault(text, f"{at.path}:{at.line}")
+            if first != f"{at.path}:{at.line}":
+                text = f"The advice at {first} applies here, too."
         yield from _note(margin or "  ", name, text)
 
 
