@@ -154,7 +154,8 @@ def _session(
     unsafe_fixes: bool | None,
     project: bool,
 ) -> Session:
-    from fsdplint.config.settings import CommandLine, SettingsError
+    from fsdplint.config.command_line import CommandLine
+    from fsdplint.config.settings import SettingsError
     from fsdplint.edits.journal import Interrupted
     from fsdplint.engine.session import Session
     from fsdplint.source.files import missing

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fsdplint import api
-from fsdplint.config.settings import CommandLine
+from fsdplint.config.command_line import CommandLine
 from fsdplint.engine.migration import MigrationRun
 from fsdplint.engine.migrator import migration_rules
 from fsdplint.engine.operations import fix_files

@@ -172,7 +172,7 @@ def test_promises(tmp_path_factory: pytest.TempPathFactory, mode: str) -> None:
 
 def test_the_programs_are_worth_it(tmp_path: Path) -> None:
     """Most of them are programs, and many have something to be fixed."""
-    from fsdplint.config.settings import CommandLine
+    from fsdplint.config.command_line import CommandLine
     from fsdplint.engine.operations import fix_files
     from fsdplint.engine.session import Session
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from fsdplint.cli.main import main
 from fsdplint.config.options import FORMATS
-from fsdplint.config.settings import _KEYS
+from fsdplint.config.settings_files import KEYS
 from fsdplint.registry.rules import documented_rules
 from fsdplint.report import rule_table
 
@@ -79,7 +79,7 @@ def test_every_setting_is_explained() -> None:
     block = re.search(r"```toml\n\[tool\.fsdplint\]\n(.*?)```", text, re.DOTALL)
     assert block is not None
     keys = re.findall(r"^(?:\[tool\.fsdplint\.)?([a-z-]+)(?: =|\])", block.group(1), re.MULTILINE)
-    assert set(keys) == set(_KEYS)
+    assert set(keys) == set(KEYS)
 
 
 def test_every_key_of_the_json_format_is_named() -> None:

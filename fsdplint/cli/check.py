@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fsdplint.cli.caches import cache_of
 from fsdplint.cli.output import emit, refuse_statistics, report, show_problems, show_warnings
 from fsdplint.cli.overwriting import refuse_overwriting
 from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
-from fsdplint.config.settings import CommandLine, SettingsFinder
-from fsdplint.engine.cache import FOLDER, Cache
+from fsdplint.config.command_line import CommandLine
+from fsdplint.config.settings_finder import SettingsFinder
+from fsdplint.engine.cache import Cache
 from fsdplint.engine.changes import Changes
 from fsdplint.engine.operations import check_files, fix_files
 from fsdplint.engine.session import Session
@@ -43,6 +45,7 @@ class Job:
         paths: files and folders.
         stdin: the content of the only path, if it comes from standard input.
         output: the file for the report; None for standard output.
+        jobs: the number of processes; None for one for each processor.
     """
 
     paths: Sequence[Path]
@@ -64,6 +67,9 @@ class Job:
     no_cache: bool = False
     cache_dir: Path | None = None
     force: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    jobs: int | None = None
 
 
 def do(job: Job) -> int:
@@ -87,6 +93,8 @@ def do(job: Job) -> int:
         return _show_settings(job, session)
     if job.statistics:
         refuse_statistics(session.settings.output_format)
+    if job.verbose:
+        _show_work(job, session, cache)
     if job.coverage:
         return _coverage(job, session, cache)
     if job.add_noqa:
@@ -96,21 +104,37 @@ def do(job: Job) -> int:
     elif job.fix:
         code = _fix(job, session, cache)
     else:
-        result = _check(session, cache)
+        result = _check(job, session, cache)
         _report(job, session, result)
         code = _exit_code(result.findings, result.problems)
     return CLEAN if job.exit_zero and code == FOUND else code
 
 
-def _check(session: Session, cache: Cache | None) -> Result:
-    return check_files(session, processes=processors(), cache=cache)
+def _check(job: Job, session: Session, cache: Cache | None) -> Result:
+    return check_files(session, processes=_processes(job), cache=cache)
+
+
+def _processes(job: Job) -> int:
+    return job.jobs or processors()
+
+
+def _show_work(job: Job, session: Session, cache: Cache | None) -> None:
+    """Write what the run works with to standard error."""
+    lines = (
+        f"Settings: {session.settings.file or 'defaults'}",
+        f"Cache: {cache.folder if cache is not None else 'none'}",
+        f"Files: {len(session.files)}",
+        f"Processes: at most {_processes(job)}",
+    )
+    for line in lines:
+        click.echo(line, err=True)
 
 
 def _coverage(job: Job, session: Session, cache: Cache | None) -> int:
     """Report the coverage instead of the findings."""
     from fsdplint.report.coverage import coverage
 
-    result = _check(session, cache)
+    result = _check(job, session, cache)
     show_problems(result.problems)
     _emit(job, coverage(result, session.settings.output_format))
     return _exit_code((), result.problems)
@@ -133,13 +157,9 @@ def _writes_sources(job: Job) -> bool:
 
 
 def _cache(job: Job) -> Cache:
-    settings = SettingsFinder(job.command_line).of(job.paths[0])
     if job.cache_dir is not None:  # a shell does not expand ~ in an environment variable
         return Cache(Path(os.path.expanduser(job.cache_dir)))
-    if settings.cache_dir is not None:
-        return Cache(settings.cache_dir, within=settings.root)
-    root = project_root(job.paths[0])
-    return Cache(root / FOLDER, within=root)
+    return cache_of(job.paths[0], job.command_line)
 
 
 def _exit_code(found: Iterable[Finding], problems: Iterable[object]) -> int:
@@ -158,7 +178,9 @@ def _emit(job: Job, lines: Iterable[str], *, err: bool = False) -> None:
 def _report(
     job: Job, session: Session, result: Result, *, err: bool = False, before: Sequence[str] = ()
 ) -> None:
-    show_warnings(result)
+    result.quiet = job.quiet
+    if not job.quiet:
+        show_warnings(result)
     output_format = session.settings.output_format
     report(
         result,
@@ -191,7 +213,7 @@ def _problems(session: Session) -> int:
 
 
 def _fix(job: Job, session: Session, cache: Cache | None) -> int:
-    changes = fix_files(session, processes=processors(), cache=cache)
+    changes = fix_files(session, processes=_processes(job), cache=cache)
     result = changes.result
     if session.stdin is not None:
         contents = [new for _, new in changes.contents.values()] or [session.stdin]
@@ -255,7 +277,7 @@ def _fixes(applied: Sequence[Finding]) -> list[str]:
 def _diff(job: Job, session: Session, cache: Cache | None) -> int:
     from fsdplint.report.unified_diff import unified_diff
 
-    changes = fix_files(session, processes=processors(), cache=cache)
+    changes = fix_files(session, processes=_processes(job), cache=cache)
     lines = [
         line
         for path, (old, new) in changes.texts.items()
@@ -297,7 +319,7 @@ def _migration_blockers(result: Result) -> list[str]:
 def _add_noqa(job: Job, session: Session, cache: Cache | None) -> int:
     from fsdplint.edits.noqa import with_comments
 
-    result = _check(session, cache)
+    result = _check(job, session, cache)
     changes = Changes(result=result)
     added = 0
     for path, source in result.sources.items():
@@ -334,7 +356,7 @@ def record_baseline(job: Job) -> int:
             f"{file}: a link leads out of the project, so nothing is recorded; name a file with -o"
         )
     refuse_overwriting(file, "baseline", force=job.force)
-    result = _check(Session(job.paths, job.command_line), None)
+    result = _check(job, Session(job.paths, job.command_line), None)
     show_warnings(result)
     show_problems(result.problems)
     if result.problems:

@@ -23,6 +23,7 @@ from fsdplint.cli.options import (
     project_option,
     rule_options,
     section,
+    settings_options,
     target_option,
     unsafe_option,
 )
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 _ELSEWHERE = ("migrate", "prove", "run", "server")
 _ORDER = {
-    name: n for n, name in enumerate(("check", "migrate", "prove", "run", "rule", "baseline"))
+    name: n
+    for n, name in enumerate(("check", "migrate", "prove", "run", "rule", "baseline", "clean"))
 }
 
 
@@ -101,7 +103,7 @@ def main() -> None:
 @main.command(cls=Sections, short_help="Check files and folders, and fix them.")
 @click.argument("paths", nargs=-1, type=GivenPath(allow_dash=True))
 @section("Fixing")
-@click.option("--fix", is_flag=True, help="Apply the fixes to the files.")
+@click.option("--fix/--no-fix", default=False, help="Apply the fixes to the files.")
 @unsafe_option("fixes")
 @project_option("fixes")
 @click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
@@ -126,7 +128,9 @@ def main() -> None:
     help="Report only findings that are not in this file (see `fsdplint baseline`).",
 )
 @click.option("--no-baseline", is_flag=True, help="Report the findings in the baseline too.")
+@click.option("--ignore-noqa", is_flag=True, help="Report what comments turn off too.")
 @section("Files")
+@settings_options
 @click.option(
     "--force-exclude/--no-force-exclude",
     default=None,
@@ -149,11 +153,23 @@ def main() -> None:
     help="Show which calls of the FSDP API the check reached, and why not the others.",
 )
 @click.option("-w", "--watch", is_flag=True, help="Run again whenever a file changes.")
+@click.option("-q", "--quiet", is_flag=True, help="Write the findings only, without a summary.")
+@click.option("-v", "--verbose", is_flag=True, help="Write what the check works with, too.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="The largest number of processes.  [default: one for each processor]",
+)
 def check(
     paths: tuple[Path, ...],
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
+    extend_ignore: tuple[str, ...],
+    exclude: tuple[str, ...],
+    extend_exclude: tuple[str, ...],
     stdin_filename: Path | None,
     watch: bool,
     **values: Any,
@@ -166,17 +182,25 @@ def check(
     --diff a diff; 2 if something could not be checked.
     """
     from fsdplint.cli.check import Job
-    from fsdplint.config.settings import CommandLine
+    from fsdplint.config.command_line import CommandLine
     from fsdplint.diagnostics.codes import split
     from fsdplint.engine.session import STDIN
 
     _refuse_together(values, watch, stdin=Path("-") in paths)
     names = (
         *("output_format", "unsafe_fixes", "force_exclude", "target_torch", "project"),
-        *("baseline", "no_baseline"),
+        *("baseline", "no_baseline", "config", "isolated", "ignore_noqa"),
     )
     settings = {name: values.pop(name) for name in names}
-    command_line = CommandLine(split(select), split(ignore), split(extend_select), **settings)
+    command_line = CommandLine(
+        select=split(select),
+        ignore=split(ignore),
+        extend_select=split(extend_select),
+        extend_ignore=split(extend_ignore),
+        exclude=split(exclude),
+        extend_exclude=split(extend_exclude),
+        **settings,
+    )
     stdin = None
     if Path("-") in paths:
         if len(paths) > 1:
@@ -216,6 +240,8 @@ def _refuse_together(values: dict[str, Any], watch: bool, stdin: bool) -> None:
         ("--diff", values["diff"], "--coverage", "coverage"),
         ("--add-noqa", values["add_noqa"], "--coverage", "coverage"),
         ("--baseline", values["baseline"] is not None, "--no-baseline", "no_baseline"),
+        ("--config", values["config"] is not None, "--isolated", "isolated"),
+        ("--quiet", values["quiet"], "--verbose", "verbose"),
     ]
     for name, given, other, key in pairs:
         if given and values[key]:
@@ -258,6 +284,7 @@ def baseline(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
+    extend_ignore: tuple[str, ...],
     output_file: Path | None,
     force: bool,
 ) -> None:
@@ -267,12 +294,27 @@ def baseline(
     not in this file are reported. A finding stays known if its lines move.
     """
     from fsdplint.cli.check import Job, record_baseline
-    from fsdplint.config.settings import CommandLine
+    from fsdplint.config.command_line import CommandLine
     from fsdplint.diagnostics.codes import split
 
-    command_line = CommandLine(split(select), split(ignore), split(extend_select), no_baseline=True)
+    command_line = CommandLine(
+        select=split(select),
+        ignore=split(ignore),
+        extend_select=split(extend_select),
+        extend_ignore=split(extend_ignore),
+        no_baseline=True,
+    )
     job = Job(paths or (Path(),), command_line, output=output_file, force=force)
     sys.exit(_guarded(lambda: record_baseline(job)))
+
+
+@main.command(short_help="Remove the caches of projects.")
+@click.argument("paths", nargs=-1, type=GivenPath())
+def clean(paths: tuple[Path, ...]) -> None:
+    """Remove the caches of the projects of files and folders (by default the current folder)."""
+    from fsdplint.cli.caches import remove_caches
+
+    sys.exit(_guarded(lambda: remove_caches(paths or (Path(),))))
 
 
 @main.command(short_help="Print a script that makes a shell complete the commands.")

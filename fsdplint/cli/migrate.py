@@ -41,6 +41,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
 @click.option(
     "--fix", is_flag=True, help="Write the migrated files; without this option no file changes."
 )
+@click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
 @unsafe_option("rewrites", "unsafe")
 @project_option("the migration")
 @click.option(
@@ -63,6 +64,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
 def migrate_command(
     paths: tuple[Path, ...],
     fix: bool,
+    diff: bool,
     unsafe: bool | None,
     project: bool,
     report_file: Path | None,
@@ -87,6 +89,8 @@ def migrate_command(
     from fsdplint.edits.write import WriteError
     from fsdplint.engine.migration import MigrationRun
 
+    if diff and (fix or annotate or report_file is not None):
+        raise click.UsageError("--diff cannot be used with --fix, --annotate or --report.")
     try:
         if report_file is not None:
             refuse_overwriting(report_file, "migration report", force=force)
@@ -97,9 +101,12 @@ def migrate_command(
             unsafe=unsafe,
             writes=fix or annotate,
         )
-        migrated = run.migrate(fix=fix, annotate=annotate)
-        _write(migrated)
-        _show(migrated.report, report_file, colour)
+        migrated = run.migrate(fix=fix or diff, annotate=annotate)
+        if diff:
+            _show_diff(migrated)
+        else:
+            _write(migrated)
+            _show(migrated.report, report_file, colour)
     except (SettingsError, Interrupted, OverwriteError, WriteError) as error:
         text = error.strerror if isinstance(error, WriteError) else None
         fail(text or str(error))
@@ -109,6 +116,8 @@ def migrate_command(
         os._exit(FAILED)  # the thread that does the work cannot be stopped in any other way
     if migrated.report.problems:
         sys.exit(FAILED)
+    if diff and migrated.contents and not exit_zero:
+        sys.exit(FOUND)
     sys.exit(FOUND if migrated.report.uses_fsdp1 and not exit_zero else CLEAN)
 
 
@@ -118,6 +127,21 @@ def _write(migrated: Migrated) -> None:
 
     if migrated.contents:
         write([NewContent(str(p), old, new) for p, (old, new) in migrated.contents.items()])
+
+
+def _show_diff(migrated: Migrated) -> None:
+    """Show the changes, and on standard error what is not among them."""
+    from fsdplint.cli.output import show_problems
+    from fsdplint.migration.report.model import summary
+    from fsdplint.report.unified_diff import unified_diff
+
+    for path, (old, new) in migrated.contents.items():
+        texts = (text.decode("utf-8", "backslashreplace") for text in (old, new))
+        click.echo(unified_diff(str(path), *texts), nl=False)
+    show_problems(migrated.report.problems)
+    migrated.report.wrote = False
+    for line in summary(migrated.report):
+        click.echo(line, err=True)
 
 
 def _show(report: Report, file: Path | None, colour: str) -> None:

@@ -101,6 +101,24 @@ rule_options = all_of(
     _select("--select", "Enable only these rules."),
     _select("--ignore", "Disable these rules."),
     _select("--extend-select", "Enable these rules too."),
+    _select("--extend-ignore", "Disable these rules too."),
+)
+
+
+def _patterns(name: str, text: str) -> Callable[[F], F]:
+    return click.option(name, multiple=True, metavar="PATTERNS", help=text)
+
+
+settings_options = all_of(
+    _patterns("--exclude", "Leave out these paths instead of those of the settings."),
+    _patterns("--extend-exclude", "Leave out these paths too."),
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        metavar="FILE",
+        help="Take the settings from this file for all files.",
+    ),
+    click.option("--isolated", is_flag=True, help="Ignore all settings files."),
 )
 
 colour_option = click.option(

@@ -27,7 +27,7 @@ from fsdplint.cli.options import (
 from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
 
 if TYPE_CHECKING:
-    from fsdplint.config.settings import CommandLine
+    from fsdplint.config.command_line import CommandLine
     from fsdplint.runtime.launch.machines import Nodes
     from fsdplint.runtime.proof.program_pair import Options
     from fsdplint.runtime.proof.run_once import RecordedRun
@@ -368,6 +368,7 @@ def run_command(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
+    extend_ignore: tuple[str, ...],
     output_format: str | None,
     colour: str,
     exit_zero: bool,
@@ -383,10 +384,16 @@ def run_command(
     are findings; 2 if the program could not be run, or failed and nothing was found.
     """
     _require_torch("run")
-    from fsdplint.config.settings import CommandLine
+    from fsdplint.config.command_line import CommandLine
     from fsdplint.diagnostics.codes import split
 
-    command_line = CommandLine(split(select), split(ignore), split(extend_select), output_format)
+    command_line = CommandLine(
+        select=split(select),
+        ignore=split(ignore),
+        extend_select=split(extend_select),
+        extend_ignore=split(extend_ignore),
+        output_format=output_format,
+    )
     recorded = _record(command_line, output_file, force, statistics, values)
     _report(recorded, output_file, colour, statistics)
     if recorded.result.findings:
@@ -404,7 +411,8 @@ def _record(
     """Run the program, unless the report cannot be written. Exits on an error."""
     from fsdplint.cli.output import refuse_statistics
     from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
-    from fsdplint.config.settings import SettingsError, SettingsFinder
+    from fsdplint.config.settings import SettingsError
+    from fsdplint.config.settings_finder import SettingsFinder
     from fsdplint.edits.journal import Interrupted
     from fsdplint.runtime.launch.launcher import LaunchError
     from fsdplint.runtime.launch.progress import OnStandardError

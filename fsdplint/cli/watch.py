@@ -9,7 +9,10 @@ from pathlib import Path
 
 import click
 
-from fsdplint.config.settings import CommandLine, SettingsError, SettingsFinder
+from fsdplint.config.command_line import CommandLine
+from fsdplint.config.settings import SettingsError
+from fsdplint.config.settings_files import OWN, SHARED
+from fsdplint.config.settings_finder import SettingsFinder
 from fsdplint.discovery.walk import discover
 from fsdplint.source.folders import project_root
 
@@ -64,7 +67,7 @@ def wait_for_change(take: TakeSnapshot, before: Snapshot) -> None:
 def snapshot(paths: Sequence[Path], command_line: CommandLine | None = None) -> Snapshot:
     """The modification times and sizes of the files and of their projects' settings."""
     files = {str(file.path) for file in discover(paths, _Excluded(command_line))[0]}
-    files |= {str(project_root(path) / "pyproject.toml") for path in paths}
+    files |= {str(project_root(path) / name) for path in paths for name in (SHARED, OWN)}
     result = {}
     for file in files:
         try:

@@ -120,6 +120,17 @@ class Cache:
                         if entry.stat().st_mtime < limit:
                             os.unlink(entry.path)
 
+    def remove(self) -> bool:
+        """Remove the cache and nothing else; returns whether there was one. Raises OSError."""
+        if not self._is_own or not (self.folder / _TAG).exists():
+            return False
+        for entry in list(os.scandir(self.folder)):
+            if _ENTRY.fullmatch(entry.name) or entry.name in (_TAG, ".gitignore"):
+                os.unlink(entry.path)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()  # unless somebody put a file of their own there
+        return True
+
 
 def digest(data: bytes) -> str:
     """The digest of some content."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Set
 from pathlib import Path
 
-from fsdplint.config.settings import SettingsFinder
+from fsdplint.config.settings_finder import SettingsFinder
 from fsdplint.discovery.walk import DEFAULT_EXCLUDES
 
 

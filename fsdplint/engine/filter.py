@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.config.settings import SettingsFinder
+from fsdplint.config.settings_finder import SettingsFinder
 from fsdplint.diagnostics.baseline import Baseline
 from fsdplint.diagnostics.codes import UNUSED, UnknownRuleError, resolve
 from fsdplint.diagnostics.suppressions import (
@@ -86,6 +86,8 @@ class FindingFilter:
 
     def _comments(self, source: Source) -> Suppressions:
         key = (source.path, hash(source.text))
+        if self._finder.command_line.ignore_noqa:
+            return Suppressions()
         if key not in self._read and not (is_addressed(source.text) or has_blanket(source.text)):
             self._read[key] = Suppressions()
         elif key not in self._read:

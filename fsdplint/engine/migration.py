@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.config.settings import CommandLine
+from fsdplint.config.command_line import CommandLine
 from fsdplint.engine.session import Session
 from fsdplint.migration.report.model import Report
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.config.options import Options
-from fsdplint.config.settings import SettingsFinder
+from fsdplint.config.settings_finder import SettingsFinder
 from fsdplint.config.target_torch import explicit, of_project
 from fsdplint.source.folders import project_root
 

@@ -11,7 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.config.settings import CommandLine, Settings, SettingsError, SettingsFinder
+from fsdplint.config.command_line import CommandLine
+from fsdplint.config.settings import Settings, SettingsError
+from fsdplint.config.settings_finder import SettingsFinder
 from fsdplint.diagnostics.baseline import Baseline, BaselineError
 from fsdplint.diagnostics.baseline import read as read_baseline
 from fsdplint.discovery import prefilter

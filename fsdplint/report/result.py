@@ -38,6 +38,7 @@ class Result:
         links: whether the terminal supports links.
         unfinished: whether the recorded run did not end normally.
         coverage: the sites of the contract's API in the checked files.
+        quiet: whether reports for people leave out the summary.
     """
 
     findings: Sequence[Finding] = ()
@@ -55,6 +56,7 @@ class Result:
     links: bool = False
     unfinished: bool = False
     coverage: Sequence[CoveredSite] = ()
+    quiet: bool = False
 
     def applicable(self, finding: Finding) -> bool:
         """Whether `--fix` with the same options would fix the finding."""
@@ -93,6 +95,8 @@ def problem_line(problem: Problem) -> str:
 
 def summary(result: Result) -> list[str]:
     """The last lines of a report for people."""
+    if result.quiet:
+        return []
     lines = []
     counts = [
         plural(number, severity.value)

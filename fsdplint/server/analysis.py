@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fsdplint.config.settings import CommandLine
+from fsdplint.config.command_line import CommandLine
 from fsdplint.diagnostics.finding import Edit, Finding, group_of
 from fsdplint.engine.operations import check_files, fix_files
 from fsdplint.engine.session import Session

@@ -11,7 +11,9 @@ from lsprotocol import types
 from pygls import uris
 from pygls.lsp.server import LanguageServer
 
-from fsdplint.config.settings import CommandLine, SettingsError, SettingsFinder
+from fsdplint.config.command_line import CommandLine
+from fsdplint.config.settings import SettingsError
+from fsdplint.config.settings_finder import SettingsFinder
 from fsdplint.diagnostics.finding import Edit, Safety
 from fsdplint.edits.journal import Interrupted
 from fsdplint.report.cells import split

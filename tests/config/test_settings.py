@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.config.settings import (
-    CommandLine,
-    Settings,
-    SettingsError,
-    SettingsFinder,
-    read_settings,
-)
+from fsdplint.config.command_line import CommandLine
+from fsdplint.config.settings import Settings, SettingsError
+from fsdplint.config.settings_files import read_settings
+from fsdplint.config.settings_finder import SettingsFinder
 from fsdplint.diagnostics.codes import Selection, UnknownRuleError, known_rules, resolve, split
 from fsdplint.registry.rules import documented_rules
 

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint.config.settings import CommandLine
+from fsdplint.config.command_line import CommandLine
 from fsdplint.engine.operations import check_files
 from fsdplint.engine.session import Session
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fsdplint.config.settings import CommandLine
+from fsdplint.config.command_line import CommandLine
 from fsdplint.engine import workers
 from fsdplint.engine.checker import Checker
 from fsdplint.engine.group_check import GroupChecker

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 
-from fsdplint.config.settings import CommandLine
+from fsdplint.config.command_line import CommandLine
 from fsdplint.diagnostics.finding import Edit, Fix
 from fsdplint.edits import apply as edits
 from fsdplint.engine.changes import Changes

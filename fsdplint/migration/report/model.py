@@ -151,7 +151,8 @@ def summary(report: Report) -> list[str]:
         return ["No use of FSDP1 was found; there is nothing to migrate."]
     lines = []
     if done:
-        lines.append(f"{plural(len(done), 'program')} migrated whole.")
+        verb = "migrated" if report.wrote else "would be migrated"
+        lines.append(f"{plural(len(done), 'program')} {verb} whole.")
     if pending:
         lines.append(f"{plural(len(pending), 'program')} can be migrated whole.")
     if blocked:

@@ -85,7 +85,8 @@ def fixes_of(
     Raises:
         ProveError: the settings are invalid, or the program cannot be read.
     """
-    from fsdplint.config.settings import CommandLine, SettingsError
+    from fsdplint.config.command_line import CommandLine
+    from fsdplint.config.settings import SettingsError
     from fsdplint.diagnostics.codes import UNUSED
     from fsdplint.edits.journal import Interrupted
     from fsdplint.engine.operations import fix_files

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.config.settings import CommandLine
+from fsdplint.config.command_line import CommandLine
 from fsdplint.engine.recorded import check_run
 from fsdplint.engine.session import Session
 from fsdplint.report.result import Result, plural
