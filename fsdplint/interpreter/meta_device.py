@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
@@ -17,6 +18,7 @@ from fsdplint.interpreter.values import (
     LibraryObject,
     ModuleValue,
     Symbol,
+    Unknown,
     Value,
     constant,
     is_none,
@@ -106,6 +108,19 @@ def fails_to_move(run: Run, module: ModuleValue, name: str, call: Call) -> bool:
     if name not in {"to", "cuda", "cpu"} or call.open or not _is_certain(run, module, call.node):
         return False
     return name != "to" or any(_is_real_device(run.settle(value)) for value in call.values)
+
+
+def device_name(run: Run, value: Value) -> str | None:
+    """The type of the device that a module is moved to, with its index if that is known."""
+    value = run.settle(value)
+    if isinstance(value, LibraryObject) and value.name == "torch.device":
+        value = run.settle(value.get("0", "type") or value)
+    if isinstance(value, Const) and isinstance(value.value, str):
+        return value.value
+    if isinstance(value, Unknown):
+        found = re.match(r"""[fF]["']([a-z]+):""", value.origin)
+        return found[1] if found else None
+    return "cuda" if isinstance(value, RankValue) else None
 
 
 def _is_real_device(value: Value) -> bool:

@@ -291,8 +291,8 @@ def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     for value in call.values:
         if isinstance(value, Symbol) and value.name.startswith("torch."):
             dtype = value.name.rpartition(".")[2]
-        elif isinstance(value, Const) and isinstance(value.value, str):
-            target = value.value
+        else:
+            target = meta_device.device_name(run, value) or target
     if name in {"cuda", "cpu"}:
         target = name
     if name == "to_empty":

@@ -1,0 +1,92 @@
+"""FSDP135: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import Called, Event, ModuleMoved, Sharded, Trace
+from fsdplint.trace.groups import sharded_by
+from fsdplint.trace.queries.common import class_name
+
+_ACCELERATORS = ("cuda", "xpu", "npu", "hpu", "mtia")
+
+
+class OffloadedParametersMoved(Rule):
+    """Parameters that `CPUOffloadPolicy` keeps on the CPU are moved to an accelerator.
+
+    ## What it does
+    Finds `.to("cuda")`, `.cuda()` and `to_empty(device="cuda")` of a model after `fully_shard` with
+    `offload_policy=CPUOffloadPolicy()`, and before its first call.
+
+    A move before `fully_shard` is fine: `fully_shard` moves the parameters back to the CPU.
+
+    ## Why is this bad?
+    With this policy, FSDP copies the parameters to the accelerator itself, for each forward and backward.
+    The first forward checks where they are:
+
+        RuntimeError: FSDP parameters should be materialized on CPU when enabling CPU offloading. For
+        example, load a CPU state dict or call module.to_empty(device="cpu"). Found following parameters
+        on non-CPU device: ...
+
+    Call `to_empty(device="cpu")` for a model on the meta device, and do not move other models. Buffers
+    stay where the computation is: move only them.
+
+    ## Since
+    torch 2.4, the first with FSDP2.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`CPUOffloadPolicy`)
+    """
+
+    code = "FSDP135"
+    name = "offloaded-parameters-moved"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        seen = set()
+        for move in trace.of(ModuleMoved):
+            if not _to_accelerator(move) or move.site in seen:
+                continue
+            shard = _offloaded(trace, move)
+            if shard is None or not _is_called_next(trace, move):
+                continue
+            seen.add(move.site)
+            because: list[tuple[Event, str]] = [(shard, "sharded with CPU offloading here")]
+            yield self.finding(
+                move,
+                f"parameters of `{class_name(trace, move.module)}` are moved to `{move.device}`, but "
+                f"`CPUOffloadPolicy` needs them on the CPU: the first forward fails",
+                help='Call `to_empty(device="cpu")` for a model on the meta device, and do not move other '
+                "models.",
+                because=because,
+            )
+
+
+def _to_accelerator(move: ModuleMoved) -> bool:
+    named = move.device or ("cuda" if move.method == "cuda" else "")
+    return move.method in ("to", "cuda", "to_empty") and named.startswith(_ACCELERATORS)
+
+
+def _offloaded(trace: Trace, move: ModuleMoved) -> Sharded | None:
+    """The call that has sharded a part of the moved module with CPU offloading."""
+    for shard in trace.before(move, Sharded):
+        policy = str(shard.options.get("offload_policy"))
+        if policy.partition("(")[0] == "torch.distributed.fsdp.CPUOffloadPolicy":
+            if any(trace.contains(move.module, module) for module in sharded_by(shard)):
+                return shard
+    return None
+
+
+def _is_called_next(trace: Trace, move: ModuleMoved) -> bool:
+    """Whether the module is called for the first time, before it is moved again."""
+    if any(trace.related(one.module, move.module) for one in trace.before(move, Called)):
+        return False
+    for event in trace.after(move, Called, ModuleMoved):
+        if trace.related(event.module, move.module):
+            if isinstance(event, Called):
+                return True
+            if event.device is not None or event.method in ("cpu", "to_empty"):
+                return False
+    return False
