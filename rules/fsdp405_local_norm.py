@@ -31,8 +31,8 @@ class LocalNorm(Rule):
     (clipping, a skipped step) differ between ranks. `torch.isnan(p.grad).any()` is true only on the rank
     that holds the bad value: that rank skips the step and the others do not.
 
-    Before torch 2.10, the norm that `torch.nn.utils.clip_grad_norm_` returns is such a DTensor: on 2.9.1
-    and two ranks, its `.item()` was 0.408 on one and 0.426 on the other, while the norm is 0.590 (the
+    Before torch 2.10, the norm that `torch.nn.utils.clip_grad_norm_` and `get_total_norm` return is such a
+    DTensor: on 2.9.1 and two ranks, its `.item()` was 0.408 on one and 0.426 on the other, while the norm is 0.590 (the
     clipping is correct). This is found only if the program certainly runs on a torch before 2.10
     (`target-torch`, or a pin or an upper bound of torch in the requirements of its project).
 
@@ -64,10 +64,12 @@ class LocalNorm(Rule):
             if event.reduction == PartialRead.CLIPPED and not _lacks_whole_norms(trace):
                 continue
             seen.add(event.site)
+            what = f"`{event.reduction}` of a sharded tensor"
+            if event.reduction == PartialRead.CLIPPED:
+                what = "the norm of sharded gradients from torch.nn.utils"
             yield self.finding(
                 event,
-                f"`{event.reduction}` of a sharded tensor is not reduced over the ranks: each rank reads the "
-                f"value of its own shard",
+                f"{what} is not reduced over the ranks: each rank reads the value of its own shard",
                 help="Call `.full_tensor()` on the result, on all ranks, before it becomes a number.",
             )
 

@@ -188,16 +188,24 @@ def test_one_call_for_root_and_parts_is_found_but_not_fixed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("target", "partial"), [(None, False), ("2.9", True), ("2.10", False)])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        "clip_grad_norm_(model.parameters(), 1.0)",
+        "clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0)",
+        "get_total_norm([p.grad for p in model.parameters() if p.grad is not None])",
+    ],
+)
 def test_the_norm_of_clipping_is_whole_since_torch_2_10(
-    tmp_path: Path, target: str | None, partial: bool
+    tmp_path: Path, target: str | None, partial: bool, norm: str
 ) -> None:
     path = tmp_path / "program.py"
-    clip = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    clip = f"norm = torch.nn.utils.{norm}"
     reads = ("print(norm.item())", "print(f'{norm.full_tensor().item():.3f}')")
     path.write_text(HEAD + loop(BACKWARD, clip, *reads, STEP))
     options = Options(target=explicit(target))
     found = check(load([path]), RULES, options)
     assert [one.rule.code for one in found] == ["FSDP405"] * partial
-    assert all("`clip_grad_norm_`" in one.message for one in found)
+    assert all("torch.nn.utils" in one.message for one in found)
     text = fix(Workspace([path], options=options), RULES).texts.get(path, "")
     assert ("print(norm.full_tensor().item())" in text) is partial

@@ -19,7 +19,7 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     TensorValue,
 )
-from fsdplint.interpreter.values import Const, ModuleValue, Unknown, Value
+from fsdplint.interpreter.values import Const, ModuleValue, Sequence, Unknown, Value
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -45,7 +45,7 @@ ELEMENTWISE = (
     "square", "isnan", "isinf", "isfinite", "neg",
 )  # fmt: skip
 # They keep a reduced tensor as it is.
-SAME = ("detach", "clone", "cpu", "cuda", "float", "double")
+SAME = ("detach", "cpu", "cuda", "float", "reshape", "squeeze")
 # Attributes by which code distinguishes a DTensor from a plain tensor.
 OF_DTENSORS = {"full_tensor", "to_local", "_local_tensor", "placements", "device_mesh", "_spec"}
 # Attributes of a parameter that are sharded like it.
@@ -63,7 +63,22 @@ def gradient(run: Run, parameter: ParametersOf) -> ShardTensor:
 
 def has_sharded_gradients(run: Run, parameters: Value | None) -> bool:
     """Whether the gradients of some parameters are certainly DTensors here."""
-    return isinstance(parameters, ParametersOf) and must_be_sharded(run, parameters, gradient=True)
+    value = run.settle(parameters) if parameters is not None else None
+    if isinstance(value, Sequence) and value.items:
+        return all(has_sharded_gradients(run, item) for item in value.items)
+    if isinstance(value, ShardTensor):
+        return value.source == "gradient" and not value.reduction and value.must_be_dtensor
+    return isinstance(value, ParametersOf) and must_be_sharded(run, value, gradient=True)
+
+
+@function("torch.nn.utils.get_total_norm", "torch.nn.utils.clip_grad._get_total_norm",
+          "torch.nn.utils.clip_grad.get_total_norm")  # fmt: skip
+def total_norm(run: Run, name: str, call: Call) -> Value:
+    """The norm of all gradients, which `clip_grad_norm_` returns, too."""
+    gradients = call.arg(0, "tensors")
+    if not has_sharded_gradients(run, gradients):
+        return TensorValue("norm")
+    return ShardTensor("norm", must_be_dtensor=True, reduction=PartialRead.CLIPPED)
 
 
 def as_shard(run: Run, value: Value | None) -> ShardTensor | None:
