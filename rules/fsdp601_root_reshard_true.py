@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Called, Sharded, Trace, Wrapped
+from fsdplint.trace import BackwardRun, Called, GradMode, Sharded, Trace, Wrapped
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name
 
@@ -121,6 +121,8 @@ def _trained_call(trace: Trace, event: Sharded) -> Called | None:
     """The first call of the root from outside that a backward follows."""
     for call in trace.after(event, Called):
         outside = call.inside is None and trace.unwrap(call.module) == event.module
+        if call.grad in (GradMode.OFF, GradMode.INFERENCE) or event.frozen:
+            continue  # no backward begins with the root
         if outside and any(True for _ in trace.after(call, BackwardRun)):
             return call
     return None

@@ -120,9 +120,11 @@ class Sharded(Event):
     positional: positional arguments after the module, which `fully_shard` does not accept.
     same_weights: as for `Wrapped`.
     mesh: the mesh argument, if a `MeshBuilt` made it and it is not a part of one; else "".
+    frozen: whether all parameters of the module are certainly frozen.
     """
 
     kind: ClassVar[str] = "module-sharded"
+    frozen: bool = False
     module: str = reference(distinct=True)
     group: tuple[str, ...] = reference(default=())
     options: Mapping[str, object] = field(default_factory=dict)

@@ -62,6 +62,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         | ({"**": "?"} if call.open else {}),
         positional=tuple(option(value) for value in call.args[1:]),
         mesh=_mesh(run, call.kwargs.get("mesh")),
+        frozen=all(module.all_frozen for module in modules),
     )
     for key in call.kwargs:
         if key in ARGUMENTS:

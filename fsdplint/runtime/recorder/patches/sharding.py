@@ -231,6 +231,7 @@ def _record_sharding(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
         mesh=recording.objects.names.get(kwargs.get("mesh")) or "",
         positional=tuple(values.describe(value) for value in args[1:]),
+        frozen=not any(p.requires_grad for module in group for p in module.parameters()),
         same_weights=of_this_rank(values.sample(group)),
     )
     for key in kwargs.keys() & ARGUMENTS.keys():
