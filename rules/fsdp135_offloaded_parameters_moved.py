@@ -84,9 +84,9 @@ def _is_called_next(trace: Trace, move: ModuleMoved) -> bool:
     if any(trace.related(one.module, move.module) for one in trace.before(move, Called)):
         return False
     for event in trace.after(move, Called, ModuleMoved):
-        if trace.related(event.module, move.module):
-            if isinstance(event, Called):
-                return True
+        if isinstance(event, Called) and trace.related(event.module, move.module):
+            return True
+        if isinstance(event, ModuleMoved) and trace.related(event.module, move.module):
             if event.device is not None or event.method in ("cpu", "to_empty"):
                 return False
     return False

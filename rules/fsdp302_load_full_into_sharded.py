@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Event, Layout, Loaded, Saved, StateLoaded, StateTaken, Trace
+from fsdplint.trace import (
+    Event,
+    Layout,
+    Loaded,
+    OptimizerBuilt,
+    Saved,
+    Sharding,
+    StateLoaded,
+    StateTaken,
+    Trace,
+)
 from fsdplint.trace.queries.common import (
     class_name,
     only_fsdp2,
@@ -36,6 +46,9 @@ class LoadFullIntoSharded(Rule):
     `torch.distributed.checkpoint.load`, or from `distribute_tensor`. A path names one file for each rank
     if it depends on the rank, on the index of the device or on another value of the process.
 
+    Also finds states of `FSDP.optim_state_dict` that an optimizer over FSDP1's parameters loads without
+    `FSDP.optim_state_dict_to_load`, directly or from a file.
+
     A load is not reported if the program writes the sharded state into the same file: it then reads
     DTensors (FSDP301 reports a file that all ranks write). A file with an optimizer's state is reported
     only if the program gathers the state and writes the file, because `optimizer.state_dict()` holds
@@ -49,7 +62,9 @@ class LoadFullIntoSharded(Rule):
 
     With `assign=True`, the load succeeds and the next forward ends with "'Parameter' object has no
     attribute '_local_tensor'". The load of an optimizer succeeds too if the keys match, and the next
-    `step()` ends with `aten.lerp_.Scalar got mixed torch.Tensor and DTensor`.
+    `step()` ends with `aten.lerp_.Scalar got mixed torch.Tensor and DTensor`. Under FSDP1, the load ends with
+    `ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's
+    group`, or the next `step()` with tensors of different sizes.
 
     ## Fix safety
     Safe for a model: `set_model_state_dict` with `full_state_dict=True` shards each tensor as the
@@ -81,6 +96,8 @@ class LoadFullIntoSharded(Rule):
             modules = (event.into,) if built is None else built.modules
             sharded = next((m for m in modules if only_fsdp2(trace, m, event)), None)
             if sharded is None:
+                if built is not None:
+                    yield from self._unconverted(trace, event, built)
                 continue
             origin = _full_tensor_evidence(trace, event)
             if origin is not None:
@@ -90,6 +107,21 @@ class LoadFullIntoSharded(Rule):
                     yield self._without_option(event, name, because)
                 else:
                     yield self._finding(event, name, because, optimizer=built is not None)
+
+    def _unconverted(
+        self, trace: Trace, event: StateLoaded, built: OptimizerBuilt
+    ) -> Iterator[Finding]:
+        """A state that FSDP1's methods made, which they also have to convert back."""
+        kinds = {trace.sharded_within(module, event) for module in built.modules}
+        origin = _fsdp1_origin(trace, event) if kinds == {Sharding.FSDP1} else None
+        if origin is not None:
+            yield self.finding(
+                event,
+                f"an optimizer state of whole tensors is loaded into `{built.class_name}`, whose parameters "
+                f"FSDP1 shards, without a conversion",
+                help="Convert it with `FSDP.optim_state_dict_to_load(model, optimizer, state)` first.",
+                because=origin,
+            )
 
     def _without_option(self, event: StateLoaded, name: str, because: Because) -> Finding:
         return self.finding(
@@ -127,6 +159,8 @@ class LoadFullIntoSharded(Rule):
         event = finding.events[0]
         if not isinstance(event, StateLoaded) or event.full is not None:
             return None
+        if any(_into_fsdp1_optimizer(trace, event) for trace in program.traces):
+            return None
         rewrite = Rewrite()
         safety = load_with_setter(rewrite, finding, program)
         if safety is None:
@@ -147,6 +181,34 @@ def _full_tensor_evidence(trace: Trace, event: StateLoaded) -> list[tuple[Event,
         return None
     taken = [t for t in trace.before(event, StateTaken) if t.state == event.state]
     return [(t, "taken here") for t in taken[-1:]]
+
+
+def _into_fsdp1_optimizer(trace: Trace, event: StateLoaded) -> bool:
+    """Whether the load at the place of an event is into an optimizer without FSDP2's parameters."""
+    for load in trace.of(StateLoaded):
+        built = optimizer_of(trace, load.into) if load.site == event.site else None
+        if built is not None and not any(only_fsdp2(trace, m, load) for m in built.modules):
+            return True
+    return False
+
+
+def _fsdp1_origin(trace: Trace, event: StateLoaded) -> Because | None:
+    """The events that say that FSDP1 gathered a state, perhaps into a file; None if it did not."""
+    made = {
+        taken.state: taken
+        for taken in trace.of(StateTaken)
+        if taken.layout is Layout.FULL and taken.api.startswith("FSDP.")
+    }
+    if event.state in made:
+        return [(made[event.state], "taken here")]
+    for read in trace.before(event, Loaded):
+        if read.state is None or read.state != event.state or not read.path:
+            continue
+        saves = [saved for saved in trace.of(Saved) if saved.path == read.path]
+        states = [made.get(state) for saved in saves for state in saved.states]
+        if states and all(states):
+            return [(read, "read here")]
+    return None
 
 
 def _may_be_sharded(trace: Trace, event: StateLoaded, read: Loaded) -> bool:

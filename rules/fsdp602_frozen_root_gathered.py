@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Called, Gathered, RequiresGradSet, Sharded, SyncSwitched, Trace
+from fsdplint.trace import Called, Event, Gathered, RequiresGradSet, Sharded, SyncSwitched, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, varying
 
@@ -106,11 +106,11 @@ def _leaves_frozen_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
     return not any(_concerns(trace, root, one) for one in after)
 
 
-def _concerns(trace: Trace, root: str, event: RequiresGradSet | Gathered | SyncSwitched) -> bool:
+def _concerns(trace: Trace, root: str, event: Event) -> bool:
     """Whether the event may change what is frozen or gathered."""
     if isinstance(event, RequiresGradSet):
         return any(trace.related(root, module) for module in event.modules)
-    return trace.related(root, event.module)
+    return isinstance(event, Gathered | SyncSwitched) and trace.related(root, event.module)
 
 
 def _own_call(trace: Trace, event: Sharded) -> Called | None:
