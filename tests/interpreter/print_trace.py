@@ -47,6 +47,7 @@ def values(event: Event) -> str:
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         if field.name not in HIDDEN and value != default:
             value = value.name if isinstance(value, Enum) else value
+            value = "; ".join(map(str, value)) if field.name == "guards" else value
             found.append(f"{field.name}={value}")
     return " ".join(found)
 
