@@ -59,7 +59,7 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
         return
     for module, sharded in _roots(trace):
         family = {*trace.submodules(module), *trace.ancestors(module)}
-        if trace.family_escaped(module) or _brought_together(trace, family, sharded):
+        if trace.family_escaped(module):
             continue
         builds = [
             event
@@ -67,6 +67,8 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
             if event.module in family and trace.modules[event.module].own_parameters is not False
         ]
         if not builds or any(event.on_meta for event in builds):
+            continue
+        if _brought_together(trace, family, sharded, {event.module for event in builds}):
             continue
         between = [seed for seed in seeds if builds[0].index < seed.index < builds[-1].index]
         before = [seed for seed in seeds if seed.index < builds[0].index]
@@ -97,21 +99,31 @@ def _modules(event: Sharded | Wrapped) -> tuple[str, ...]:
     return group or (event.module,)
 
 
-def _brought_together(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> bool:
-    """Whether the weights may be synchronized between ranks, before or after the sharding."""
+def _brought_together(
+    trace: Trace, family: set[str], sharded: Sharded | Wrapped, built: set[str]
+) -> bool:
+    """Whether the weights may be synchronized between ranks, before or after the sharding.
+
+    built: the modules that may have parameters. If single layers got other values, the rest keeps
+        its own.
+    """
     if isinstance(sharded, Wrapped):
         # False is the default of FSDP1; an unknown value may be True.
         if sharded.options.get("sync_module_states", False) is not False or (
             "**" in sharded.options or "param_init_fn" in sharded.options
         ):
             return True
-    started = False
+    started, layers = False, set[str]()
     for event in trace:
         started = started or isinstance(event, BackwardRun)
         if isinstance(event, StateLoaded) and event.into in family:
             return True
         if isinstance(event, WeightsSet) and not started:
-            if not event.modules or family & set(event.modules):
+            if not event.modules:
+                return True
+            layers.update(family & set(event.modules))
+            rest = [one for one in built - layers if trace.modules[one].own_parameters]
+            if not rest or any(trace.modules[layer].children for layer in layers):
                 return True
         if isinstance(event, Loaded) and event.api.startswith("torch.distributed."):
             return True
