@@ -136,7 +136,7 @@ STRUCTURES = {
     "class Mine(nn.Linear):\n    pass\n": (True, True),
     "class Mine(nn.Dropout):\n    pass\n": (True, False),
     "class Mine(nn.LayerNorm):\n    pass\n": (True, None),
-    "class Mine(nn.Sequential):\n    pass\n": (False, False),
+    "class Mine(nn.Sequential):\n    pass\n": (True, False),
     "import abc\nclass Mine(nn.Module, abc.ABC):\n    pass\n": (True, False),
     "from transformers import PreTrainedModel\nclass Mine(PreTrainedModel):\n    pass\n": (
         True,

@@ -40,7 +40,7 @@ def shard(module):
             True,
         ),
         ("for m in model.modules():\n    if chosen(m):\n        fully_shard(m)", False),
-        ("for n, m in model.named_modules():\n    if 'q' in n:\n        fully_shard(m)", False),
+        ("for n, m in model.named_modules():\n    if chosen(n):\n        fully_shard(m)", False),
         (
             "for n, m in model.named_modules():\n    if not n:\n        continue\n    fully_shard(m)",
             False,
