@@ -66,6 +66,8 @@ def verdicts_of(number: int) -> list[Verdict]:
         for mutant in mutants:
             signal.alarm(OPTIONS.seconds)
             found.append(verdict(mutant, program))
+            if OPTIONS.progress:
+                print(*misses(found[-1:], every=True), sep="\n", file=sys.stderr, flush=True)
     except TimeoutError:
         print(f"{program.name}: {TOO_SLOW}", file=sys.stderr)
     finally:
@@ -133,10 +135,10 @@ def confirmed(found: Sequence[Verdict]) -> list[Verdict]:
     return kept
 
 
-def misses(found: Sequence[Verdict]) -> Iterator[str]:
-    """One line for each bug that is not found."""
+def misses(found: Sequence[Verdict], *, every: bool = False) -> Iterator[str]:
+    """One line for each bug that is not found, or for every bug."""
     for one in found:
-        if one.result != FOUND:
+        if every or one.result != FOUND:
             mutant = one.mutant
             place = f"{one.program}\t{mutant.file}:{mutant.line}"
             rules = " ".join(mutant.rules)
@@ -209,6 +211,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60, help="the most for one check")
     parser.add_argument("--by", action="append", default=[], help="operator, rule, program or site")
     parser.add_argument("--misses", action="store_true", help="list the bugs that are not found")
+    parser.add_argument("--progress", action="store_true", help="print each verdict as it comes")
     parser.add_argument("--show", action="store_true", help="print the mutants, no table")
     parser.add_argument("--run", action="store_true", help="run the mutants on two ranks")
     parser.add_argument(
