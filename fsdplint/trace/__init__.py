@@ -92,6 +92,7 @@ from fsdplint.trace.training import (
     OptimizerStepped,
     ScalerBuilt,
     ScalerStepped,
+    SchedulerBuilt,
     SyncSwitched,
 )
 
@@ -158,6 +159,7 @@ __all__ = [
     "Saved",
     "ScalerBuilt",
     "ScalerStepped",
+    "SchedulerBuilt",
     "Seeded",
     "ShardComputed",
     "ShardReduced",

@@ -123,6 +123,14 @@ class OptimizerStepped(Event):
 
 
 @event
+class SchedulerBuilt(Event):
+    """A scheduler of torch for the learning rate of an optimizer."""
+
+    kind: ClassVar[str] = "scheduler-built"
+    optimizer: str = reference(distinct=True)
+
+
+@event
 class ScalerBuilt(Event):
     """A gradient scaler. class_name: "GradScaler", "ShardedGradScaler" or that of a subclass.
 

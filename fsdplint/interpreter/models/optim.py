@@ -41,6 +41,7 @@ from fsdplint.trace import (
     PartialRead,
     ScalerBuilt,
     ScalerStepped,
+    SchedulerBuilt,
 )
 
 
@@ -48,6 +49,9 @@ from fsdplint.trace import (
 def optimizer(run: Run, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
     if name.startswith("torch.optim.lr_scheduler.") or name.startswith("torch.optim.swa_utils."):
+        of = run.settle(call.arg(0, "optimizer") or Unknown())
+        if isinstance(of, OptimizerValue) and last[:1].isupper() and "swa_utils" not in name:
+            run.emit(SchedulerBuilt, call.node, optimizer=of.id)
         return LibraryObject(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
     receiver = run.settle(call.args[0]) if call.args else None
     if isinstance(receiver, OptimizerValue) and last != ANY:  # `Adam.__init__(optimizer, params)`

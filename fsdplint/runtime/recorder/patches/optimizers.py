@@ -19,6 +19,7 @@ from fsdplint.trace import (
     OptimizerStepped,
     ScalerBuilt,
     ScalerStepped,
+    SchedulerBuilt,
 )
 
 
@@ -30,6 +31,8 @@ def install() -> None:
     optim.register_optimizer_step_pre_hook(_before_step)
     optim.register_optimizer_step_post_hook(_after_step)
     patching.watch_method(torch.amp.GradScaler, "__init__", _record_scaler, direct=False)
+    scheduler = torch.optim.lr_scheduler.LRScheduler
+    patching.watch_method(scheduler, "__init__", _record_scheduler, direct=False)
     patching.watch_method(torch.amp.GradScaler, "step", _record_scaler_step)
 
 
@@ -144,6 +147,12 @@ def _is_training(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return True
+
+
+def _record_scheduler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
+    optimizer = recording.objects.optimizer(argument(args, kwargs, 1, "optimizer"))
+    recording.recorder.event(SchedulerBuilt, frame, optimizer=optimizer)
 
 
 def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

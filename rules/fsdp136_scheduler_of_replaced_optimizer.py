@@ -1,0 +1,80 @@
+"""FSDP136: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import OptimizerBuilt, OptimizerStepped, SchedulerBuilt, Trace
+from fsdplint.trace.queries.common import optimizer_named, optimizer_of, varying
+
+
+class SchedulerOfReplacedOptimizer(Rule):
+    """A scheduler changes the learning rate of an optimizer that another one has replaced.
+
+    ## What it does
+    Finds schedulers of torch over an optimizer that never steps, if another optimizer over the same sharded
+    model is built and steps: for example, the optimizer was built again after `fully_shard`, and the
+    scheduler was not.
+
+    ## Why is this bad?
+    The scheduler keeps its optimizer. It changes the learning rate of the old one, and the new one trains
+    with its first learning rate for ever. There is no error: after three steps of
+    `StepLR(optimizer, 1, gamma=0.5)` the learning rate was 0.1, as at the beginning.
+
+    Build the scheduler after the optimizer that steps.
+
+    ## Since
+    All versions.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/optim.html (how to adjust learning rate)
+    - FSDP103, whose fix builds the optimizer after the sharding
+    """
+
+    code = "FSDP136"
+    name = "scheduler-of-replaced-optimizer"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        if not trace.complete:
+            return
+        seen = set()
+        stepping = {event.optimizer for event in trace.of(OptimizerStepped)}
+        for event in trace.of(SchedulerBuilt):
+            old = optimizer_of(trace, event.optimizer)
+            if old is None or event.site in seen or old.optimizer in stepping or not old.complete:
+                continue
+            new = _successor(trace, old, stepping)
+            if new is None:
+                continue
+            seen.add(event.site)
+            yield self.finding(
+                event,
+                f"this scheduler changes the learning rate of an {optimizer_named(old)} that never steps; "
+                f"another optimizer has replaced it",
+                help="Build the scheduler over the optimizer that steps.",
+                because=[(old, "never steps"), (new, "steps instead")],
+            )
+
+
+def _successor(trace: Trace, old: OptimizerBuilt, stepping: set[str]) -> OptimizerBuilt | None:
+    """The later optimizer over the same sharded model that steps."""
+    for new in trace.after(old, OptimizerBuilt):
+        if new.optimizer == old.optimizer:
+            return None  # `__init__` was called again
+        if varying(new) or new.in_loop:
+            return None  # the old one may have trained before
+        if new.optimizer in stepping and new.complete and _same_model(trace, old, new):
+            return new
+    return None
+
+
+def _same_model(trace: Trace, old: OptimizerBuilt, new: OptimizerBuilt) -> bool:
+    """Whether both optimizers have the parameters of one sharded model."""
+    return bool(old.modules) and all(
+        any(trace.related(module, other) for other in new.modules)
+        and any(trace.sharded_within(other) is not None for other in new.modules)
+        for module in old.modules
+    )
