@@ -48,6 +48,7 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
     if isinstance(target, cst.Name):
         if isinstance(value, Unknown) and not value.label:
             value.label = target.value
+        run.changes += target.value in run.scope.aliases
         names = run.scope.aliases.get(target.value, run.scope).names
         note_write(run, names, target.value, names.get(target.value))
         run.scope.assign(target.value, value)
@@ -81,6 +82,7 @@ def _unpack(run: Run, target: cst.Tuple | cst.List, value: Value) -> None:
 
 
 def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
+    run.changes += 1
     container = run.eval(target.value)
     keys = [
         run.eval(item.slice.value) for item in target.slice if isinstance(item.slice, cst.Index)
@@ -128,6 +130,7 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
 
 
 def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
+    run.changes += 1
     if isinstance(target, Unknown) and target.refined is not None:
         target = target.refined
     if isinstance(target, ModuleValue):

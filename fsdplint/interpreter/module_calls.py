@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter import grad_mode, lazy, meta_device, rank_local, uninitialized
+from fsdplint.interpreter.forward_summaries import run_forward
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
@@ -76,7 +77,13 @@ def _enter(
     try:
         if via == "call":
             fire(run, Moment.BEFORE_FORWARD, call.node, *_wrapped(module))
-        result = _run_method(run, target, forward, call)
+        if via in {"call", "forward"}:
+            result: Value = Unknown()
+            run_forward(
+                run, target, forward, call, event, lambda: _run_method(run, target, forward, call)
+            )
+        else:
+            result = _run_method(run, target, forward, call)
         if via == "call":
             fire(run, Moment.AFTER_FORWARD, call.node, *_wrapped(module))
     finally:

@@ -22,9 +22,9 @@ not import each other. `semantics` imports every module that registers something
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import libcst as cst
 
@@ -48,17 +48,33 @@ from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.values import Const, Lazy, LazyImport, ModuleValue, Scope, Unknown, Value
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import (
+    BackwardRun,
+    Called,
     Clipped,
+    Collective,
+    EpochSet,
     Event,
+    Fsdp1Used,
     Gathered,
     GradMode,
     Guard,
     GuardKind,
+    Imported,
+    Loaded,
+    LoaderIterated,
+    LoaderLeft,
     MethodRegistered,
     ModuleCopied,
     OptimizerBuilt,
+    OptimizerStepped,
     ParametersTied,
+    PartialRead,
     Ranks,
+    RequiresGradSet,
+    Saved,
+    ScalerBuilt,
+    ScalerStepped,
+    Seeded,
     Sharded,
     StateLoaded,
     StateTaken,
@@ -66,6 +82,9 @@ from fsdplint.trace import (
     Trace,
     Wrapped,
 )
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.forward_summaries import Summary
 
 E = TypeVar("E", bound=Event)
 N = TypeVar("N", bound=cst.CSTNode)
@@ -78,6 +97,12 @@ DECISIVE = (
     Wrapped, Sharded, OptimizerBuilt, StateTaken, StateLoaded, SyncSwitched, MethodRegistered,
     Gathered, ModuleCopied, ParametersTied, Clipped,
 )  # fmt: skip
+# Events that leave what a forward of the model does as it is.
+_KEEPS_STRUCTURE = {
+    BackwardRun, Called, Clipped, Collective, EpochSet, Fsdp1Used, Imported, Loaded, LoaderIterated,
+    LoaderLeft, OptimizerBuilt, OptimizerStepped, PartialRead, RequiresGradSet, Saved, ScalerBuilt,
+    ScalerStepped, Seeded, StateLoaded, StateTaken, SyncSwitched,
+}  # fmt: skip
 
 
 NO_GUARDS = nullcontext()
@@ -120,6 +145,9 @@ class Run:
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first
         self.grad_default: GradMode | None = GradMode.ON
         self.callbacks: list[NodeSite] = []  # calls that received the executing function
+        self.forwards: dict[Hashable, Summary] = {}
+        self.structure = 0  # grows with each event that may change what a forward does
+        self.changes = 0  # grows with each change of an object that is no local name
         self.calling: list[int] = []  # indices of the Called events that are being executed
         self.launcher_arguments: dict[
             str, NodeSite
@@ -320,8 +348,9 @@ class Run:
         if issubclass(kind, Wrapped | Sharded):
             self.decisions.shards = True
             self.decisions.sharding.update(e.key for e in self.guards if e.key)
-        if len(self.trace.events) >= MAX_EVENTS:
-            raise self.out_of_steps(f"more than {MAX_EVENTS:,} events")
+        self.make_room()
+        if kind not in _KEEPS_STRUCTURE:
+            self.structure += 1
         event = kind(
             site=self.site(node),
             ranks=self.ranks(),
@@ -332,6 +361,11 @@ class Run:
             **details,
         )
         return self.trace.add(event)
+
+    def make_room(self) -> None:
+        """Raises OutOfSteps if the trace cannot have one more event."""
+        if len(self.trace.events) >= MAX_EVENTS:
+            raise self.out_of_steps(f"more than {MAX_EVENTS:,} events")
 
     # Steps -------------------------------------------------------------------------------------
 

@@ -189,6 +189,7 @@ def call_symbol(run: Run, symbol: Symbol, call: Call) -> Value:
 def call_method(run: Run, method: Method, call: Call) -> Value:
     receiver = run.settle(method.receiver)
     if method.name not in _READERS:
+        run.changes += isinstance(receiver, Sequence | Dict)
         note_group_change(run, receiver, _only_key(method.name, call))
         if isinstance(receiver, Sequence):
             receiver.every = False

@@ -1,0 +1,133 @@
+"""Forwards that are executed once: a second one with the same arguments repeats its events.
+
+The forward of a module is executed again in each turn of a loop, in each evaluation and for each
+repeated block. If it only called other modules, changed nothing and stood under no test of its own,
+its next execution adds the same events, so they are copied. What comes before it may change that:
+another structure of the model, another mode of autograd, or other arguments.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.values import Const, Dict, Function, ModuleValue, Sequence, Unknown, Value
+from fsdplint.source.source import NodeSite
+from fsdplint.trace import Called, GuardKind
+
+T = TypeVar("T")
+MAX_PARTS = 8  # of a list or dict of arguments that are compared
+MAX_DEPTH = 2
+
+
+@dataclass
+class Summary:
+    """The events of a forward.
+
+    begin: the index of the first one. around: the index of the event of the call itself.
+    depth: the number of guards, calls and callbacks around the forward.
+    kept: objects that have to live as long as the summary.
+    """
+
+    events: list[Called]
+    begin: int
+    around: int
+    depth: tuple[int, int, int]
+    kept: tuple[object, ...]
+
+
+def run_forward(
+    run: Run,
+    module: ModuleValue,
+    function: Function | None,
+    call: Call,
+    event: Called,
+    execute: Callable[[], object],
+) -> None:
+    """Execute a forward, or repeat the events of one that was the same."""
+    key = _key(run, module, function, call, event)
+    known = run.forwards.get(key) if key is not None else None
+    if known is not None:
+        _repeat(run, known, event, run.site(call.node))
+        return
+    before = _state(run)
+    begin = len(run.trace.events)
+    execute()
+    if key is None or _state(run) != before:
+        return
+    events = [one for one in run.trace.events[begin:] if isinstance(one, Called)]
+    if begin + len(events) == len(run.trace.events) and all(_decided(run, e) for e in events):
+        depth = len(run.guards), len(run.stack), len(run.callbacks)
+        kept = (module, function, *call.values)
+        run.forwards[key] = Summary(events, begin, event.index, depth, kept)
+
+
+def _repeat(run: Run, known: Summary, event: Called, site: NodeSite) -> None:
+    """Copy the events of a forward. `event`, `site`: the call of now."""
+    begin, ranks = len(run.trace.events), run.ranks()
+    guards = [entry.guard for entry in run.guards]
+    for one in known.events:
+        run.make_room()
+        new = copy.copy(one)
+        new.guards, new.ranks = _moved(guards, one.guards, known.depth[0]), ranks
+        new.in_loop = one.in_loop or run.loop_depth > 0
+        inner = one.stack[known.depth[1] :]
+        new.stack = (*run.stack, site, *inner[1:]) if inner else tuple(run.stack)
+        new.callbacks = _moved(run.callbacks, one.callbacks, known.depth[2])
+        if one.inside == known.around:
+            new.inside = event.index
+        elif one.inside is not None:
+            new.inside = one.inside - known.begin + begin
+        run.trace.add(new)
+
+
+def _moved(here: Iterable[T], before: tuple[T, ...], depth: int) -> tuple[T, ...]:
+    """What is around an event now, with what was around it inside of the forward."""
+    return (*here, *before[depth:])
+
+
+def _decided(run: Run, event: Called) -> bool:
+    """Whether an event stands under tests of the configuration alone, beside those around."""
+    outer = [entry.guard for entry in run.guards]
+    inner = event.guards[len(outer) :]
+    return list(event.guards[: len(outer)]) == outer and all(
+        guard.kind is GuardKind.CONFIG and guard.own_data is None for guard in inner
+    )
+
+
+def _state(run: Run) -> tuple[int, ...]:
+    """What an execution that can be repeated leaves as it is."""
+    return run.changes, run.structure, len(run.hooks)
+
+
+def _key(
+    run: Run, module: ModuleValue, function: Function | None, call: Call, event: Called
+) -> Hashable | None:
+    if call.open or function is None:
+        return None
+    mode = event.grad, event.summoned, event.collective, len(run.calling), run.loop_depth > 0
+    positional = tuple(map(_abstract, call.args))
+    named = tuple((name, _abstract(value)) for name, value in call.kwargs.items())
+    return id(module), id(function), mode, run.structure, positional, named
+
+
+def _abstract(value: Value, depth: int = 0) -> Hashable:
+    """What a forward can tell of an argument."""
+    if isinstance(value, Const):
+        return "constant", repr(value.value)
+    if type(value) is TensorValue:
+        modules = tuple(map(id, value.modules))
+        return "tensor", value.source, modules, value.rank_local is not None, value.summed
+    if type(value) is Unknown:
+        ranks = value.by_rank, value.by_process, value.rank_local is not None
+        return "unknown", value.origin, value.varying, ranks, id(value.refined), id(value.part_of)
+    if isinstance(value, Sequence | Dict) and depth < MAX_DEPTH and len(value.items) <= MAX_PARTS:
+        items = value.items if isinstance(value, Sequence) else value.items.values()
+        names = () if isinstance(value, Sequence) else tuple(value.items)
+        return type(value), names, value.open, tuple(_abstract(one, depth + 1) for one in items)
+    return id(value)

@@ -1,0 +1,74 @@
+"""A forward that was the same before is not executed again, and its events are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import program
+
+from fsdplint.interpreter import module_calls
+from fsdplint.trace import Called, Trace
+
+TRAIN = "for x in [torch.ones(2), torch.ones(2)]:\n    {}\n"
+BODIES = {
+    "a loop": "model = Net()\n" + TRAIN.format("model(x)"),
+    "two loops": "model = Net()\n" + TRAIN.format("model(x)") + TRAIN.format("model(x)"),
+    "sharded in between": "model = Net()\nmodel(1)\nfully_shard(model)\nmodel(1)",
+    "another mode": "model = Net()\nmodel(1)\nwith torch.no_grad():\n    model(1)",
+    "under a test": "import sys\nmodel = Net()\nmodel(1)\nif sys.argv:\n    model(1)",
+    "from a function": "def f(m):\n    m(1)\nmodel = Net()\nf(model)\nmodel(1)\nf(model)",
+    "a test of its own": (
+        "class Other(Net):\n    def forward(self, x, flag=False):\n"
+        "        return self.head(x) if flag else self.embed(x)\n"
+        "model = Other()\nmodel(1)\nmodel(1, flag=True)\nmodel(1)"
+    ),
+    "a counter": (
+        "class Other(Net):\n    def forward(self, x):\n        self.calls += 1\n"
+        "        if self.calls == 2:\n            return self.head(x)\n        return self.embed(x)\n"
+        "model = Other()\nmodel.calls = 0\nmodel(1)\nmodel(1)\nmodel(1)"
+    ),
+    "a list": (
+        "class Other(Net):\n    def forward(self, x):\n        seen.append(x)\n"
+        "        return self.head(x) if len(seen) == 1 else self.embed(x)\n"
+        "seen = []\nmodel = Other()\nmodel(1)\nmodel(1)"
+    ),
+}
+
+
+def events(traces: list[Trace]) -> list[list[tuple[object, ...]]]:
+    return [[_fields(event) for event in trace.of(Called)] for trace in traces]
+
+
+def _fields(event: Called) -> tuple[object, ...]:
+    guards = [str(guard) for guard in event.guards]
+    stack = [site.location() for site in event.stack]
+    own = (event.module, event.via, event.inside, event.index, event.grad, event.collective)
+    return (*own, event.in_loop, event.ranks, event.site.location(), guards, stack)
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_the_events_are_those_of_an_execution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    found = events(program(tmp_path, body).traces)
+    monkeypatch.setattr(module_calls, "run_forward", lambda *given: given[-1]())
+    assert found == events(program(tmp_path, body).traces)
+    assert sum(map(len, found)) >= 4
+
+
+def test_a_forward_that_was_the_same_is_executed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed = []
+    execute = module_calls._run_method
+
+    def count(*given: object) -> object:
+        executed.append(given[1])
+        return execute(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module_calls, "_run_method", count)
+    program(tmp_path, "model = Net()\nmodel(1)")
+    once = len(executed)
+    program(tmp_path, "model = Net()\nmodel(1)\nmodel(1)\nmodel(1)")
+    assert once and len(executed) == 2 * once
