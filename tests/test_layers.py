@@ -12,7 +12,7 @@ PACKAGE = ROOT / "fsdplint"
 # From the bottom to the top. A module may import modules of its own layer and of those before it.
 LAYERS = (
     "version", "trace", "source", "syntax", "diagnostics", "config", "discovery", "interpreter",
-    "edits", "registry", "fixes", "report", "migration", "rules", "engine", "runtime", "server",
+    "edits", "registry", "fixes", "report", "migration", "comparison", "rules", "engine", "runtime", "server",
     "cli",
 )  # fmt: skip
 # What users of the package name: it may import everything.
@@ -25,7 +25,7 @@ ENGINE = (
     "cache", "editable", "scope", "unused_suppressions", "filter", "group_result", "changes",
     "workers", "workspace", "check", "validation", "examine", "fix", "session", "cached", "summary",
     "isolation", "group_check", "checker", "recorded", "fixer", "migrator", "migration",
-    "operations",
+    "operations", "revisions", "comparing",
 )  # fmt: skip
 
 

@@ -33,11 +33,9 @@ from fsdplint.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_ELSEWHERE = ("migrate", "prove", "run", "server")
-_ORDER = {
-    name: n
-    for n, name in enumerate(("check", "migrate", "prove", "run", "rule", "baseline", "clean"))
-}
+_ELSEWHERE = ("migrate", "prove", "run", "server", "validate")
+_FIRST = ("check", "migrate", "validate", "prove", "run", "rule", "baseline", "clean")
+_ORDER = {name: n for n, name in enumerate(_FIRST)}
 
 
 class DefaultCheck(click.Group):
@@ -80,6 +78,10 @@ class DefaultCheck(click.Group):
             from fsdplint.cli.migrate import migrate_command
 
             return migrate_command
+        if name == "validate":
+            from fsdplint.cli.validate import validate_command
+
+            return validate_command
         if name == "server":
             from fsdplint.server.command import server_command
 

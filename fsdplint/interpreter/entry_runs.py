@@ -141,6 +141,7 @@ class EntryRuns:
     def _keep(self, run: Run, new: bool) -> None:
         """Add the results of a run."""
         result = self.result
+        run.trace.decisions = dict(run.decisions.values_by_key)
         run.trace.seal()
         self.coverage.add(run)
         result.reached |= run.reached

@@ -15,6 +15,7 @@ import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run ca
 from fsdplint.discovery.relevance import RelevantCode
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.cuts import Cut
+from fsdplint.interpreter.described import described_call
 from fsdplint.interpreter.entry_points import (
     MAIN_TEST,
     called_names,
@@ -60,6 +61,7 @@ def load(
     elsewhere: Container[str] = (),
     stop: Callable[[], bool] | None = None,
     max_bytes: int = MAX_BYTES,
+    with_arguments: bool = False,
 ) -> Program:
     """Read and interpret files (see the package's docstring).
 
@@ -73,6 +75,7 @@ def load(
         elsewhere: the real paths of files whose functions another load runs.
         stop: polled; `Stopped` is raised once it returns True.
         max_bytes: the largest size of code that is read.
+        with_arguments: whether the traces keep the arguments of the calls that make events.
     """
     loader = ProgramLoader(
         paths,
@@ -84,6 +87,8 @@ def load(
         max_bytes=max_bytes,
     )
     loader.project.stop = stop
+    if with_arguments:
+        loader.project.describe = described_call
     program = deep_stack(loader.run)
     program.load_again = partial(
         _load_again,

@@ -21,7 +21,9 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.keywords import Words
 
 if TYPE_CHECKING:
+    from fsdplint.interpreter.frames import Call
     from fsdplint.source.config_source import ConfigSource
+    from fsdplint.trace.arguments import Arguments
 
 MAX_FILES = 400  # files that imports may pull in
 # A statement of a file, or a decorator, that adds something to a registry.
@@ -47,6 +49,7 @@ class Project:
         fsdp_words: finds branches and functions that name FSDP itself.
         model_words: finds functions and classes that make or get a model.
         reducing_words: finds code that may give all ranks the same value.
+        describe: describes the calls that make events, for the traces to keep; None for none.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Project:
         self._known = dict(known or {})
         self._max_bytes = max_bytes
         self.stop: Callable[[], bool] | None = None  # whether the caller cancelled the work
+        self.describe: Callable[[Call], Arguments] | None = None
         self.sources: dict[str, Source] = {}
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()

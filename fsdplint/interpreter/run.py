@@ -130,6 +130,7 @@ class Run:
         self.guards: list[GuardEntry] = []
         self.deciding: list[str] = []  # keys because of which this point is executed
         self.stack: list[NodeSite] = []
+        self.library_call: Call | None = None  # the innermost call of a modelled function
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.loop_depth: int = 0
@@ -360,7 +361,11 @@ class Run:
             callbacks=tuple(self.callbacks),
             **details,
         )
-        return self.trace.add(event)
+        self.trace.add(event)
+        call = self.library_call
+        if self.project.describe is not None and call is not None and call.node is node:
+            self.trace.arguments[event.index] = self.project.describe(call)
+        return event
 
     def make_room(self) -> None:
         """Raises OutOfSteps if the trace cannot have one more event."""

@@ -12,6 +12,7 @@ from fsdplint.trace.history import History, Shardings
 from fsdplint.trace.modules import Sharded, Wrapped
 
 if TYPE_CHECKING:
+    from fsdplint.trace.arguments import Arguments
     from fsdplint.trace.torch_target import Target
 
 E = TypeVar("E", bound=Event)
@@ -33,13 +34,17 @@ class Trace:
         certainty: the certainty of the producer; None for a recorded trace.
 
         Its `target` is the torch version that the program targets, if known. Its `entry` is the
-        file that is run, if the trace is of a whole program.
+        file that is run, if the trace is of a whole program. Its `arguments` describe the calls
+        that made events, by the index of the event; they are empty unless the interpreter was
+        asked. Its `decisions` are the conditions that the interpreter decided for the run.
         """
         self.producer = producer
         self.complete = complete
         self.certainty = certainty or Certainty()
         self.events: list[Event] = []
         self.modules: dict[str, Module] = {}
+        self.arguments: dict[int, Arguments] = {}
+        self.decisions: dict[str, bool] = {}
         self.target: Target | None = None
         self.entry: str | None = None
         self._sealed = False

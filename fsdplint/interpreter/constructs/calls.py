@@ -177,7 +177,9 @@ def call_symbol(run: Run, symbol: Symbol, call: Call) -> Value:
     if model is not None:
         if lazy.function_consumes(symbol.name):
             lazy.consume_arguments(run, call)
+        outer, run.library_call = run.library_call, call
         result = model(run, symbol.name, call)
+        run.library_call = outer
     else:
         result = call_unknown(run, symbol, call)
     if isinstance(result, Unknown) and not any(result is value for value in call.values):
@@ -197,7 +199,10 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     if model is not None:
         if lazy.method_consumes(method.name):
             lazy.consume_arguments(run, call)
-        return model(run, receiver, method.name, call)
+        outer, run.library_call = run.library_call, call
+        result = model(run, receiver, method.name, call)
+        run.library_call = outer
+        return result
     if isinstance(receiver, Super):
         return _call_super(run, receiver, method.name, call)
     if isinstance(receiver, ModuleValue):

@@ -316,7 +316,7 @@ def wrap_in_block(run: Run, name: str, call: Call) -> Value:
             wrapper = run.settle(given.pop("wrapper_cls", Unknown()))
             unseen = given.pop("**", None) is not None or call.open
             if module is not None and isinstance(wrapper, Symbol) and wrapper.name == FSDP1:
-                return constructor(run, FSDP1, replace(call, kwargs=given, open=unseen))
+                return run.call(wrapper, replace(call, kwargs=given, open=unseen))
             break
     run.emit(Fsdp1Used, call.node, api="wrap", module=module.id if module is not None else None)
     return module if module is not None else Unknown()

@@ -1,0 +1,84 @@
+"""The command `fsdplint validate`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fsdplint.cli.options import exit_zero_option
+from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
+
+if TYPE_CHECKING:
+    from fsdplint.comparison.result import Result
+    from fsdplint.engine.comparing import Side
+
+
+@click.command("validate", short_help="Compare a migration with the program that it migrates.")
+@click.argument("before")
+@click.argument("after")
+@click.argument("paths", nargs=-1)
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The format of the report.",
+)
+@exit_zero_option("something differs")
+def validate_command(
+    before: str, after: str, paths: tuple[str, ...], output_format: str, exit_zero: bool
+) -> None:
+    """Compare a migration to FSDP2 with the program that it migrates, without running either.
+
+    BEFORE and AFTER are files or folders, or revisions of git: `main`, or `main:train.py`. PATHS
+    limit the comparison of two revisions to these files and folders.
+
+    Exit codes: 0 if nothing differs; 1 if something differs; 2 if the programs could not be
+    compared.
+    """
+    from fsdplint.comparison.result import as_json, as_text
+    from fsdplint.config.settings import SettingsError
+    from fsdplint.edits.journal import Interrupted
+    from fsdplint.engine.revisions import RevisionError
+
+    try:
+        result = _compared(before, after, paths)
+    except (RevisionError, SettingsError, Interrupted) as error:
+        fail(str(error))
+    for line in (as_json if output_format == "json" else as_text)(result):
+        click.echo(line)
+    if result.errors:
+        sys.exit(FAILED)
+    differs = any(one.outcome.value == "differs" for one in result.facts)
+    sys.exit(FOUND if differs and not exit_zero else CLEAN)
+
+
+def _compared(before: str, after: str, paths: tuple[str, ...]) -> Result:
+    from fsdplint.engine.comparing import compare_sides
+
+    with ExitStack() as stack:
+        return compare_sides(*(_side(stack, name, paths) for name in (before, after)))
+
+
+def _side(stack: ExitStack, name: str, paths: tuple[str, ...]) -> Side:
+    """A program on disk, or as a revision of git has it."""
+    from fsdplint.engine.comparing import side
+    from fsdplint.engine.revisions import RevisionError, extract
+
+    if Path(name).exists():
+        if paths:
+            raise RevisionError(f"{name} is a path; further paths are for two revisions of git")
+        return side(Path(name))
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fsdplint-")))
+    revision, _, path = name.partition(":")
+    extract(revision, folder)
+    inside = [path] if path else [*paths]
+    missing = [one for one in inside if not (folder / one).exists()]
+    if missing:
+        raise RevisionError(f"{revision} has no {missing[0]}")
+    return side(folder, [folder / one for one in inside], label=revision)

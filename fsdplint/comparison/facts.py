@@ -1,0 +1,127 @@
+"""Facts of a plan, and whether the values of two facts are the same."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from fsdplint.trace import Event, GuardKind, Location
+from fsdplint.trace.arguments import (
+    Argument,
+    Built,
+    Constant,
+    OneOf,
+    Opaque,
+    PartOfModel,
+    is_known,
+)
+
+Key = tuple[str, str]  # a topic and a subject
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that holds for a run.
+
+    Attributes:
+        topic: what it is about: "unit", "optimizer lr".
+        subject: which object it is about: the path of a unit. Empty if there is only one.
+        value: what holds.
+        event: what happened.
+    """
+
+    topic: str
+    subject: str
+    value: Argument
+    event: Event
+
+    @property
+    def at(self) -> Location:
+        """The place in the program."""
+        return self.event.site.location()
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The configuration in which it holds; empty for any."""
+        found = [str(one) for one in self.event.guards if one.kind is GuardKind.CONFIG]
+        return tuple(dict.fromkeys(found))
+
+
+@dataclass
+class Plan:
+    """The facts of one run.
+
+    Attributes:
+        facts: the facts by topic and subject; several for what happens several times.
+        gaps: the topics of which there may be further facts, with the reason.
+    """
+
+    facts: dict[Key, list[Fact]] = field(default_factory=dict)
+    gaps: dict[str, str] = field(default_factory=dict)
+
+    def add(self, topic: str, subject: str, value: object, event: Event) -> None:
+        """Add a fact, unless it is there already."""
+        given = value if isinstance(value, Argument) else Constant(value)
+        known = self.facts.setdefault((topic, subject), [])
+        if all(one.value != given for one in known):
+            known.append(Fact(topic, subject, given, event))
+
+
+def same(one: Argument, other: Argument) -> bool | None:
+    """Whether two values are the same; None if that is not known."""
+    match one, other:
+        case OneOf(), _:
+            answers = [same(part, other) for part in one.values]
+            return True if True in answers else None if None in answers else False
+        case _, OneOf():
+            return same(other, one)
+        case Constant(), Constant():
+            return _same_constants(one.value, other.value)
+        case Built(), Built():
+            return _same_objects(one, other)
+        case Opaque(), Opaque():
+            if one.origin and one.origin == other.origin:
+                return True
+            return False if differ_in_constants(one.code, other.code) else None
+        case PartOfModel(), PartOfModel() if not (one.complete and other.complete):
+            return None
+    if is_known(one) and is_known(other):
+        return one == other
+    return None
+
+
+def _same_constants(one: object, other: object) -> bool:
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return one == other
+
+
+def _same_objects(one: Built, other: Built) -> bool | None:
+    """Whether two objects are the same; a list is the same as a tuple."""
+    lists = {"list", "tuple"}
+    if one.name != other.name and not {one.name, other.name} <= lists:
+        return False
+    left, right = dict(one.items), dict(other.items)
+    answers: list[bool | None] = [same(left[k], right[k]) for k in left.keys() & right.keys()]
+    if left.keys() != right.keys():
+        answers.append(False if one.complete and other.complete else None)
+    if not (one.complete and other.complete):
+        answers.append(None)
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def differ_in_constants(one: str, other: str) -> bool:
+    """Whether two expressions differ, and in nothing but constants."""
+    try:
+        left, right = (ast.parse(text.strip(), mode="eval") for text in (one, other))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    if not one or not other or ast.dump(left) == ast.dump(right):
+        return False
+    for tree in (left, right):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant):
+                node.value = None
+    return ast.dump(left) == ast.dump(right)

@@ -1,0 +1,61 @@
+"""Names of modules that two programs share: the path of attributes from the model."""
+
+from __future__ import annotations
+
+from fsdplint.trace import Called, Trace
+
+MODEL = "model"
+
+
+class ModelNames:
+    """The names of the modules of one trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self._above: dict[str, tuple[str, str]] = {}
+        for name, info in trace.modules.items():
+            for attribute, child in info.children.items():
+                self._above.setdefault(child, (name, attribute))
+        self._wrapped_by = {
+            info.inner: name for name, info in trace.modules.items() if info.inner is not None
+        }
+        self._called = {trace.unwrap(one.module) for one in trace.of(Called)}
+
+    def root(self, module: str) -> str:
+        """The model that a module is part of, without its wrappers."""
+        return self._walk(module)[0]
+
+    def path(self, module: str) -> str:
+        """The path of a module: `model.layers.0`."""
+        root, parts = self._walk(module)
+        return ".".join([self.label(root), *parts])
+
+    def label(self, root: str) -> str:
+        """The name of a model: its class if the trace has several classes of them."""
+        info = self.trace.modules[root]
+        classes = {self.trace.modules[one].class_name for one in self.sharded_models}
+        return MODEL if len(classes) < 2 else info.class_name or MODEL
+
+    @property
+    def sharded_models(self) -> set[str]:
+        """The models that are sharded, or have a part that is."""
+        shardings = self.trace.shardings()
+        return {self.root(module) for module in shardings if module in self.trace.modules}
+
+    def is_opaque(self, module: str) -> bool:
+        """Whether a module may have parts that are not known."""
+        parts = [self.trace.modules[one] for one in self.trace.submodules(module)]
+        return not all(one.children_known or one.qualified_class for one in parts)
+
+    def _walk(self, module: str) -> tuple[str, list[str]]:
+        parts: list[str] = []
+        seen = set()
+        current = self.trace.unwrap(module)
+        while current not in seen:
+            seen.add(current)
+            if current in self._above:
+                current, attribute = self._above[current]
+                parts.insert(0, attribute)
+            elif current in self._wrapped_by:
+                current = self._wrapped_by[current]
+        return self.trace.unwrap(current), parts

@@ -1,0 +1,200 @@
+"""The options of a sharding as those of FSDP2, whichever FSDP shards."""
+
+from __future__ import annotations
+
+from fsdplint.migration.constructor.strategy import HYBRID, NO_RESHARD
+from fsdplint.migration.names import PARAMETERS, STRATEGIES
+from fsdplint.trace.arguments import (
+    Argument,
+    Arguments,
+    Built,
+    Constant,
+    Named,
+    OneOf,
+    Opaque,
+)
+
+RESHARD = "reshard_after_forward"
+NOTHING = Constant(None)
+ALL_RANKS = Built("mesh", (("0", Constant("all ranks")),))
+REPLICATED = Built("mesh", (("0", Constant("all ranks")), ("1", Constant(1))))
+# Of a group's mesh, what only its number of dimensions says.
+TWO_DIMENSIONS = Built("mesh", (("0", Opaque()), ("1", Opaque())))
+
+Options = dict[str, Argument]
+
+
+def of_fsdp1(arguments: Arguments, *, root: bool) -> Options:
+    """The options that `FullyShardedDataParallel(...)` stands for."""
+    given = {_parameter(name): value for name, value in arguments.given.items()}
+    found = Arguments(given, arguments.complete)
+    chosen = _passed(found, "sharding_strategy")
+    strategy = _strategy(chosen)
+    return {
+        RESHARD: _reshard_of_strategy(strategy, root=root) or Opaque(code=str(chosen)),
+        "mesh": _mesh_of_fsdp1(found, strategy),
+        **_precision_of_fsdp1(_passed(found, "mixed_precision"), root=root),
+        "offload to the CPU": _offload_of_fsdp1(_passed(found, "cpu_offload")),
+        "ignored parameters": _ignored_of_fsdp1(found),
+    }
+
+
+def of_fsdp2(arguments: Arguments, *, root: bool) -> Options:
+    """The options of `fully_shard(...)`."""
+    reshard = _passed(arguments, RESHARD)
+    return {
+        RESHARD: Constant(not root) if reshard == NOTHING else reshard,
+        "mesh": _mesh(_passed(arguments, "mesh")),
+        **_precision_of_fsdp2(_passed(arguments, "mp_policy"), root=root),
+        "offload to the CPU": _offload_of_fsdp2(_passed(arguments, "offload_policy")),
+        "ignored parameters": _presence(_passed(arguments, "ignored_params")),
+    }
+
+
+def _parameter(name: str) -> str:
+    return PARAMETERS[int(name)] if name.isdecimal() and int(name) < len(PARAMETERS) else name
+
+
+def _passed(arguments: Arguments, name: str) -> Argument:
+    return arguments.get(name) or NOTHING
+
+
+# Strategy and mesh ----------------------------------------------------------------------------
+
+
+def _strategy(value: Argument) -> str | None:
+    """The name of a strategy; None if it is unknown."""
+    if value == NOTHING:
+        return STRATEGIES[0]
+    last = value.name.rpartition(".")[2] if isinstance(value, Named) else ""
+    return last if last in STRATEGIES else None
+
+
+def _reshard_of_strategy(strategy: str | None, *, root: bool) -> Argument | None:
+    """None if it is unknown."""
+    if strategy is None:
+        return None
+    if strategy == "NO_SHARD":  # each rank has all parameters in any case
+        return OneOf((Constant(True), Constant(False)))
+    if strategy in NO_RESHARD:
+        return Constant(False)
+    # FSDP1 keeps the parameters of the root in any case; `True` says what the strategy says.
+    return OneOf((Constant(True), Constant(False))) if root else Constant(True)
+
+
+def _mesh_of_fsdp1(found: Arguments, strategy: str | None) -> Argument:
+    mesh, group = _passed(found, "device_mesh"), _passed(found, "process_group")
+    if mesh != NOTHING:
+        return _mesh(mesh)
+    if group != NOTHING or strategy is None:
+        return Opaque()
+    if strategy in HYBRID:
+        return TWO_DIMENSIONS
+    return REPLICATED if strategy == "NO_SHARD" else ALL_RANKS
+
+
+def _mesh(value: Argument) -> Argument:
+    """The sizes of a mesh. That of one dimension has all ranks."""
+    if value == NOTHING:
+        return ALL_RANKS
+    if not isinstance(value, Built) or not value.name.endswith(".init_device_mesh"):
+        return Opaque(code=str(value))
+    shape = value.get("mesh_shape", "1")
+    if not isinstance(shape, Built) or not shape.complete:
+        return Opaque(code=str(value))
+    if len(shape.items) == 1:
+        return ALL_RANKS
+    return REPLICATED if shape.get("1") == Constant(1) else Built("mesh", shape.items)
+
+
+# Precision ----------------------------------------------------------------------------------------
+
+
+def _precision_of_fsdp1(value: Argument, *, root: bool) -> Options:
+    if value == NOTHING:
+        return _precision(NOTHING, NOTHING, NOTHING, Constant(True), NOTHING, root=root)
+    if not isinstance(value, Built):
+        return _unknown_precision()
+    found = Arguments(dict(value.items), value.complete)
+    cast = found.get("cast_root_forward_inputs", "5") or Constant(True)
+    return _precision(
+        found.get("param_dtype", "0") or NOTHING,
+        found.get("reduce_dtype", "1") or NOTHING,
+        found.get("buffer_dtype", "2") or NOTHING,
+        cast,
+        NOTHING,
+        root=root,
+    )
+
+
+def _precision_of_fsdp2(value: Argument, *, root: bool) -> Options:
+    if value == NOTHING:
+        return _precision(NOTHING, NOTHING, Opaque(), Constant(True), NOTHING, root=root)
+    if not isinstance(value, Built):
+        return _unknown_precision()
+    found = Arguments(dict(value.items), value.complete)
+    return _precision(
+        found.get("param_dtype", "0") or NOTHING,
+        found.get("reduce_dtype", "1") or NOTHING,
+        Opaque(),
+        found.get("cast_forward_inputs", "3") or Constant(True),
+        found.get("output_dtype", "2") or NOTHING,
+        root=root,
+    )
+
+
+def _unknown_precision() -> Options:
+    return {name: Opaque() for name in ("param_dtype", "reduce_dtype", "output_dtype")}
+
+
+def _precision(
+    param: Argument,
+    reduce: Argument,
+    buffers: Argument,
+    cast: Argument,
+    output: Argument,
+    *,
+    root: bool,
+) -> Options:
+    """Both reduce gradients in the type of the parameters where no other type is given."""
+    found = {
+        "param_dtype": param,
+        "reduce_dtype": param if reduce == NOTHING else reduce,
+        "output_dtype": output,
+    }
+    if buffers != NOTHING and not isinstance(buffers, Opaque):
+        found["buffer_dtype"] = buffers
+    if root and param != NOTHING:
+        found["cast_forward_inputs"] = cast
+    return found
+
+
+# Offload and ignored parameters -------------------------------------------------------------------
+
+
+def _offload_of_fsdp1(value: Argument) -> Argument:
+    if value == NOTHING:
+        return Constant(False)
+    if isinstance(value, Built) and value.complete:
+        return value.get("offload_params", "0") or Constant(False)
+    return Opaque(code=str(value))
+
+
+def _offload_of_fsdp2(value: Argument) -> Argument:
+    if value == NOTHING:
+        return Constant(False)
+    if isinstance(value, Built):
+        return Constant(value.name.endswith(".CPUOffloadPolicy"))
+    return Opaque(code=str(value))
+
+
+def _ignored_of_fsdp1(found: Arguments) -> Argument:
+    given = [_passed(found, name) for name in ("ignored_modules", "ignored_states")]
+    return _presence(next((one for one in given if one != NOTHING), NOTHING))
+
+
+def _presence(value: Argument) -> Argument:
+    """Whether some parameters are ignored; which ones is not compared."""
+    if value == NOTHING:
+        return Constant("none")
+    return Opaque(code=str(value)) if isinstance(value, Opaque) else Constant("some")

@@ -1,0 +1,157 @@
+"""The states that a run takes and loads, and the files that it writes and reads."""
+
+from __future__ import annotations
+
+from fsdplint.comparison.facts import Plan
+from fsdplint.comparison.model_names import ModelNames
+from fsdplint.trace import (
+    Collective,
+    Event,
+    Fsdp1Used,
+    Layout,
+    Loaded,
+    Saved,
+    Sharding,
+    StateLoaded,
+    StateTaken,
+    Trace,
+)
+from fsdplint.trace.arguments import Argument, Arguments, Built, Constant, Named, OneOf, Opaque
+
+_LAYOUTS = {Layout.FULL: "whole", Layout.SHARDED: "sharded", Layout.LOCAL: "local shards"}
+RANK_0 = "weights of rank 0 on all ranks"
+_TAKEN, _LOADED = "state taken", "state loaded"
+_PATHS = ("checkpoint_id", "f", "1")
+
+
+def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
+    """Add the facts about states and files."""
+    for taken in trace.of(StateTaken):
+        if taken.layout is Layout.PLAIN or not _is_sharded(trace, taken.of, taken):
+            continue
+        subject = _subject(trace, names, taken.of)
+        plan.add("state is taken", subject, taken.ranks.value, taken)
+        plan.add(_TAKEN, subject, _layout(trace, taken), taken)
+        plan.add("state is only on rank 0", subject, _on_rank_0(trace, taken), taken)
+    own = {one.state for one in trace.of(StateTaken)}
+    for loaded in trace.of(StateLoaded):
+        if not _is_sharded(trace, loaded.into, loaded):
+            continue
+        if loaded.broadcast:
+            plan.add(RANK_0, "", OneOf((Constant("yes"), Constant("no"))), loaded)
+            if loaded.state in own:
+                continue
+        subject = _subject(trace, names, loaded.into)
+        plan.add("state is loaded", subject, loaded.ranks.value, loaded)
+        plan.add(_LOADED, subject, _loaded_as(trace, loaded), loaded)
+    _add_files(plan, trace)
+
+
+def _is_sharded(trace: Trace, name: str, event: Event) -> bool:
+    """Whether a module or optimizer is one of sharded parameters, as far as that is known."""
+    if name not in trace.modules:
+        return bool(trace.shardings(event))
+    return trace.sharded_within(name, event) is not None
+
+
+def _layout(trace: Trace, event: StateTaken) -> Argument:
+    """The layout of a state; unknown if its tensors may be gathered one by one."""
+    gathered = any(one.api == "full_tensor" for one in trace.after(event, Collective))
+    layout = _LAYOUTS.get(event.layout)
+    if layout is None or (gathered and event.layout is Layout.SHARDED):
+        return Opaque()
+    return Constant(layout)
+
+
+def _on_rank_0(trace: Trace, event: StateTaken) -> Argument:
+    """Whether the other ranks get nothing. FSDP1's type of optimizer states may say so."""
+    if event.rank0_only and not event.api.startswith("FSDP."):
+        return OneOf((Constant(True), Opaque()))  # the other ranks may not need it
+    if event.rank0_only or event.api != "FSDP.optim_state_dict":
+        return Constant(event.rank0_only)
+    kind = _type_at(trace, event)
+    config = None if kind is None else kind.get("optim_state_dict_config", "3")
+    if config is None or config == Constant(None):
+        return Constant(False)
+    if not isinstance(config, Built) or not config.complete:
+        return Opaque()
+    return config.get("rank0_only", "1") or Constant(False)
+
+
+def _subject(trace: Trace, names: ModelNames, name: str) -> str:
+    return names.path(name) if name in trace.modules else "optimizer"
+
+
+def _loaded_as(trace: Trace, event: StateLoaded) -> Argument:
+    """What kind of state a call takes: whole ones, or the shards of this rank."""
+    if event.api != "load_state_dict":
+        if event.full is None:
+            return Opaque()
+        return Constant("whole" if event.full else "sharded")
+    if event.into in trace.modules:
+        if trace.sharded_within(event.into, event) is Sharding.FSDP2:
+            return Constant("sharded")
+        return _of_type(trace, event)
+    return OneOf((Constant("whole"), Constant("sharded")))
+
+
+def _of_type(trace: Trace, event: StateLoaded) -> Argument:
+    """The kind of states of FSDP1 that the last `state_dict_type` before a call chose."""
+    given = _type_at(trace, event)
+    if given is None:
+        return Constant("whole")
+    kind = given.get("state_dict_type", "1")
+    if not isinstance(kind, Named):
+        return Opaque()
+    return Constant("whole" if kind.name.endswith("FULL_STATE_DICT") else "sharded")
+
+
+def _type_at(trace: Trace, event: Event) -> Arguments | None:
+    """The arguments of the last choice of a type of states before a call; None if there is none."""
+    kinds = [
+        one
+        for one in trace.before(event, Fsdp1Used)
+        if one.api in ("state_dict_type", "set_state_dict_type")
+    ]
+    return trace.arguments.get(kinds[-1].index, Arguments(complete=False)) if kinds else None
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def _add_files(plan: Plan, trace: Trace) -> None:
+    events: list[Saved | Loaded] = [*trace.of(Saved), *trace.of(Loaded)]
+    for event in events:
+        writes = isinstance(event, Saved)
+        topic = "file is written" if writes else "file is read"
+        subject = _way(event.api)
+        plan.add(topic, subject, event.ranks.value, event)
+        plan.add(f"path of a file that {topic[5:]}", subject, _path(trace, event), event)
+        if isinstance(event, Saved):
+            _add_content(plan, trace, event)
+        for layout in event.layouts if isinstance(event, Saved) else ():
+            if layout in _LAYOUTS:
+                plan.add("state in a file", subject, _LAYOUTS[layout], event)
+
+
+def _add_content(plan: Plan, trace: Trace, event: Saved) -> None:
+    """The keys of a dict that is written."""
+    content = trace.arguments.get(event.index, Arguments()).get("obj", "state_dict", "0")
+    if isinstance(content, Built) and content.name == "dict" and content.items:
+        keys = ", ".join(sorted(name for name, _ in content.items))
+        value = Constant(keys) if content.complete else Opaque(code=keys)
+        plan.add("content of a file", _way(event.api), value, event)
+
+
+def _way(api: str) -> str:
+    """How a file is written or read: by torch.save, or as a distributed checkpoint."""
+    return "distributed checkpoint" if "checkpoint" in api else ""
+
+
+def _path(trace: Trace, event: Saved | Loaded) -> Argument:
+    given = trace.arguments.get(event.index, Arguments()).given
+    for name in _PATHS if isinstance(event, Saved) else ("checkpoint_id", "f", "0"):
+        value = given.get(name)
+        if isinstance(value, Constant) and isinstance(value.value, str):
+            return value
+    return Opaque(event.path, event.path)

@@ -1,0 +1,171 @@
+"""What a run trains with: optimizers, the order of a step, clipping, accumulation, scalers."""
+
+from __future__ import annotations
+
+from fsdplint.comparison.facts import Plan
+from fsdplint.comparison.model_names import ModelNames
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Clipped,
+    Event,
+    GradMode,
+    OptimizerBuilt,
+    OptimizerStepped,
+    ScalerBuilt,
+    ScalerStepped,
+    SyncSwitched,
+    Trace,
+)
+from fsdplint.trace.arguments import Argument, Arguments, Built, Constant, Opaque, PartOfModel
+from fsdplint.trace.groups import Groups, shard_events
+
+# How an optimizer computes, not what.
+_SPEED = {"foreach", "fused", "capturable", "differentiable"}
+_POSITIONS = {"1": "lr"}
+_UNSHARDED = {"ignored", "params", "0"}
+_METHOD = ("max_norm", "norm_type")
+_FUNCTION = ("parameters", "max_norm", "norm_type")
+_BY_VALUE = ("parameters", "clip_value")
+_NO_SYNC = ("no_sync", "set_requires_gradient_sync")
+_ENABLED = "enabled"
+
+
+def add_training(plan: Plan, trace: Trace, names: ModelNames) -> None:
+    """Add the facts about training."""
+    _add_optimizers(plan, trace, names)
+    _add_clipping(plan, trace)
+    _add_accumulation(plan, trace)
+    _add_scalers(plan, trace)
+    _add_order(plan, trace)
+
+
+# Optimizers ---------------------------------------------------------------------------------------
+
+
+def _add_optimizers(plan: Plan, trace: Trace, names: ModelNames) -> None:
+    numbers: dict[str, int] = {}
+    groups = Groups(trace)
+    for event in trace.of(OptimizerBuilt):
+        number = numbers.setdefault(event.optimizer, len(numbers) + 1)
+        subject = "" if number == 1 else f"optimizer {number}"
+        plan.add("optimizer", subject, event.class_name, event)
+        parts = PartOfModel(tuple(sorted(map(names.path, event.modules))), event.complete)
+        if event.modules:
+            plan.add("parameters of the optimizer", subject, parts, event)
+        given = trace.arguments.get(event.index, Arguments(complete=False))
+        for name, value in given.given.items():
+            name = _POSITIONS.get(name, name)
+            if name not in _UNSHARDED | _SPEED:
+                plan.add(f"optimizer {name}", subject, value, event)
+        if not given.complete:
+            plan.gaps["optimizer "] = "an argument of the optimizer is unknown"
+        _add_parameter_groups(plan, given, subject, event)
+        late = any(groups.replaces(one, event.modules) for one in shard_events(trace, after=event))
+        plan.add(
+            "optimizer is built", subject, "before sharding" if late else "after sharding", event
+        )
+
+
+def _add_parameter_groups(
+    plan: Plan, given: Arguments, subject: str, event: OptimizerBuilt
+) -> None:
+    """The settings of groups, where a list of them is known."""
+    params = given.get("params", "0")
+    if not isinstance(params, Built) or not params.items:
+        return
+    for number, part in params.items:
+        if not isinstance(part, Built) or part.name != "dict":
+            return
+        group = f"{subject} group {int(number) + 1}".strip()
+        for name, value in part.items:
+            if name not in ("params", "param_names"):
+                plan.add(f"optimizer {name}", group, value, event)
+    plan.add("number of parameter groups", subject, len(params.items), event)
+
+
+# Steps --------------------------------------------------------------------------------------------
+
+
+def _add_clipping(plan: Plan, trace: Trace) -> None:
+    for event in trace.of(Clipped):
+        given = trace.arguments.get(event.index)
+        plan.add("gradient clipping", "", "by norm" if event.by_norm else "by value", event)
+        bound, norm = _bound_of(event, given)
+        plan.add("clipping bound", "", bound, event)
+        plan.add("norm of clipping", "", norm, event)
+
+
+def _bound_of(event: Clipped, given: Arguments | None) -> tuple[Argument, Argument]:
+    """The bound, and the kind of norm."""
+    if given is None:
+        known = event.max_norm != "?" and not isinstance(event.max_norm, str)
+        return (Constant(event.max_norm) if known else Opaque()), Opaque()
+    names = (_METHOD if event.api == "method" else _FUNCTION) if event.by_norm else _BY_VALUE
+    named = {
+        names[int(name)] if name.isdecimal() and int(name) < len(names) else name: value
+        for name, value in given.given.items()
+    }
+    found = Arguments(named, given.complete)
+    bound = found.get("max_norm" if event.by_norm else "clip_value") or Opaque()
+    return bound, _number(found.get("norm_type") or Constant(2.0))
+
+
+def _number(value: Argument) -> Argument:
+    """`2` is the norm that `2.0` is, and the text "inf" the one that the number is."""
+    if isinstance(value, Constant) and isinstance(value.value, str | int | float):
+        try:
+            return Constant(float(value.value))
+        except ValueError:
+            return value
+    return value
+
+
+def _add_accumulation(plan: Plan, trace: Trace) -> None:
+    switches = [one for one in trace.of(SyncSwitched) if one.api in _NO_SYNC]
+    pausing = [one for one in switches if one.api == "no_sync" or one.enabled is not True]
+    if not pausing:
+        return
+    resuming = any(one.api == "no_sync" or one.enabled is not False for one in switches)
+    value = "paused for some passes" if resuming else "never done"
+    plan.add("reduction of gradients", "", value, pausing[0])
+
+
+def _add_scalers(plan: Plan, trace: Trace) -> None:
+    for event in trace.of(ScalerBuilt):
+        enabled = event.enabled
+        plan.add("gradient scaler", "", "built", event)
+        value = Opaque(_ENABLED) if enabled is None else Constant(enabled)
+        plan.add("gradient scaler enabled", "", value, event)
+        given = trace.arguments.get(event.index, Arguments())
+        for name, argument in given.given.items():
+            if not name.isdecimal() and name not in ("device", "enabled", "process_group"):
+                plan.add(f"gradient scaler {name}", "", argument, event)
+
+
+def _add_order(plan: Plan, trace: Trace) -> None:
+    """The order in which a step comes to each of its parts for the first time."""
+    order: list[str] = []
+    first: Event | None = None
+    for event in trace:
+        name = _step_part(event)
+        if name and name not in order:
+            first = first or event
+            order.append(name)
+        if isinstance(event, OptimizerStepped | ScalerStepped) and "backward" in order:
+            break
+    if first is not None and "optimizer step" in order:
+        plan.add("order of a step", "", ", ".join(order), first)
+
+
+def _step_part(event: Event) -> str:
+    match event:
+        case Called(inside=None, grad=GradMode.ON):
+            return "forward"
+        case BackwardRun():
+            return "backward"
+        case Clipped():
+            return "clipping"
+        case OptimizerStepped() | ScalerStepped():
+            return "optimizer step"
+    return ""
