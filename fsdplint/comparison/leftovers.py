@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,10 +44,9 @@ def fsdp1_uses(source: Source) -> Iterator[tuple[str, Location]]:
 
 
 def changed_lines(
-    before: Source, after: Source, compared: Set[Location], words: Iterable[str] = ()
+    before: Source, after: Source, compared: Set[Location], words: re.Pattern[str]
 ) -> Iterator[ChangedLines]:
-    """The changed statements with no place of a compared fact, no import and no word of FSDP."""
-    known = tuple(words)
+    """The changed statements with no place of a compared fact, no import and no such words."""
     sides = _statements(before.text), _statements(after.text)
     matcher = difflib.SequenceMatcher(
         None, [one.text for one in sides[0]], [one.text for one in sides[1]], autojunk=False
@@ -56,8 +55,8 @@ def changed_lines(
     for kind, start, end, other, last in matcher.get_opcodes():
         if kind == "equal":
             continue
-        removed = [one for one in sides[0][start:end] if one.is_unknown(marks[0], known)]
-        added = [one for one in sides[1][other:last] if one.is_unknown(marks[1], known)]
+        removed = [one for one in sides[0][start:end] if one.is_unknown(marks[0], words)]
+        added = [one for one in sides[1][other:last] if one.is_unknown(marks[1], words)]
         numbers = [
             (one, two) for one, two in zip(removed, added, strict=False) if _in_numbers(one, two)
         ]
@@ -83,10 +82,10 @@ class _Statement:
     line: int
     end_line: int
 
-    def is_unknown(self, marks: Set[int], words: Iterable[str]) -> bool:
+    def is_unknown(self, marks: Set[int], words: re.Pattern[str]) -> bool:
         """Whether it stands on none of some lines and has none of some words."""
         lines = range(self.line, self.end_line + 1)
-        return marks.isdisjoint(lines) and not any(word in self.text for word in words)
+        return marks.isdisjoint(lines) and words.search(self.text) is None
 
 
 def _place(path: str, statements: Sequence[_Statement]) -> Location | None:

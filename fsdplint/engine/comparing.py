@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,16 +24,7 @@ from fsdplint.source.source import Source
 from fsdplint.trace import Location, Trace
 
 # Code with these words is about sharding; facts, rules and leftover names judge it.
-_WORDS = (
-    "FSDP",
-    "fsdp",
-    "fully_shard",
-    "shard",
-    "state_dict",
-    "StateDict",
-    "MixedPrecision",
-    "mesh",
-)
+_WORDS = re.compile(r"FSDP|fsdp|shard|StateDict|MixedPrecision|mesh|[gs]et_\w*state_dict")
 
 
 @dataclass
