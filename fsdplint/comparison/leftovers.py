@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
 _NUMBER = re.compile(r"(?<![\w.'\"])\d[\d_.]*(?:[eE][-+]?\d+)?(?![\w'\"])")
+# Other libraries, and activation checkpointing, take policies of the same functions.
+_POLICIES = (
+    "transformer_auto_wrap_policy", "size_based_auto_wrap_policy", "lambda_auto_wrap_policy",
+    "always_wrap_policy", "ModuleWrapPolicy", "CustomPolicy",
+)  # fmt: skip
 _PREFIX = "torch.distributed.fsdp"
 
 
@@ -38,7 +43,11 @@ def fsdp1_uses(source: Source) -> Iterator[tuple[str, Location]]:
     for _, node, name in references(source, _PREFIX):
         use = fsdp1_name(name)
         at = source.location(node)
-        if use is not None and (at.line, use.partition(".")[0]) not in seen:
+        if (
+            use is not None
+            and not use.startswith(_POLICIES)
+            and (at.line, use.partition(".")[0]) not in seen
+        ):
             seen.add((at.line, use.partition(".")[0]))
             yield use, at
 

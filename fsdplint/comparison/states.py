@@ -33,11 +33,12 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
         plan.add("state is taken", subject, taken.ranks.value, taken)
         plan.add(_TAKEN, subject, _layout(trace, taken), taken)
         plan.add("state is only on rank 0", subject, _on_rank_0(trace, taken), taken)
-    own = {one.state for one in trace.of(StateTaken)}
+    own = {one.state for one in trace.of(StateTaken) if not _is_sharded(trace, one.of, one)}
+    sharded = {one.state for one in trace.of(StateTaken) if _is_sharded(trace, one.of, one)}
     for loaded in trace.of(StateLoaded):
         if not _is_sharded(trace, loaded.into, loaded):
             continue
-        if loaded.broadcast:
+        if loaded.broadcast and loaded.state not in sharded:
             plan.add(RANK_0, "", OneOf((Constant("yes"), Constant("no"))), loaded)
             if loaded.state in own:
                 continue

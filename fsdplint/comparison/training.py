@@ -53,6 +53,8 @@ def _add_optimizers(plan: Plan, trace: Trace, names: ModelNames) -> None:
         parts = PartOfModel(tuple(sorted(map(names.path, event.modules))), event.complete)
         if event.modules:
             plan.add("parameters of the optimizer", subject, parts, event)
+        else:
+            plan.gaps["parameters of the optimizer"] = "the parameters are unknown"
         given = trace.arguments.get(event.index, Arguments(complete=False))
         for name, value in given.given.items():
             name = _POSITIONS.get(name, name)
@@ -72,6 +74,8 @@ def _add_parameter_groups(
 ) -> None:
     """The settings of groups, where a list of them is known."""
     params = given.get("params", "0")
+    if isinstance(params, PartOfModel):
+        plan.add("number of parameter groups", subject, 1, event)
     if not isinstance(params, Built) or not params.items:
         return
     for number, part in params.items:

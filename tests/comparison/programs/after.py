@@ -39,7 +39,8 @@ class Net(nn.Module):
         self.head = nn.Linear(width, 1)
 
     def forward(self, x):
-        return self.head(self.frozen(self.second(self.first(x))))
+        x = self.second(self.first(x))
+        return self.head(self.frozen(x.float()).to(x.dtype))
 
 
 def shard(model):

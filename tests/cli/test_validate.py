@@ -1,0 +1,116 @@
+"""The command `fsdplint validate`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fsdplint.cli.main import main
+
+PROGRAMS = Path(__file__).parents[1] / "comparison" / "programs"
+BEFORE, AFTER = str(PROGRAMS / "before.py"), str(PROGRAMS / "after.py")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["validate", *arguments])
+
+
+def wrong(folder: Path) -> str:
+    text = Path(AFTER).read_text(encoding="utf-8").replace(", 0.5)", ", 0.505)")
+    file = folder / "wrong.py"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_a_right_migration() -> None:
+    result = run(BEFORE, AFTER)
+    assert result.exit_code == 0
+    assert "The migration keeps what could be followed:" in result.stdout
+
+
+def test_a_difference_has_both_places(tmp_path: Path) -> None:
+    result = run(BEFORE, wrong(tmp_path))
+    assert result.exit_code == 1
+    first = result.stdout.splitlines()[0]
+    assert first.startswith("differs       clipping bound: 0.5 [")
+    assert "before.py:" in first
+    assert "-> 0.505 [" in first
+    assert "wrong.py:" in first
+
+
+def test_exit_zero(tmp_path: Path) -> None:
+    assert run(BEFORE, wrong(tmp_path), "--exit-zero").exit_code == 0
+
+
+def test_json(tmp_path: Path) -> None:
+    result = run(BEFORE, wrong(tmp_path), "--output-format", "json")
+    data = json.loads(result.stdout)
+    assert data["schema_version"] == 1
+    (different,) = [one for one in data["facts"] if one["outcome"] == "differs"]
+    assert different["topic"] == "clipping bound"
+    assert different["before"]["value"] == "0.5"
+    assert different["after"]["at"]["filename"].endswith("wrong.py")
+
+
+def test_folders(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    shutil.copy(BEFORE, tmp_path / "old" / "train.py")
+    shutil.copy(AFTER, tmp_path / "new" / "train.py")
+    assert run(str(tmp_path / "old"), str(tmp_path / "new")).exit_code == 0
+
+
+def test_a_program_without_sharding_is_not_checked(tmp_path: Path) -> None:
+    file = tmp_path / "plain.py"
+    file.write_text("print(1)\n", encoding="utf-8")
+    result = run(str(file), AFTER)
+    assert result.exit_code == 2
+    assert "no run of the program before shards a model" in result.stdout
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    result = run(str(tmp_path / "none.py"), AFTER)
+    assert result.exit_code == 2
+    assert "no such file, folder or revision" in result.stderr
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def git(*arguments: str) -> None:
+        names = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *names, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    for program in (BEFORE, AFTER):
+        shutil.copy(program, tmp_path / "train.py")
+        git("add", "train.py")
+        git("commit", "-qm", "a step")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("HEAD~1", "HEAD"),
+        ("HEAD~1", "HEAD", "--", "train.py"),
+        ("HEAD~1:train.py", "train.py"),
+        ("HEAD~1:train.py", "HEAD:train.py"),
+    ],
+)
+def test_revisions(repository: Path, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "HEAD~1:train.py:" in result.stdout
+    assert [path.name for path in repository.iterdir() if path.name != ".git"] == ["train.py"]
+
+
+def test_a_path_that_a_revision_lacks(repository: Path) -> None:
+    result = run("HEAD~1", "HEAD", "--", "other.py")
+    assert result.exit_code == 2
+    assert "HEAD~1 has no other.py" in result.stderr

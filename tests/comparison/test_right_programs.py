@@ -1,0 +1,57 @@
+"""The right migrations of other tests agree with the programs that they migrate."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+
+import pytest
+
+from fsdplint.comparison.compare import Outcome
+from fsdplint.engine.comparing import Side, compare_sides, side
+
+TESTS = Path(__file__).parents[1]
+FIXTURES = TESTS.parent / "fixtures"
+EXPECTED = TESTS / "migration" / "expected"
+MIGRATED = [
+    str(path.relative_to(EXPECTED))
+    for folder in sorted(EXPECTED.iterdir())
+    for path in sorted(folder.iterdir())
+    if path.suffix == ".py" or path.is_dir()
+]
+# Policies that are no list of classes, and options that a setting chooses, are not followed.
+MIN_AGREEING = 5
+
+
+@pytest.mark.parametrize("name", MIGRATED)
+def test_the_migration_of_a_fixture_agrees(name: str) -> None:
+    result = compare_sides(side(FIXTURES / name), side(EXPECTED / name))
+    assert not result.errors
+    assert [one for one in result.facts if one.outcome is Outcome.DIFFERS] == []
+    assert result.count(Outcome.AGREES) > MIN_AGREEING
+
+
+@functools.cache
+def sabotages() -> tuple[Path, dict[str, tuple[tuple[str, str], ...]]]:
+    sys.path[:0] = [str(TESTS), str(TESTS / "runtime")]
+    from sabotages import HERE, RIGHT
+
+    return HERE, {name: one.edits for name, one in RIGHT.items()}
+
+
+@functools.cache
+def before() -> Side:
+    return side(sabotages()[0] / "before.py")
+
+
+@pytest.mark.parametrize("name", sorted(sabotages()[1]))
+def test_a_right_migration_agrees(name: str, tmp_path: Path) -> None:
+    folder, right = sabotages()
+    text = (folder / "after.py").read_text(encoding="utf-8")
+    for old, new in right[name]:
+        text = text.replace(old, new)
+    file = tmp_path / "after.py"
+    file.write_text(text, encoding="utf-8")
+    result = compare_sides(before(), side(file))
+    assert [one for one in result.facts if one.outcome is Outcome.DIFFERS] == []
