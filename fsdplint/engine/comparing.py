@@ -86,11 +86,14 @@ def compare_sides(before: Side, after: Side) -> Result:
     def shown(path: str) -> str:
         return before.shown(path) or after.shown(path) or path
 
-    result = Result(shown=shown, errors=[*before.problems, *after.problems])
+    result = Result(shown=shown)
+    problems = [*before.problems, *after.problems]
     if not any(trace.shardings() for trace in before.program.traces):
-        result.errors.append("no run of the program before shards a model")
-    if result.errors:
+        result.errors = [*problems, "no run of the program before shards a model"]
         return result
+    result.facts += [
+        Compared("file", "", Outcome.NOT_FOLLOWED, ABSENT, ABSENT, reason=one) for one in problems
+    ]
     for name, runs in _entries(before).items():
         result.facts += _compared(name, runs, _entries(after), after)
     places = {at for one in result.facts for at in (one.before_at, one.after_at) if at is not None}

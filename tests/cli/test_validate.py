@@ -114,3 +114,15 @@ def test_a_path_that_a_revision_lacks(repository: Path) -> None:
     result = run("HEAD~1", "HEAD", "--", "other.py")
     assert result.exit_code == 2
     assert "HEAD~1 has no other.py" in result.stderr
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for name, program in (("old", BEFORE), ("new", AFTER)):
+        (tmp_path / name).mkdir()
+        shutil.copy(program, tmp_path / name / "train.py")
+    broken = "from torch.distributed.fsdp import fully_shard\nprint 'x'\n"
+    (tmp_path / "new" / "broken.py").write_text(broken, encoding="utf-8")
+    result = run(str(tmp_path / "old"), str(tmp_path / "new"))
+    assert result.exit_code == 0
+    (line,) = [one for one in result.stdout.splitlines() if "broken.py" in one]
+    assert line.startswith("not followed")
