@@ -25,7 +25,7 @@ ENGINE = (
     "cache", "editable", "scope", "unused_suppressions", "filter", "group_result", "changes",
     "workers", "workspace", "check", "validation", "examine", "fix", "session", "cached", "summary",
     "isolation", "group_check", "checker", "recorded", "fixer", "migrator", "migration",
-    "operations", "revisions", "comparing",
+    "operations", "revisions", "unseen_calls", "comparing",
 )  # fmt: skip
 
 

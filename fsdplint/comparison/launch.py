@@ -11,7 +11,7 @@ from fsdplint.trace import (
     Seeded,
     Trace,
 )
-from fsdplint.trace.arguments import Argument, Constant, OneOf
+from fsdplint.trace.arguments import Argument, Arguments, Constant, OneOf, Opaque
 
 
 def _backends(name: str) -> Argument:
@@ -25,8 +25,13 @@ def _backends(name: str) -> Argument:
 def add_launch(plan: Plan, trace: Trace) -> None:
     """Add the facts about the launch and the data."""
     for group in trace.of(ProcessGroupInit):
+        given = trace.arguments.get(group.index, Arguments(complete=False))
         if group.backend is not None:
             plan.add("backend", "", _backends(group.backend), group)
+        elif given.get("backend", "0") is None:
+            plan.add("backend", "", "by default", group)
+        else:
+            plan.add("backend", "", Opaque(), group)
     for seeded in trace.of(Seeded):
         if seeded.per_rank is not None:
             value = "for each rank" if seeded.per_rank else "for all ranks"

@@ -76,6 +76,8 @@ def _add_parameter_groups(
     params = given.get("params", "0")
     if isinstance(params, PartOfModel):
         plan.add("number of parameter groups", subject, 1, event)
+    elif not isinstance(params, Built):
+        plan.gaps["number of parameter groups"] = "the parameters are unknown"
     if not isinstance(params, Built) or not params.items:
         return
     for number, part in params.items:
@@ -159,7 +161,9 @@ def _add_order(plan: Plan, trace: Trace) -> None:
         if isinstance(event, OptimizerStepped | ScalerStepped) and "backward" in order:
             break
     if first is not None and "optimizer step" in order:
-        plan.add("order of a step", "", ", ".join(order), first)
+        text = ", ".join(order)
+        known = order[0] == "forward"  # what comes before it could not be followed
+        plan.add("order of a step", "", text if known else Opaque(code=text), first)
 
 
 def _step_part(event: Event) -> str:

@@ -17,6 +17,7 @@ from fsdplint.config.command_line import CommandLine
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.engine.check import check
 from fsdplint.engine.session import Session
+from fsdplint.engine.unseen_calls import unseen_calls, without_unseen
 from fsdplint.engine.workspace import Effort
 from fsdplint.interpreter import Program, load
 from fsdplint.registry.rules import all_rules
@@ -95,7 +96,7 @@ def compare_sides(before: Side, after: Side) -> Result:
         Compared("file", "", Outcome.NOT_FOLLOWED, ABSENT, ABSENT, reason=one) for one in problems
     ]
     for name, runs in _entries(before).items():
-        result.facts += _compared(name, runs, _entries(after), after)
+        result.facts += _compared(name, runs, _entries(after), before, after)
     places = {at for one in result.facts for at in (one.before_at, one.after_at) if at is not None}
     result.facts += _new_findings(before, after)
     result.facts += _leftovers(before, after)
@@ -117,7 +118,7 @@ def _entries(one: Side) -> dict[str, list[Trace]]:
 
 
 def _compared(
-    name: str, traces: list[Trace], others: dict[str, list[Trace]], after: Side
+    name: str, traces: list[Trace], others: dict[str, list[Trace]], before: Side, after: Side
 ) -> list[Compared]:
     runs = configurations_of(traces)
     if name not in others and len(others) == 1:
@@ -126,7 +127,9 @@ def _compared(
         partner = others.get(name, [])
     if not partner:
         return [_unsharded(name, traces, runs, after)]
-    return compare(runs, configurations_of(partner))
+    facts = compare(runs, configurations_of(partner))
+    unseen = unseen_calls(before.program, traces), unseen_calls(after.program, partner)
+    return without_unseen(facts, *unseen)
 
 
 def _unsharded(name: str, traces: list[Trace], runs: list[Configuration], after: Side) -> Compared:

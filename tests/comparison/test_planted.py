@@ -46,6 +46,19 @@ def test_a_right_migration_agrees(name: str, tmp_path: Path) -> None:
     assert result.count(Outcome.AGREES) > 40
 
 
+def test_a_call_that_is_not_followed_is_no_difference(tmp_path: Path) -> None:
+    hidden = "            hidden(model).set_requires_gradient_sync(False)\n"
+    edits = (
+        ("            model.set_requires_gradient_sync(False)\n", hidden),
+        ("            model.set_requires_gradient_sync(True)\n", ""),
+        ("import os\n", "import os\n\nfrom elsewhere import hidden\n"),
+    )
+    result = compared(tmp_path, edits)
+    assert differing(result) == {}
+    (fact,) = [one for one in result.facts if one.topic == "reduction of gradients"]
+    assert "could not be followed" in fact.reason
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_mistake_differs(name: str, tmp_path: Path) -> None:
     topic, edits = PLANTED[name]
