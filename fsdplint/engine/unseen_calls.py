@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fsdplint.comparison.compare import ABSENT, Compared, Outcome
 from fsdplint.interpreter import Program
+from fsdplint.interpreter.gaps import Gap
 from fsdplint.syntax.api_sites import SiteKind
 from fsdplint.trace import Location, Trace
 
@@ -33,6 +34,8 @@ def unseen_calls(program: Program, traces: Sequence[Trace]) -> dict[SiteKind, Lo
     seen = set(places)
     found: dict[SiteKind, Location] = {}
     for one in program.coverage:
+        if one.gap is Gap.UNCALLED:  # a function without a caller is no part of the program
+            continue
         at = one.source.location(one.site.node)
         if at.path in files and at not in seen:
             found.setdefault(one.site.kind, at)

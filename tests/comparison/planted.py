@@ -115,6 +115,10 @@ PLANTED: dict[str, tuple[str, Edits]] = {
         "state loaded", ((_LOADED, 'model.load_state_dict(torch.load("last.pt"))'),),
     ),
     "the state is not loaded": ("state is loaded", ((_LOADED, "pass"),)),
+    "the state is loaded by a function without a caller": ("state is loaded", (
+        (_LOADED, "pass"),
+        ("def main():", f"def restore(model, options):\n    {_LOADED}\n\n\ndef main():"),
+    )),
     "nothing is written": ("file is written", ((_SAVE, "            pass\n"),)),
     "every rank writes": ("file is written", (("if rank == 0:", "if rank >= 0:"),)),
     "another file": ("path of a file that is written", (('save(state, "last', 'save(state, "first'),)),
