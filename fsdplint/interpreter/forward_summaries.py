@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
-from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.frames import Call, ForwardSummary
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import Const, Dict, Function, ModuleValue, Sequence, Unknown, Value
@@ -23,22 +22,6 @@ from fsdplint.trace import Called, GuardKind
 T = TypeVar("T")
 MAX_PARTS = 8  # of a list or dict of arguments that are compared
 MAX_DEPTH = 2
-
-
-@dataclass
-class Summary:
-    """The events of a forward.
-
-    begin: the index of the first one. around: the index of the event of the call itself.
-    depth: the number of guards, calls and callbacks around the forward.
-    kept: objects that have to live as long as the summary.
-    """
-
-    events: list[Called]
-    begin: int
-    around: int
-    depth: tuple[int, int, int]
-    kept: tuple[object, ...]
 
 
 def run_forward(
@@ -64,10 +47,10 @@ def run_forward(
     if begin + len(events) == len(run.trace.events) and all(_decided(run, e) for e in events):
         depth = len(run.guards), len(run.stack), len(run.callbacks)
         kept = (module, function, *call.values)
-        run.forwards[key] = Summary(events, begin, event.index, depth, kept)
+        run.forwards[key] = ForwardSummary(events, begin, event.index, depth, kept)
 
 
-def _repeat(run: Run, known: Summary, event: Called, site: NodeSite) -> None:
+def _repeat(run: Run, known: ForwardSummary, event: Called, site: NodeSite) -> None:
     """Copy the events of a forward. `event`, `site`: the call of now."""
     begin, ranks = len(run.trace.events), run.ranks()
     guards = [entry.guard for entry in run.guards]

@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Class, Function, Scope, Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Guard
+from fsdplint.trace import Called, Guard
 
 MAX_STEPS = 200_000  # nodes evaluated in one run
 MAX_EVENTS = 20_000  # in one run; rules compare events pairwise
@@ -96,3 +96,19 @@ class Call:
     @property
     def values(self) -> list[Value]:
         return [*self.args, *self.kwargs.values()]
+
+
+@dataclass
+class ForwardSummary:
+    """The events of a forward, see `fsdplint.interpreter.forward_summaries`.
+
+    begin: the index of the first one. around: the index of the event of the call itself.
+    depth: the number of guards, calls and callbacks around the forward.
+    kept: objects that have to live as long as the summary.
+    """
+
+    events: list[Called]
+    begin: int
+    around: int
+    depth: tuple[int, int, int]
+    kept: tuple[object, ...]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import libcst as cst
 
@@ -36,6 +36,7 @@ from fsdplint.interpreter.frames import (
     MAX_STEPS,
     SUITE,
     Call,
+    ForwardSummary,
     Frame,
     GuardEntry,
     OutOfSteps,
@@ -82,9 +83,6 @@ from fsdplint.trace import (
     Trace,
     Wrapped,
 )
-
-if TYPE_CHECKING:
-    from fsdplint.interpreter.forward_summaries import Summary
 
 E = TypeVar("E", bound=Event)
 N = TypeVar("N", bound=cst.CSTNode)
@@ -146,7 +144,7 @@ class Run:
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first
         self.grad_default: GradMode | None = GradMode.ON
         self.callbacks: list[NodeSite] = []  # calls that received the executing function
-        self.forwards: dict[Hashable, Summary] = {}
+        self.forwards: dict[Hashable, ForwardSummary] = {}
         self.structure = 0  # grows with each event that may change what a forward does
         self.changes = 0  # grows with each change of an object that is no local name
         self.calling: list[int] = []  # indices of the Called events that are being executed
