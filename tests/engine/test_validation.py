@@ -202,7 +202,9 @@ def test_a_migration_after_which_tied_weights_are_in_two_groups_is_blocked(
 ) -> None:
     """Also where neither the plan nor the rule on FSDP1's units sees it."""
     monkeypatch.setattr("fsdplint.migration.group_state.check_tied_weights", lambda *_: None)
-    monkeypatch.setattr("fsdplint.rules.fsdp127_tied_across_groups._separate_units", lambda *_: None)
+    monkeypatch.setattr(
+        "fsdplint.rules.fsdp127_tied_across_groups._separate_units", lambda *_: None
+    )
     path = tmp_path / "train.py"
     path.write_text(TIED)
     found = examine(Workspace([path]), [rule() for rule in own_rules()]).found

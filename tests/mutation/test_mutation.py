@@ -1,6 +1,6 @@
 """A fixed sample of planted bugs: a check finds them, and runs on two ranks show them.
 
-`matrix.py` measures all of them. A miss that is known is in `known_misses.py` with its cause; one that is
+`matrix.py` measures all of them. A miss that is known is in `surviving_mutants.py` with its cause; one that is
 mended fails here until it is taken out of the table.
 """
 
@@ -12,11 +12,11 @@ import operators  # noqa: F401 (registers them)
 import pytest
 from clean_programs import Program, fixtures, good_examples
 from file_syntax import FileSyntax
-from known_misses import MISSES
 from mutant_runs import shown
 from mutant_verdicts import FOUND, verdict
 from mutation_operator import OPERATORS, Mutant, Operator
 from planting import plant, statements
+from surviving_mutants import MISSES
 from two_ranks import TwoRanks
 
 # The programs whose sites are tried first; each operator has a site in one of them or in an example below.

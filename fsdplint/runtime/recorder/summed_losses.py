@@ -105,7 +105,11 @@ def _version(tensor: Any) -> int:
 def _divisor(node: Any) -> float | None:
     """The number that a node of autograd divides by."""
     divisor = getattr(node, "_saved_other", None)
-    return divisor.item() if divisor is not None and divisor.numel() == 1 else None
+    if isinstance(divisor, int | float):
+        return float(divisor)
+    if divisor is None or divisor.numel() != 1 or hasattr(divisor, "placements"):
+        return None
+    return float(divisor.item())
 
 
 def _divides_by_ranks(frame: FrameType | None) -> bool:
