@@ -30,6 +30,8 @@ class OffloadedParametersMoved(Rule):
         example, load a CPU state dict or call module.to_empty(device="cpu"). Found following parameters
         on non-CPU device: ...
 
+    This check and its text are from torch's source. The examples need a GPU and have not been run.
+
     Call `to_empty(device="cpu")` for a model on the meta device, and do not move other models. Buffers
     stay where the computation is: move only them.
 
@@ -43,6 +45,8 @@ class OffloadedParametersMoved(Rule):
     code = "FSDP135"
     name = "offloaded-parameters-moved"
     severity = Severity.ERROR
+    # The policy may be an option under a test, which the event of the sharding does not name.
+    all_configurations = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()

@@ -59,7 +59,7 @@ def described(value: Value, node: cst.BaseExpression | None = None, depth: int =
         match value:
             case Const():
                 return Constant(value.value)
-            case Unknown(plain=True, default=Value() as default):
+            case Unknown(is_default=True, default=Value() as default):
                 return described(default, node, depth + 1)
             case Symbol():
                 return Named(value.name)

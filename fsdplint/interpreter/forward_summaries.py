@@ -1,9 +1,9 @@
 """Forwards that are executed once: a second one with the same arguments repeats its events.
 
 The forward of a module is executed again in each turn of a loop, in each evaluation and for each
-repeated block. If it only called other modules, changed nothing and stood under no test of its own,
-its next execution adds the same events, so they are copied. What comes before it may change that:
-another structure of the model, another mode of autograd, or other arguments.
+repeated block. If it only called other modules, changed no object and tested nothing but the
+configuration, its next execution adds the same events, so they are copied. It is executed again
+after a change of the model's structure, in another mode of autograd, and with other arguments.
 """
 
 from __future__ import annotations

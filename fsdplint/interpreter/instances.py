@@ -60,6 +60,6 @@ def _dataclass_fields(instance: Instance, klass: Class, call: Call) -> None:
             origin = f"{klass.name}.{name}"
             if default is None or isinstance(default, Const | Unknown):
                 default = rank_default(name, origin, default) or Unknown(
-                    origin, default=default, plain=isinstance(default, Const) and not call.open
+                    origin, default=default, is_default=isinstance(default, Const) and not call.open
                 )
             instance.attributes[name] = default

@@ -104,7 +104,8 @@ class Unknown(Value):
         mesh) and may differ between ranks; no conclusion is drawn from a test of it.
     rank_local: set if it certainly derives from data that only this rank has.
     default: its value unless the user sets another one (the default of a dataclass field).
-    plain: whether the program itself takes the default, by a call of the class without this field.
+    is_default: whether it is the default, because the program itself calls the class without this
+        field.
     part_of: the module that it was read from, whose children are not all known.
     owner: the unknown value that it was read from.
     label: the first name that the program gave it.
@@ -123,7 +124,7 @@ class Unknown(Value):
     by_process: bool = False
     rank_local: RankLocal | None = field(default=None, repr=False)
     default: Value | None = None
-    plain: bool = False
+    is_default: bool = False
     part_of: ModuleValue | None = None
     owner: Unknown | None = field(default=None, repr=False)
     label: str = ""
@@ -445,6 +446,6 @@ def constant(value: Value | None) -> Any:
 
     A setting whose default the program takes has it as an argument. Tests of it are not decided.
     """
-    if isinstance(value, Unknown) and value.plain:
+    if isinstance(value, Unknown) and value.is_default:
         value = value.default
     return value.value if isinstance(value, Const) else None

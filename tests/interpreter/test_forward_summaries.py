@@ -28,6 +28,11 @@ BODIES = {
         "        if self.calls == 2:\n            return self.head(x)\n        return self.embed(x)\n"
         "model = Other()\nmodel.calls = 0\nmodel(1)\nmodel(1)\nmodel(1)"
     ),
+    "a deletion": (
+        "class Other(Net):\n    def forward(self, x):\n        if 'x' in seen:\n            del seen['x']\n"
+        "            return self.head(x)\n        return self.embed(x)\n"
+        "seen = {'x': 1}\nmodel = Other()\nmodel(1)\nmodel(1)"
+    ),
     "a list": (
         "class Other(Net):\n    def forward(self, x):\n        seen.append(x)\n"
         "        return self.head(x) if len(seen) == 1 else self.embed(x)\n"

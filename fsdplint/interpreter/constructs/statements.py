@@ -140,10 +140,12 @@ def _delete(run: Run, target: cst.BaseExpression) -> None:
     elif isinstance(target, cst.Name):
         run.scope.names.pop(target.value, None)
     elif isinstance(target, cst.Subscript):
+        run.changes += 1
         container = run.settle(run.eval(target.value))
         note_group_change(run, container)
         remove_item(container, _only_index(run, target))
     elif isinstance(target, cst.Attribute):
+        run.changes += 1
         owner = run.settle(run.eval(target.value))
         unmark_parameters(run, owner, target.attr.value)
         if isinstance(owner, Instance):

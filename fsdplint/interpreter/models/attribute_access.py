@@ -79,7 +79,7 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
         elif isinstance(target, Instance):
             target.attributes_unknown = True
             for attribute, old in list(target.attributes.items()):
-                if isinstance(old, Unknown) and old.plain:
+                if isinstance(old, Unknown) and old.is_default:
                     target.attributes[attribute] = Unknown(old.origin, default=old.default)
                 elif isinstance(old, Const):
                     target.attributes[attribute] = Unknown(

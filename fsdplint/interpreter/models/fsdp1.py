@@ -51,7 +51,7 @@ PARAMETERS = (
 
 def option(value: Value) -> object:
     """The value of an option in a trace: a constant, a dotted name, or "?"."""
-    if isinstance(value, Const) or (isinstance(value, Unknown) and value.plain):
+    if isinstance(value, Const) or (isinstance(value, Unknown) and value.is_default):
         return constant(value)
     if isinstance(value, Symbol | LibraryObject):
         return value.name

@@ -62,7 +62,7 @@ def _option(value: Value) -> object:
     """The value of an argument in a trace; a device and an address with their known parts."""
     if isinstance(value, LibraryObject) and value.name == "torch.device":
         return _device(value)
-    if isinstance(value, Unknown) and not value.plain:
+    if isinstance(value, Unknown) and not value.is_default:
         return _address(value.origin)
     return option(value)
 
