@@ -142,8 +142,8 @@ class EntryRuns:
         """Add the results of a run."""
         result = self.result
         run.trace.decisions = dict(run.decisions.values_by_key)
-        run.trace.seal()
         self.coverage.add(run)
+        run.trace.seal()
         result.reached |= run.reached
         result.instantiated |= run.instantiated
         result.sources.update(scope.source for scope in run.module_scopes.values())

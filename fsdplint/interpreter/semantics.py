@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.constructs import (
+    assertions,
     branches,
     calls,
     comprehensions,
@@ -55,8 +56,8 @@ from fsdplint.interpreter.models import (
 )
 
 CONSTRUCTS = (
-    branches, calls, comprehensions, contexts, expressions, generators, literals, loops, matches,
-    operators, statements,
+    assertions, branches, calls, comprehensions, contexts, expressions, generators, literals, loops,
+    matches, operators, statements,
 )  # fmt: skip
 MODELS = (
     accessors, adapters, attribute_access, checkpoint, commands, containers, context_stacks, copies,

@@ -48,6 +48,7 @@ class Trace:
         self.target: Target | None = None
         self.entry: str | None = None
         self._sealed = False
+        self._end: int | None = None
         self._parents: dict[str, list[str]] | None = None
         self._kinds: dict[tuple[type[Event], ...], list[Event]] = {}
         self._history: History | None = None
@@ -60,14 +61,23 @@ class Trace:
         self.events.append(event)
         return event
 
+    def end_here(self) -> None:
+        """The program ends here. Events that are added later are dropped when it is sealed."""
+        if self._end is None:
+            self._end = len(self.events)
+
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
 
     def seal(self) -> None:
-        """Mark the trace as finished, so that it caches the answers to queries.
+        """Mark the trace as finished: it drops what comes after its end, and caches the answers to
+        queries.
 
         Rules ask the same query for each of many events.
         """
+        if self._end is not None:
+            del self.events[self._end :]
+            self.arguments = {at: made for at, made in self.arguments.items() if at < self._end}
         self._sealed = True
         self._parents, self._kinds, self._history = None, {}, None
 

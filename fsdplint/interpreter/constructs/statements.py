@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import libcst as cst
 
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.assignment import assign
-from fsdplint.interpreter.branch_conditions import rank_guard
 from fsdplint.interpreter.constructs.operators import arithmetic
 from fsdplint.interpreter.deferral import may_be_deferred
-from fsdplint.interpreter.frames import SUITE, Frame, GuardEntry
+from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.functions import (
     apply_class_decorators,
     apply_decorators,
@@ -31,7 +29,6 @@ from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.removals import remove_item
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, is_exit, is_in_try, raises
-from fsdplint.interpreter.torch_values import RankTest
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -117,15 +114,6 @@ def execute_break(run: Run, node: cst.Break) -> Signal:
 @executes(cst.Continue)
 def execute_continue(run: Run, node: cst.Continue) -> Signal:
     return Signal("continue")
-
-
-@executes(cst.Assert)
-def execute_assert(run: Run, node: cst.Assert) -> None:
-    """`assert rank == 0`: only these ranks get here, even if the reason is unknown."""
-    test = run.eval(node.test)
-    if isinstance(test, RankTest) and test.true_on.partial:
-        guard = replace(rank_guard(run, node.test, test, True), asserted=True)
-        run.guards = [*run.guards, GuardEntry(guard, "", SUITE)]
 
 
 @executes(cst.Del)

@@ -1,0 +1,55 @@
+"""`assert` on what a run has decided: what comes after a failed one belongs to no run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import findings, program
+
+PROGRAM = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--fsdp", action="store_true")
+parser.add_argument("--precision", default="fp32")
+args = parser.parse_args()
+
+model = Net()
+if args.fsdp:
+    model = FSDP(model)
+optimizer = torch.optim.AdamW(model.parameters())
+scaler = None
+if args.precision == "amp":
+    {check}
+    scaler = torch.amp.GradScaler("cuda")
+loss = model(torch.ones(2, 8)).sum()
+if scaler is not None:
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+else:
+    loss.backward()
+    optimizer.step()
+"""
+EXCLUDING = {
+    "assert": "assert not args.fsdp, 'not both'",
+    "assert of a conjunction": "assert args.precision and not args.fsdp",
+    "raise": "if args.fsdp:\n        raise ValueError('not both')",
+}
+NOT_EXCLUDING = {
+    "nothing": "pass",
+    "of something else": "assert args.precision",
+    "caught": "try:\n        assert not args.fsdp\n    except AssertionError:\n        pass",
+    "on one rank": "if dist.get_rank() == 0:\n        assert not args.fsdp",
+}
+
+
+@pytest.mark.parametrize("check", EXCLUDING.values(), ids=EXCLUDING)
+def test_a_failed_assertion_ends_the_run_for_rules(tmp_path: Path, check: str) -> None:
+    found = program(tmp_path, PROGRAM.format(check=check))
+    assert not findings(found, "FSDP407")
+
+
+@pytest.mark.parametrize("check", NOT_EXCLUDING.values(), ids=NOT_EXCLUDING)
+def test_other_assertions_do_not(tmp_path: Path, check: str) -> None:
+    assert findings(program(tmp_path, PROGRAM.format(check=check)), "FSDP407")
