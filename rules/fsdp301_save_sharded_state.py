@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
 
+OF_OPTIMIZER = (
+    "An optimizer's `state_dict()` holds this rank's part, under FSDP1 too: every rank resumes with "
+    "the moments of the rank that wrote the file."
+)
+
+
 class SaveShardedState(Rule):
     """The state dict of a sharded model or of its optimizer is saved as if it were whole.
 
@@ -96,6 +102,7 @@ class SaveShardedState(Rule):
         if len({name for _, name in parts}) > 1:
             names = names.replace("the state", "the states").removesuffix("is") + "are"
         taken = [part for part, _ in parts]
+        of_optimizers = all(optimizer_of(trace, part.of) is not None for part in taken)
         of = next((m for part in taken for m in _modules_of(trace, part)), None)
         return self.finding(
             event,
@@ -103,6 +110,7 @@ class SaveShardedState(Rule):
             help="Gather it on all ranks with `get_model_state_dict` (or `get_optimizer_state_dict`) "
             "and `StateDictOptions(full_state_dict=True, cpu_offload=True)`, write it on rank 0; or "
             "save all parts with `torch.distributed.checkpoint.save`.",
+            why=OF_OPTIMIZER if of_optimizers else "",
             because=[
                 *((part, "taken here") for part in taken),
                 *(sharded_here(trace, of, event) if of else []),
