@@ -13,6 +13,7 @@ from fsdplint.migration.analysis.variables import function_of
 from fsdplint.migration.constructor.strategy import NO_RESHARD
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import PARAMETERS
+from fsdplint.migration.training.counts import measured
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend
@@ -127,11 +128,10 @@ def _note_counts(migration: Migration, calls: Calls) -> None:
     """Sizes of an FSDP1 model's parameters, which are the sizes of one rank's shard."""
     for source in migration.program.sources.values():
         for node in nodes(source):
-            if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+            size_of = measured(node)
+            if size_of is None or node in migration.blocks.local_shard_functions:
                 continue
-            if node.func.attr.value not in ("numel", "nelement"):
-                continue
-            values = migration.values(node.func.value)
+            values = migration.values(size_of)
             if any(map(_is_of_fsdp1, values)):
                 migration.note(
                     "parameters are counted whole (FSDP1: this rank's part)",

@@ -13,6 +13,7 @@ from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.training import (
     classes,
     clipping,
+    counts,
     gradients,
     loop,
     part_forward,
@@ -113,5 +114,6 @@ def rewrite_gradients(state: PassState) -> None:
     """Rewrite reads of gradients and quoted annotations; check names of parameters."""
     for source in state.migration.sources:
         gradients.rewrite(state.migration, source)
+        counts.rewrite(state.migration, source)
         wrapper.check_names(state.migration, source)
         classes.rewrite_quoted_annotations(state.migration, source)

@@ -1,0 +1,123 @@
+"""Sizes of parameters, of which FSDP1 gives the program this rank's part.
+
+FSDP2's parameters have the whole size. A program that adds the parts of all ranks up counts
+`to_local()` after the rewrite, since it would count each parameter once for each rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.migration.analysis.variables import function_of
+from fsdplint.migration.context import Migration, is_fsdp1, nodes
+from fsdplint.migration.training.gradients import ignores_parameters
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend, statement_of
+from fsdplint.syntax.qualified_names import symbols_in
+
+SIZES = ("numel", "nelement")
+WORLD_SIZE = "torch.distributed.get_world_size"
+COLLECTIVES = {
+    f"torch.distributed.{name}"
+    for name in ("all_reduce", "reduce", "all_gather", "all_gather_object", "gather")
+}
+TITLE = "Count this rank's part: `to_local()`"
+Assignment = cst.Assign | cst.AnnAssign | cst.AugAssign
+
+
+def rewrite(migration: Migration, source: Source) -> None:
+    """Count this rank's part where the program adds the parts of all ranks up."""
+    if not any(size in source.text for size in SIZES) or ignores_parameters(migration):
+        return
+    symbols = symbols_in(source)
+    for node in nodes(source):
+        parameter = measured(node)
+        if parameter is None or not _is_certainly_of_fsdp1(migration, parameter):
+            continue
+        if _Flow(source, node, symbols).is_added_up():
+            text = migration.text(source, parameter)
+            migration.substitute(source, parameter, f"{text}.to_local()")
+            migration.blocks.local_shard_functions.add(node)
+            migration.step(source, node, TITLE)
+
+
+def measured(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """What a call asks for the number of its elements; None for any other node."""
+    if not isinstance(node, cst.Call) or node.args or not isinstance(node.func, cst.Attribute):
+        return None
+    return node.func.value if node.func.attr.value in SIZES else None
+
+
+def _is_certainly_of_fsdp1(migration: Migration, node: cst.BaseExpression) -> bool:
+    values = migration.values(node)
+    return bool(values) and all(
+        isinstance(v, ParametersOf) and v.element and v.modules and all(map(is_fsdp1, v.modules))
+        for v in values
+    )
+
+
+@dataclass
+class _Flow:
+    """Where a number goes in its function.
+
+    Attributes:
+        source: the file.
+        node: the expression of the number.
+        symbols: what names refer to.
+    """
+
+    source: Source
+    node: cst.CSTNode
+    symbols: dict[cst.CSTNode, str]
+
+    def is_added_up(self) -> bool:
+        """Whether a collective, or a product with the number of ranks, gets what is made of it."""
+        scope = function_of(self.source, self.node)
+        parts = list(descend(scope))
+        assignments = [part for part in parts if isinstance(part, Assignment)]
+        held = self._bound_by_statement()
+        known = -1
+        while known != len(held):
+            known = len(held)
+            for one in assignments:
+                if one.value is not None and self._is_made_of(one.value, held):
+                    held |= _targets(one)
+        sizes = {
+            name for one in assignments if self._is_world_size(one.value) for name in _targets(one)
+        }
+        return any(self._adds_up(part, held, sizes) for part in parts)
+
+    def _bound_by_statement(self) -> set[str]:
+        statement = statement_of(self.source, self.node)
+        small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
+        return {name for one in small if isinstance(one, Assignment) for name in _targets(one)}
+
+    def _adds_up(self, part: cst.CSTNode, held: set[str], sizes: set[str]) -> bool:
+        if isinstance(part, cst.Call):
+            is_collective = self.symbols.get(part.func) in COLLECTIVES
+            return is_collective and any(self._is_made_of(arg.value, held) for arg in part.args)
+        if isinstance(part, cst.BinaryOperation) and isinstance(part.operator, cst.Multiply):
+            return any(
+                self._is_made_of(one, held) and self._is_world_size(other, sizes)
+                for one, other in ((part.left, part.right), (part.right, part.left))
+            )
+        return False
+
+    def _is_world_size(self, node: cst.CSTNode | None, names: set[str] | None = None) -> bool:
+        if isinstance(node, cst.Call):
+            return self.symbols.get(node.func) == WORLD_SIZE
+        return isinstance(node, cst.Name) and node.value in (names or ())
+
+    def _is_made_of(self, node: cst.CSTNode, names: set[str]) -> bool:
+        return any(
+            part is self.node or (isinstance(part, cst.Name) and part.value in names)
+            for part in (node, *descend(node))
+        )
+
+
+def _targets(one: Assignment) -> set[str]:
+    targets = [t.target for t in one.targets] if isinstance(one, cst.Assign) else [one.target]
+    return {target.value for target in targets if isinstance(target, cst.Name)}
