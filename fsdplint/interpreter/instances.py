@@ -7,7 +7,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function, call_method_if_any
 from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.modules import build_module
-from fsdplint.interpreter.optimizers import build_optimizer
+from fsdplint.interpreter.own_optimizers import build_own_optimizer
 from fsdplint.interpreter.ranks import rank_default
 from fsdplint.interpreter.records import dataclass_fields, is_named_tuple, named_tuple_fields
 from fsdplint.interpreter.run import Run, calls
@@ -28,7 +28,7 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
     if any(map(is_module_class, bases)):
         return build_module(run, klass, call)
     if any(b in OPTIMIZER_BASES or b.startswith("torch.optim.") for b in bases):
-        return build_optimizer(run, klass.name, call)
+        return build_own_optimizer(run, klass, call)
     if not ENUM_BASES.isdisjoint(bases) and len(call.args) == 1 and not call.kwargs:
         return call.args[0]  # a member of an enum stands for its value
     if klass.has_unknown_base() or any("FullyShardedDataParallel" in b for b in bases):

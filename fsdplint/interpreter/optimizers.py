@@ -55,10 +55,16 @@ def optimizers_in(
 
 def build_optimizer(run: Run, class_name: str, call: Call) -> OptimizerValue:
     """Build an optimizer over its first argument."""
+    optimizer = new_optimizer(run, class_name, call)
+    fill_optimizer(run, optimizer, call)
+    return optimizer
+
+
+def new_optimizer(run: Run, class_name: str, call: Call) -> OptimizerValue:
+    """An optimizer that has no parameters yet."""
     optimizer = OptimizerValue(run.new_id("optimizer"), class_name)
     optimizer.created_at = run.site(call.node)
     run.objects[optimizer.id] = optimizer
-    fill_optimizer(run, optimizer, call)
     return optimizer
 
 

@@ -294,11 +294,13 @@ class Instance(Value):
     """An object of a class of the project that is not an nn.Module.
 
     attributes_unknown: `setattr` with an unknown name may have set any attribute.
+    building: the optimizer that its constructor builds, until it has its parameters.
     """
 
     cls: Class
     attributes: dict[str, Value] = field(default_factory=dict)
     attributes_unknown: bool = False
+    building: OptimizerValue | None = None
 
 
 @dataclass(eq=False, repr=False)

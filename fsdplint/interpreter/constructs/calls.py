@@ -18,6 +18,7 @@ from fsdplint.interpreter.models.registry import find_function, find_method
 from fsdplint.interpreter.module_calls import call_library_method, call_module_method
 from fsdplint.interpreter.modules import init_container
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
+from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.parameter_marks import note_row_edit
 from fsdplint.interpreter.run import Run, calls, evaluates
 from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue, TensorValue
@@ -245,6 +246,8 @@ def _call_super(run: Run, receiver: Super, name: str, call: Call) -> Value:
         return call_library_method(run, target, name, call)
     if isinstance(target, OptimizerValue):
         return call_method(run, Method(target, name), call)
+    if name == "__init__" and fill_own_optimizer(run, target, call):
+        return Const(None)
     if name != "__init__":
         escape(run, call)
     return Unknown()

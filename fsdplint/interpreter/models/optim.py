@@ -21,6 +21,7 @@ from fsdplint.interpreter.optimizers import (
     owners_of,
     stale_modules,
 )
+from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ScalerValue, ShardTensor, TensorValue
 from fsdplint.interpreter.values import (
@@ -56,6 +57,9 @@ def optimizer(run: Run, name: str, call: Call) -> Value:
     receiver = run.settle(call.args[0]) if call.args else None
     if isinstance(receiver, OptimizerValue) and last != ANY:  # `Adam.__init__(optimizer, params)`
         return run.call(Method(receiver, last), replace(call, args=call.args[1:]))
+    if last == "__init__" and receiver is not None:
+        if fill_own_optimizer(run, receiver, replace(call, args=call.args[1:])):
+            return Const(None)
     if last != ANY and not last[:1].isupper() or last == "Optimizer":
         return Unknown()
     return build_optimizer(run, "Optimizer" if last == ANY else last, call)
