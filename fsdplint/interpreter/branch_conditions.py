@@ -10,6 +10,7 @@ from typing import Any
 
 import libcst as cst
 
+from fsdplint.interpreter.argument_values import with_values
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.object_comparison import identity, membership
 from fsdplint.interpreter.rank_local import derived, local_of
@@ -183,7 +184,7 @@ def condition(run: Run, value: Value, node: cst.BaseExpression) -> Condition:
 
 
 def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
-    holds = run.decisions.decide(value, prefer, node)
+    holds = run.decisions.decide(with_values(run, value), prefer, node)
     guard = Guard(
         GuardKind.CONFIG,
         value.text,

@@ -92,6 +92,7 @@ class Decisions:
     questions: dict[str, Question] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     _equal: dict[str, object] = field(default_factory=dict)
+    _unequal: dict[str, list[object]] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
     _members: dict[str, list[tuple[tuple[object, ...], bool]]] = field(default_factory=dict)
     _lower_bounds: dict[str, int] = field(default_factory=dict)  # it is greater than this
@@ -174,8 +175,12 @@ class Decisions:
     def _record(self, condition: Condition, value: bool) -> None:
         self.values_by_key[condition.key] = value
         self.conditions[condition.key] = condition
-        if condition.relation == "==" and value:
-            self._equal[condition.subject] = condition.operand
+        self._note_values(condition)
+        if condition.relation == "==":
+            if value:
+                self._equal[condition.subject] = condition.operand
+            else:
+                self._unequal.setdefault(condition.subject, []).append(condition.operand)
         if condition.relation == ">":
             bounds, choose = (self._lower_bounds, max) if value else (self._upper_bounds, min)
             known = bounds.get(condition.subject, condition.operand)
@@ -187,11 +192,23 @@ class Decisions:
         if condition.relation == "truth" and value:
             self._none[condition.subject] = False
 
+    def _note_values(self, condition: Condition) -> None:
+        """Note the values that the subject can have at all."""
+        known = self._members.setdefault(condition.subject, []) if condition.among else []
+        if condition.among and (condition.among, True) not in known:
+            known.append((condition.among, True))
+
     def infer(self, condition: Condition) -> bool | None:
         """The value that earlier decisions about the same subject imply; None if they do not."""
         subject = condition.subject
         if not subject:
             return None
+        self._note_values(condition)
+        left = self._values_left(subject)
+        if left is not None:
+            outcomes = {_outcome(condition, one) for one in left}
+            if len(outcomes) == 1 and None not in outcomes:
+                return outcomes.pop()
         truth = self.values_by_key.get(subject)
         if condition.relation == "==":
             if subject in self._equal:
@@ -230,6 +247,17 @@ class Decisions:
                 return False
         return None
 
+    def _values_left(self, subject: str) -> list[object] | None:
+        """The values that a subject can still have; None if they are not known."""
+        lists = [known for known, among in self._members.get(subject, ()) if among]
+        if not lists:
+            return None
+        excluded = list(self._unequal.get(subject, ()))
+        for known, among in self._members[subject]:
+            excluded += () if among else known
+        left = [one for one in lists[0] if all(one in known for known in lists)]
+        return [one for one in left if one not in excluded] or None
+
     def _is_member(self, subject: str, choices: tuple[object, ...]) -> bool | None:
         """Whether a value is among some constants, by what is known of it."""
         if subject in self._equal:
@@ -251,3 +279,18 @@ class Decisions:
             < number
             <= self._upper_bounds.get(subject, number)
         )
+
+
+def _outcome(condition: Condition, value: object) -> bool | None:
+    """Whether a condition holds for a value of its subject; None if it depends on more."""
+    if condition.relation == "==":
+        return value == condition.operand
+    if condition.relation == "in":
+        return value in condition.operand
+    if condition.relation == "is None":
+        return value is None
+    if condition.relation == "truth":
+        return bool(value)
+    if condition.relation == ">" and isinstance(value, int | float):
+        return value > condition.operand
+    return None

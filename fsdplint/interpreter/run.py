@@ -152,6 +152,9 @@ class Run:
             str, NodeSite
         ] = {}  # the calls of `add_argument`, by destination
         self.argument_choices: dict[str, tuple[str, ...]] = {}  # by the argument's destination
+        # The choices and the defaults, by destination; None: there may be others.
+        self.argument_constants: dict[str, tuple[tuple[object, ...], tuple[object, ...]] | None]
+        self.argument_constants = {}
         self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
         self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)

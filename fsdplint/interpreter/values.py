@@ -379,6 +379,7 @@ class Condition(Value):
     subject, relation, operand: its parts ("args.strategy", "==", "fsdp"), so that decisions about
         one subject agree; relation is "truth", "==", ">", "in", "is None" or "".
     chooses: whether it selects one of several values that something depends on.
+    among: the only values that the subject can have; () if that is not known.
     """
 
     key: str
@@ -388,6 +389,7 @@ class Condition(Value):
     relation: str = ""
     operand: Any = None
     chooses: bool = False
+    among: tuple[object, ...] = ()
 
 
 @dataclass(eq=False, repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.interpreter.argument_values import note_defaults, note_values
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import method
 from fsdplint.interpreter.ranks import ARGUMENT
@@ -37,6 +38,7 @@ def add_argument(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 @method("Unknown", "set_defaults")
 def set_defaults(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """`parser.set_defaults(func=train)`: the arguments name the function that a command runs."""
+    note_defaults(run, call)
     for key, value in call.kwargs.items():
         value = run.settle(value)
         if isinstance(value, Function | Class | Bound | Partial):
@@ -71,3 +73,4 @@ def _note_choices(run: Run, names: list[object], call: Call) -> None:
     destination = name.lstrip("-").replace("-", "_")
     if run.argument_choices.setdefault(destination, texts) != texts:
         run.argument_choices[destination] = ()
+    note_values(run, destination, call)

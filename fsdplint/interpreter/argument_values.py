@@ -1,0 +1,71 @@
+"""The values that a command-line argument can have: its `choices=` and its default."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import Condition, Const, Sequence, Value
+
+_PARSED = "parse_args()"
+
+
+def note_values(run: Run, destination: str, call: Call) -> None:
+    """Note the values of an argument; several parsers may have one of the same name."""
+    noted = _values(run, call)
+    known = run.argument_constants.get(destination, noted)
+    if noted is None or known is None:
+        run.argument_constants[destination] = None
+        return
+    choices, defaults = (
+        tuple(dict.fromkeys((*one, *other))) for one, other in zip(known, noted, strict=True)
+    )
+    run.argument_constants[destination] = (choices, defaults)
+
+
+def note_defaults(run: Run, call: Call) -> None:
+    """`parser.set_defaults(...)`"""
+    for name in list(run.argument_constants) if call.open else call.kwargs:
+        value = run.settle(call.kwargs[name]) if name in call.kwargs else None
+        known = run.argument_constants.get(name)
+        run.argument_constants[name] = (
+            (known[0], (value.value,)) if known is not None and isinstance(value, Const) else None
+        )
+
+
+def with_values(run: Run, condition: Condition) -> Condition:
+    """The condition, with the values that its subject can have."""
+    parsed, _, name = condition.subject.rpartition(".")
+    known = run.argument_constants.get(name) if parsed.endswith(_PARSED) else None
+    return replace(condition, among=(*known[0], *known[1])) if known is not None else condition
+
+
+def _values(run: Run, call: Call) -> tuple[tuple[object, ...], tuple[object, ...]] | None:
+    """The choices and the defaults of an argument; None if it may have other values."""
+    action = run.settle(call.kwargs.get("action", Const("store")))
+    if call.open or "nargs" in call.kwargs or _constant(action) != ("store",):
+        return None
+    given = run.settle(call.kwargs.get("choices", Const(None)))
+    items = [run.settle(item) for item in given.items] if isinstance(given, Sequence) else []
+    if not items or not isinstance(given, Sequence) or given.open:
+        return None
+    choices = [_constant(item) for item in items]
+    default: tuple[object, ...] | None = ()
+    if "default" in call.kwargs:
+        default = _constant(run.settle(call.kwargs["default"]))
+    elif not (_is_positional(run, call) or _constant(call.kwargs.get("required")) == (True,)):
+        default = (None,)
+    if default is None or not all(choices):
+        return None
+    return tuple(one for choice in choices if choice for one in choice), default
+
+
+def _constant(value: Value | None) -> tuple[object, ...] | None:
+    """The constant that a value is, in a tuple; None if it is none."""
+    return (value.value,) if isinstance(value, Const) else None
+
+
+def _is_positional(run: Run, call: Call) -> bool:
+    name = _constant(run.settle(call.args[0])) if call.args else None
+    return name is not None and not str(name[0]).startswith("-")
