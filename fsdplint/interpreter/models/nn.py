@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter import grad_mode as gradmode
 from fsdplint.interpreter import hooks, meta_device, uninitialized
+from fsdplint.interpreter.assignment import assign_attribute
 from fsdplint.interpreter.attributes import parameter_by_name, read_attribute
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_frozen, freeze_parameters, set_frozen
@@ -436,6 +437,16 @@ def parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
 def register_parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.trace.modules[receiver.id].own_parameters = True
     receiver.must_be_meta = False
+    return Const(None)
+
+
+@method("ModuleValue", "register_buffer")
+def register_buffer(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """`self.register_buffer("mask", tensor)`: an attribute that is a tensor, and no method."""
+    attribute = constant(call.arg(0, "name"))
+    if isinstance(attribute, str):
+        origin = f"{run.trace.modules[receiver.id].class_name}.{attribute}"
+        assign_attribute(run, receiver, attribute, Unknown(origin=origin, varying=True))
     return Const(None)
 
 
