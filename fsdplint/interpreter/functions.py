@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import grad_mode, lazy
+from fsdplint.interpreter import fruitless, grad_mode, lazy
 from fsdplint.interpreter.decided_values import decided
 from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
 from fsdplint.interpreter.merging import join_returned
@@ -147,6 +147,9 @@ def _execute_function(
     if active and run.steps - active[0].first_step > MAX_RECURSION_STEPS:
         return Unknown()  # several recursive calls at every level
     given = [*([receiver] if receiver is not None else []), *args, *kwargs.values()]
+    if fruitless.is_fruitless(run, function, given):
+        fruitless.forget(run, function, given)
+        return Unknown()
     knowledge = knowledge_of(map(run.settle, given))
     if shows_nothing_new(knowledge, active):
         return Unknown()
@@ -181,6 +184,7 @@ def _execute_function(
         run.stack.pop()
         run.source = outer_source
         run.drop_guards(outer_guards, "function")
+        fruitless.note_cost(run, function, frame.first_step)
     if frame.yields:
         return Sequence(frame.yields, "iter", frame.yields_open)
     result = signal.value if signal is not None and signal.kind == "return" else None

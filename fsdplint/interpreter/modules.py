@@ -48,6 +48,7 @@ def new_module(
         cls is not None or library_class is not None
     ) and meta_device.builds_on_meta(run)
     module.created_at = run.site(node)
+    run.last_new = run.steps
     run.objects[module.id] = module
     run.trace.modules[module.id] = Module(
         module.id,

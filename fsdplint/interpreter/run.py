@@ -53,6 +53,7 @@ from fsdplint.trace import (
     Called,
     Clipped,
     Collective,
+    DataEscaped,
     EpochSet,
     Event,
     Fsdp1Used,
@@ -70,8 +71,10 @@ from fsdplint.trace import (
     OptimizerStepped,
     ParametersTied,
     PartialRead,
+    PickedByRank,
     Ranks,
     RequiresGradSet,
+    RunElsewhere,
     Saved,
     ScalerBuilt,
     ScalerStepped,
@@ -106,6 +109,10 @@ _KEEPS_STRUCTURE = {
 NO_GUARDS = nullcontext()
 
 
+# Events about data and files: they come again with each execution of code that loads data.
+_OF_DATA = {DataEscaped, Imported, Loaded, PickedByRank, RunElsewhere, Seeded}
+
+
 class Run:
     """One run. `trace` is its result; `evaluations` has the value of each node (see `Program`)."""
 
@@ -134,6 +141,8 @@ class Run:
         self.loop_depth: int = 0
         self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop
         self.steps = 0
+        self.last_new = 0  # the last step that showed something: see `fruitless`
+        self.costly: set[cst.CSTNode] = set()  # functions with a call of many steps
         self.marks: set[str] = set()  # names of attributes that were set on parameters
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
         self.module_scopes: dict[str, Scope] = {}
@@ -200,7 +209,9 @@ class Run:
         if execute is None:
             return None
         outer, self.executing = self.executing, node
-        self.executed.add(node)
+        if node not in self.executed:
+            self.executed.add(node)
+            self.last_new = self.steps
         if not self.decisions.shards:
             self._note_keys(node)
         signal = execute(self, node)
@@ -351,6 +362,8 @@ class Run:
             self.decisions.shards = True
             self.decisions.sharding.update(e.key for e in self.guards if e.key)
         self.make_room()
+        if kind not in _OF_DATA:
+            self.last_new = self.steps
         if kind not in _KEEPS_STRUCTURE:
             self.structure += 1
         event = kind(
