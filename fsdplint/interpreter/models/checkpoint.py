@@ -6,6 +6,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.state_dicts import DCP
+from fsdplint.interpreter.models.stateful import load_states, with_states
 from fsdplint.interpreter.models.tensors import must_be_sharded
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.rank_local import local_of
@@ -120,6 +121,8 @@ def save(run: Run, name: str, call: Call) -> Value:
 @function(f"{DCP}.save", f"{DCP}.async_save", f"{DCP}.save_state_dict")
 def dcp_save(run: Run, name: str, call: Call) -> Value:
     state, path = call.arg(0, "state_dict") or Unknown(), _checkpoint_path(run, call)
+    if not name.endswith("save_state_dict"):
+        state = with_states(run, run.settle(state), call)
     per_rank = _differs_between_ranks(path)
     emit_saved(run, call, name, state, path, collective=_takes_all_ranks(call), per_rank=per_rank)
     return Unknown()
@@ -148,7 +151,8 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
     meta_device.leave_meta_everywhere(run)
     path = _checkpoint_path(run, call)
     state = run.settle(call.arg(0, "state_dict") or Unknown())
-    found = contents(run, state)
+    states = state if name.endswith("load_state_dict") else with_states(run, state, call)
+    found = contents(run, states)
     event = run.emit(
         Loaded,
         call.node,
@@ -160,6 +164,8 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
         optimizers=tuple(one.id for one in found if isinstance(one, OptimizerValue)),
         empty=_is_empty(state) and not call.open and "planner" not in call.kwargs,
     )
+    if not name.endswith("load_state_dict"):
+        load_states(run, state, states, call)
     return NoResult(None, event=event)
 
 

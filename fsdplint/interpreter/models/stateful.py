@@ -1,0 +1,51 @@
+"""Objects whose states a distributed checkpoint gets from their own methods.
+
+DCP calls `state_dict` of each value of the dict that it gets if the value has the methods of
+`Stateful`, whatever its class derives from. When it loads, it calls `load_state_dict` afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import Bound, Dict, Function, Instance, Value
+
+_METHODS = ("state_dict", "load_state_dict")
+
+
+def with_states(run: Run, state: Value, call: Call) -> Value:
+    """The dict that DCP gets, with the states of its objects instead of these."""
+    if not isinstance(state, Dict):
+        return state
+    items = {
+        key: run.settle(_call(run, value, "state_dict", Call(call.node)))
+        if _is_stateful(value)
+        else value
+        for key, value in ((key, run.settle(value)) for key, value in state.items.items())
+    }
+    return replace(state, items=items)
+
+
+def load_states(run: Run, state: Value, states: Value, call: Call) -> None:
+    """Give the objects in a dict their loaded states."""
+    if not isinstance(state, Dict) or not isinstance(states, Dict):
+        return
+    for key, value in state.items.items():
+        value = run.settle(value)
+        if _is_stateful(value):
+            _call(run, value, "load_state_dict", Call(call.node, [states.items[key]]))
+
+
+def _is_stateful(value: Value) -> bool:
+    return isinstance(value, Instance) and all(
+        isinstance(value.cls.lookup(name), Function) for name in _METHODS
+    )
+
+
+def _call(run: Run, value: Value, name: str, call: Call) -> Value:
+    assert isinstance(value, Instance)
+    method = value.cls.lookup(name)
+    assert isinstance(method, Function)
+    return run.call(Bound(method, value), call)
