@@ -5,10 +5,11 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.fixes.syntax import library_name
-from fsdplint.migration.analysis.variables import fresh, top_level
+from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import META_TO_SEVERAL_DEVICES
 from fsdplint.migration.blockers.policies import TWO_SIZE_POLICIES
+from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 
@@ -28,7 +29,7 @@ def size_helper(
     conflict = Blocked(source, at, TWO_SIZE_POLICIES())
     if not migration.add_helper(f"size {source.path}", f"{leaves} {excluded}", conflict):
         return name
-    top = top_level(source, at)
+    top = helper_place(migration, source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     if leaves is None:
         leaves = library_name(migration.rewrite, source, "torch.nn.MultiheadAttention", top)
@@ -66,7 +67,7 @@ def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     name = "shard_by_policy"
     if not migration.add_helper(f"policy {source.path}"):
         return name
-    top = top_level(source, at)
+    top = helper_place(migration, source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     migration.rewrite.insert_function(
         source,
@@ -100,7 +101,7 @@ def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> st
     name = "shard_matching_modules"
     if not migration.add_helper(f"matching {source.path}"):
         return name
-    top = top_level(source, at)
+    top = helper_place(migration, source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     migration.rewrite.insert_function(
         source,
@@ -118,7 +119,7 @@ def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> st
 
 def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """Write the function that initializes a module on the meta device; returns its name."""
-    top = top_level(source, at)
+    top = helper_place(migration, source, at)
     name = fresh(source, top, "initialize", "initialize_module")
     if not migration.add_helper(f"initialize {source.path}"):
         return name
@@ -148,7 +149,7 @@ def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> 
 
 def reset_helper(migration: Migration, source: Source, at: cst.CSTNode, device: str) -> str:
     """Write FSDP1's default for `param_init_fn`; returns the function's name."""
-    top = top_level(source, at)
+    top = helper_place(migration, source, at)
     name = fresh(source, top, "reset_module", "reset_own_parameters")
     conflict = Blocked(source, at, META_TO_SEVERAL_DEVICES())
     if not migration.add_helper(f"reset {source.path}", device, conflict):
@@ -177,7 +178,7 @@ def initializing_helper(migration: Migration, source: Source, at: cst.CSTNode) -
     name = "initialize_and_shard"
     if not migration.add_helper(f"initializing {source.path}"):
         return name
-    top = top_level(source, at)
+    top = helper_place(migration, source, at)
     initialize = initialize_helper(migration, source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)

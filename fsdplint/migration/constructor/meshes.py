@@ -11,9 +11,10 @@ import libcst as cst
 
 from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.interpreter.values import is_none
-from fsdplint.migration.analysis.variables import definitions, home_of, top_level
+from fsdplint.migration.analysis.variables import definitions, home_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
+from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.constructor.strategy import HYBRID, single_rank_dimension
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import call
@@ -89,7 +90,7 @@ class Meshes:
         variant = f"{sorted(self.choices)} {optional} {self.never_none}"
         if not self._add_helper("groups", variant):
             return name
-        top = top_level(self.source, self.at)
+        top = helper_place(self.migration, self.source, self.at)
         lines = [
             f"def {name}(group{', strategy' if self.needs_strategy(optional) else ''}):",
             '\t"""The mesh for a process group to shard over, or for a pair of them: one to shard over and',
@@ -163,7 +164,7 @@ class Meshes:
         variant = f"{sorted(self.choices)} {optional}"
         if not self._add_helper("chooser", variant):
             return name
-        top = top_level(self.source, self.at)
+        top = helper_place(self.migration, self.source, self.at)
         lines = [
             f"def {name}(mesh, strategy):",
             '\t"""The mesh to shard over: some strategies have one of their own."""',

@@ -14,8 +14,8 @@ from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.fixes.no_sync import negation
 from fsdplint.fixes.syntax import substitute
 from fsdplint.migration import symbols
-from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import STRATEGIES
 from fsdplint.migration.rewriters import rewrites
@@ -257,7 +257,7 @@ def _helper(
     def q(text: str) -> str:
         return quote + text + quote
 
-    top = top_level(source, at)
+    top = helper_place(migration, source, at)
     world = migration.dist(source, top, "get_world_size") + "()"
     init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", top)
     hybrid = [x for x in HYBRID if x in choices]
