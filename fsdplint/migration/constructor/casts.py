@@ -31,6 +31,18 @@ def wraps_parts(migration: Migration, call: cst.Call) -> set[bool]:
     return found
 
 
+def holds_parts(migration: Migration, call: cst.Call) -> bool:
+    """Whether a constructor call may wrap a module that has wrapped parts already."""
+    for trace in migration.program.traces:
+        wrapped = list(trace.of(Wrapped))
+        for number, event in enumerate(wrapped):
+            if isinstance(event.site, NodeSite) and event.site.node is call:
+                parts = (other for other in wrapped[:number] if other.module != event.module)
+                if any(trace.contains(event.inner, other.inner) for other in parts):
+                    return True
+    return False
+
+
 def fits_part(migration: Migration, precision: Precision, module: cst.CSTNode) -> bool:
     """Whether a part that is wrapped by hand may cast its inputs without a difference."""
     if precision.own_casts:

@@ -47,6 +47,7 @@ class Keywords:
         strategy: the variable that holds the strategy, or "".
         state: the variable that holds rank 0's weights, or "".
         is_part: whether the call wraps a part of a module that is wrapped itself.
+        holds_parts: whether parts of the module may be sharded before it.
         own_casts: whether each policy of mixed precision sets if its module casts its inputs.
         mapped_policy: whether the mapping has a policy of mixed precision.
     """
@@ -76,6 +77,7 @@ class Keywords:
     strategy: str = ""
     state: str = ""
     is_part: bool = False
+    holds_parts: bool = False
     own_casts: bool = False
     mapped_policy: bool = False
     _policy: str = ""  # the variable that holds the policy of mixed precision
@@ -227,7 +229,7 @@ class Keywords:
         """Lines before `setup`: they keep the weights that rank 0 sends to the others."""
         if not self.sync:
             return []
-        if self.in_group or self.has_ignored:
+        if self._sends_tensors():
             self.state = fresh(self.source, self.at, "full_parameters", "whole_parameters")
             return [f"{self.state} = dict({model}.named_parameters())"]
         self.state = fresh(self.source, self.at, "full_state", "rank0_state")
@@ -266,12 +268,16 @@ class Keywords:
                 "stops with `Multiple devices found`. Move such buffers to the CPU for this call.",
             )
         if self.sync:
-            by_tensor = self.in_group or self.has_ignored
-            weights = self._broadcast_tensors(model) if by_tensor else self._broadcast_state(model)
+            send = self._broadcast_tensors if self._sends_tensors() else self._broadcast_state
+            weights = send(model)
             lines = [*weights, *lines]
         if self.materialize:
             lines = [*self._materialize_lines(model), *lines]
         return lines
+
+    def _sends_tensors(self) -> bool:
+        """Whether the weights go to the other ranks one by one, instead of as a state."""
+        return self.in_group or self.has_ignored or self.holds_parts
 
     def _materialize_lines(self, model: str) -> list[str]:
         """Lines that give parameters on the meta device memory; offloaded ones get it on the CPU."""
@@ -302,7 +308,7 @@ class Keywords:
         lines = [
             f"with {no_grad}:",
             f"\tfor name, parameter in {model}.named_parameters():",
-            *self._skip_ignored(),
+            *self._skipped(state),
             f"\t\tfull = {state}[name].to({mesh}.device_type)",
             f"\t\tparameter.copy_({distribute}(full, {mesh}, parameter.placements))",
             f"for buffer in {model}.buffers():",
@@ -330,12 +336,14 @@ class Keywords:
             comment = "# All ranks start from rank 0's weights and buffers."
         return [comment, *lines, f"del {state}"]
 
-    def _skip_ignored(self) -> list[str]:
-        """Lines of the loop that skip ignored parameters."""
-        if not self.has_ignored:
+    def _skipped(self, state: str) -> list[str]:
+        """Lines of the loop that skip ignored parameters, and those of parts that are sharded."""
+        tests = [f"isinstance({state}[name], {{tensor}})"] if self.holds_parts else []
+        tests += ["not isinstance(parameter, {tensor})"] if self.has_ignored else []
+        if not tests:
             return []
         tensor = self.migration.need(self.source, "torch.distributed.tensor", "DTensor", self.at)
-        return [f"\t\tif not isinstance(parameter, {tensor}):", "\t\t\tcontinue"]
+        return [f"\t\tif {' or '.join(tests).format(tensor=tensor)}:", "\t\t\tcontinue"]
 
     def _broadcast_state(self, model: str) -> list[str]:
         """Lines that send rank 0's state to all ranks."""

@@ -102,6 +102,7 @@ def _inner_casts(
 ) -> bool:
     """Whether the inner modules may use the policy of mixed precision of the root."""
     keywords.own_casts = precision.own_casts
+    keywords.holds_parts = casts.holds_parts(migration, node)
     is_part = casts.wraps_parts(migration, node) if keywords.policy is None else set()
     keywords.is_part = True in is_part
     if not keywords.is_part:
