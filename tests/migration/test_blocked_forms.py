@@ -50,7 +50,7 @@ BLOCKED = {
     ),
     "arguments of two calls": (
         "shared = dict(use_orig_params=True)\nif os.environ.get('SAVE'):\n    shared['forward_prefetch'] = True\n"
-        "a = FSDP(Net(), **shared)\nb = FSDP(Net(), **shared)",
+        "a = FSDP(Net(), **shared)\nb = FSDP(Net(), **shared)\nassert len(shared) < 9",
         "are given to more than one call",
     ),
     "an init function, and weights of rank 0": (
@@ -68,7 +68,7 @@ BLOCKED = {
     "a model on the meta device, and arguments in a dict": (
         "with torch.device('meta'):\n    net = Net()\n"
         "kwargs = dict(use_orig_params=True)\nif os.environ.get('SAVE'):\n"
-        "    kwargs['forward_prefetch'] = True\nmodel = FSDP(net, **kwargs)",
+        "    kwargs['forward_prefetch'] = True\nprint(kwargs)\nmodel = FSDP(net, **kwargs)",
         "on the meta device is wrapped without `param_init_fn`, with its arguments in a dict",
     ),
     "a model on the meta device, and ignored parameters": (
@@ -167,7 +167,7 @@ BLOCKED = {
         "kwargs = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\n"
         "if os.environ.get('SAVE'):\n"
         "    kwargs['sharding_strategy'] = ShardingStrategy.FULL_SHARD\n"
-        "model = FSDP(Net(), **kwargs)",
+        "print(kwargs)\nmodel = FSDP(Net(), **kwargs)",
         "the same key twice",
     ),
     "no_sync chosen for a model that may be in another wrapper": (

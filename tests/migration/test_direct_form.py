@@ -240,13 +240,6 @@ def test_a_partial_with_a_policy(tmp_path: Path) -> None:
 
 
 KEPT = {
-    "a dict that is filled later": """
-        options = dict(use_orig_params=True)
-        if os.environ.get("OFFLOAD"):
-            options["cpu_offload"] = CPUOffload(offload_params=True)
-        model = FSDP(Net(), **options)
-        other = FSDP(Net(), **options)
-    """,
     "a partial that a function gets": """
         def build(shard):
             return shard(Net())

@@ -4,16 +4,18 @@
 tuple and contexts in a variable hide a use of FSDP1 from the passes of a migration. A migration that is
 blocked is planned once more for the direct form of its files (`planner.make_plan`):
 
-    meaning      the expression that a variable or an element of a display stands for
-    relevance    whether an expression has to do with FSDP1
-    assignments  several variables in one assignment, and `:=`
-    calls        calls through partials, lambdas, method callers and helpers; spread arguments
-    contexts     contexts in variables and on an `ExitStack`
-    attributes   attributes of classes and of settings objects
-    constants    flags and strings that settings hold
-    names        imports through other files of the project
-    rewriting    all of them for the files of a program
-    moved_back   the plan for the direct form as a plan for the program
+    meaning         the expression that a variable or an element of a display stands for
+    relevance       whether an expression has to do with FSDP1
+    assignments     several variables in one assignment, and `:=`
+    calls           calls through partials, lambdas, method callers and helpers; spread arguments
+    argument_dicts  dicts that calls of FSDP1 spread, with all of their uses
+    items           a variable for each item of such a dict
+    contexts        contexts in variables and on an `ExitStack`
+    attributes      attributes of classes and of settings objects
+    constants       flags and strings that settings hold
+    names           imports through other files of the project
+    rewriting       all of them for the files of a program
+    moved_back      the plan for the direct form as a plan for the program
 
 A change to the direct form keeps the meaning of the program by itself, so that what the passes then
 decide holds for the program as it is.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import home_of
+from fsdplint.migration.direct_form.argument_dicts import named_items
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.meaning import Meaning, display_items
 from fsdplint.migration.names import FSDP
@@ -163,7 +164,7 @@ def _spread(
         return True
     if _is_left_to_constructor(inlining, node, meaning):
         return False
-    named = _named(meaning.node)
+    named = named_items(meaning.node)
     if named is None or set(named) & set(given.named):
         return False
     given.named.update({name: inlining.text(value) for name, value in named.items()})
@@ -174,19 +175,6 @@ def _is_left_to_constructor(inlining: Inlining, node: cst.Call, meaning: Meaning
     """Whether the constructor spreads a variable, which its own rewrite follows."""
     is_constructor = inlining.migration.fsdp1(node.func) == FSDP
     return is_constructor and bool(meaning.reads) and not inlining.depth.spreads_to_constructor
-
-
-def _named(node: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
-    """The items of `{"name": value}` or `dict(name=value)`."""
-    if isinstance(node, cst.Call):
-        if not is_constant(node.func, "dict"):
-            return None
-        named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
-        return named if len(named) == len(node.args) else None
-    items = display_items(node) if isinstance(node, cst.Dict) else None
-    if items is None or not all(str(key).isidentifier() for key, _ in items):
-        return None
-    return {str(key): value for key, value in items}
 
 
 def _parameters(node: cst.Parameters) -> list[cst.Param]:

@@ -95,7 +95,7 @@ class Meanings:
         if home is None or isinstance(home, cst.ClassDef) or not found or len(found) != 1:
             return None
         (definition,) = found
-        if home is source.tree and self._is_named_elsewhere(name.value):
+        if home is source.tree and self.is_named_elsewhere(name.value):
             return None
         uses = reads(source, home, name.value)
         if self._may_change(definition.value) and not all(map(self._keeps_display, uses)):
@@ -103,9 +103,9 @@ class Meanings:
         is_inert = self.is_inert(definition.value)
         if not is_inert and (len(uses) != 1 or not self._follows_at_once(definition, name)):
             return None
-        return definition if self._keeps_value(definition, name) else None
+        return definition if self.keeps_value(definition, name) else None
 
-    def _is_named_elsewhere(self, name: str) -> bool:
+    def is_named_elsewhere(self, name: str) -> bool:
         """Whether another file may read or set a variable of the module."""
         attribute = re.compile(rf"\.\s*{re.escape(name)}\b")
         for path, other in self._migration.program.sources.items():
@@ -169,7 +169,7 @@ class Meanings:
             return self.is_inert(func.value)
         return symbol in BUILDING
 
-    def _keeps_value(self, definition: Definition, use: cst.Name) -> bool:
+    def keeps_value(self, definition: Definition, use: cst.Name) -> bool:
         """Whether an expression gives the same at a use as at its assignment."""
         source = self._source
         start = source.span(definition.statement)[1]

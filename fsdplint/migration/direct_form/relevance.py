@@ -34,17 +34,23 @@ class Depth(Enum):
     NAMES: FSDP1's names, and attributes of wrapped modules that FSDP2 changes.
     OBJECTS: whatever gets wrapped modules, their parameters, optimizers or states.
     SPREAD: the items of a dict that `FSDP(model, **options)` spreads.
+    ITEMS: such a dict that is filled under conditions, or that several calls spread.
     CONSTANTS: flags of FSDP1's calls that settings hold.
     """
 
     NAMES = 1
     OBJECTS = 2
     SPREAD = 3
-    CONSTANTS = 4
+    ITEMS = 4
+    CONSTANTS = 5
 
     @property
     def spreads_to_constructor(self) -> bool:
-        return self in (Depth.SPREAD, Depth.CONSTANTS)
+        return self.value >= Depth.SPREAD.value
+
+    @property
+    def writes_items_out(self) -> bool:
+        return self.value >= Depth.ITEMS.value
 
 
 def is_relevant(migration: Migration, depth: Depth, *nodes: cst.CSTNode) -> bool:

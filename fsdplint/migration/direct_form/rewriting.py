@@ -20,6 +20,7 @@ from fsdplint.migration.direct_form import (
     calls,
     constants,
     contexts,
+    items,
     names,
 )
 from fsdplint.migration.direct_form.inlining import Inlining
@@ -95,10 +96,10 @@ def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
     changed = _rewrite_imports(direct, migration)
     for source in direct.sources:
         inlining = Inlining(migration, source, depth)
-        for node in _inner_first(source):
-            form = FORMS.get(type(node))
-            if form is not None:
-                form(inlining, node)
+        if depth.writes_items_out:
+            items.write_items_out(inlining)
+        if not inlining.changed:  # else the next round
+            _rewrite_nodes(inlining)
         inlining.finish()
         changed = changed or inlining.changed
     if not changed:
@@ -109,6 +110,13 @@ def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
         return complete(full_program(direct.program).files, fix)
     except (BrokenFixError, ValueError):
         return ()
+
+
+def _rewrite_nodes(inlining: Inlining) -> None:
+    for node in _inner_first(inlining.source):
+        form = FORMS.get(type(node))
+        if form is not None:
+            form(inlining, node)
 
 
 def _rewrite_imports(direct: DirectForm, migration: Migration) -> bool:

@@ -1,0 +1,178 @@
+"""A variable for each item of a dict of arguments, in the place of the dict.
+
+`options = {"mixed_precision": f()}` and `FSDP(model, **options)` become `mixed_precision = f()` and
+`FSDP(model, mixed_precision=mixed_precision)`. A key that the dict has under a condition has FSDP1's
+default otherwise. A value without an effect moves into the call where it is the same there.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import Definition
+from fsdplint.migration.context import expression
+from fsdplint.migration.direct_form.argument_dicts import ArgumentDict, Store, argument_dicts
+from fsdplint.migration.direct_form.inlining import Inlining
+from fsdplint.migration.direct_form.meaning import constant_key
+from fsdplint.migration.text import simple
+from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
+
+# The defaults of FSDP1's parameters that are not None.
+DEFAULTS = {
+    "sync_module_states": "False",
+    "forward_prefetch": "False",
+    "limit_all_gathers": "True",
+    "use_orig_params": "False",
+}
+
+
+def write_items_out(inlining: Inlining) -> None:
+    """Put variables in the place of the dicts of one file that calls of FSDP1 spread."""
+    found = argument_dicts(
+        inlining.migration, inlining.source, inlining.meanings.is_named_elsewhere
+    )
+    calls: set[cst.CSTNode | None] = set()
+    taken = _names(inlining.source)
+    for one in found:
+        own = {inlining.source.parent(spread) for spread in one.spreads}
+        if own & calls or any(_repeats(inlining.source, one, spread) for spread in one.spreads):
+            continue
+        calls |= own
+        _Writer(inlining, one, taken).write()
+
+
+def _repeats(source: Source, one: ArgumentDict, spread: cst.Arg) -> bool:
+    """Whether a call also names a key itself, or spreads the dict twice."""
+    call = source.parent(spread)
+    args = call.args if isinstance(call, cst.Call) else ()
+    named = {arg.keyword.value for arg in args if arg.keyword is not None}
+    return bool(named & set(one.keys(spread))) or sum(other in one.spreads for other in args) > 1
+
+
+def _names(source: Source) -> set[str]:
+    """The names of all variables of a file."""
+    found = set()
+    for node in source.descend(source.tree):
+        parent = source.parent(node) if isinstance(node, cst.Name) else None
+        is_key = isinstance(parent, cst.Arg) and parent.keyword is node
+        is_attribute = isinstance(parent, cst.Attribute) and parent.attr is node
+        if isinstance(node, cst.Name) and not is_key and not is_attribute:
+            found.add(node.value)
+    return found
+
+
+class _Writer:
+    """Writes the variables of one dict."""
+
+    def __init__(self, inlining: Inlining, found: ArgumentDict, taken: set[str]) -> None:
+        self._inlining = inlining
+        self._source = inlining.source
+        self._dict = found
+        self._taken = taken
+        self._variables: dict[str, str] = {}
+
+    def write(self) -> None:
+        spreads = self._dict.spreads
+        texts = [(spread, self._arguments(spread)) for spread in spreads]
+        for spread, given in texts:
+            if given:
+                self._inlining.put(spread, ", ".join(given))
+            else:
+                self._remove(spread)
+        for load in self._dict.loads:
+            self._inlining.put(load, self._variable(str(constant_key(load))))
+        self._write_definition()
+        for store in self._dict.stores:
+            self._put_lines(store.statement, self._store_lines(store))
+
+    def _arguments(self, spread: cst.Arg) -> list[str]:
+        """The arguments in the place of the spread dict."""
+        found = []
+        for key in self._dict.keys(spread):
+            value = self._dict.items.get(key)
+            is_kept = key in self._loaded() or value is None or not self._moves(key, value)
+            text = self._variable(key) if is_kept or value is None else self._inlining.text(value)
+            found.append(f"{key}={text}")
+        return found
+
+    def _remove(self, spread: cst.Arg) -> None:
+        """Remove an argument that spreads nothing."""
+        call = self._source.parent(spread)
+        assert isinstance(call, cst.Call)
+        given = [
+            (f"{arg.keyword.value}=" if arg.keyword is not None else arg.star)
+            + self._inlining.text(arg.value)
+            for arg in call.args
+            if arg is not spread
+        ]
+        self._inlining.put_call(call, self._inlining.text(call.func), given)
+
+    def _loaded(self) -> set[str]:
+        return {str(constant_key(load)) for load in self._dict.loads}
+
+    def _moves(self, key: str, value: cst.BaseExpression) -> bool:
+        """Whether the calls get the value itself, instead of a variable."""
+        if any(key in store.items for store in self._dict.stores):
+            return False
+        if len(self._dict.spreads) > 1 and not _is_short(value):
+            return False
+        meanings, definition = self._inlining.meanings, self._dict.definition
+        return meanings.is_inert(value) and all(
+            meanings.keeps_value(Definition(definition.statement, value), use)
+            for use in (spread.value for spread in self._dict.spreads)
+            if isinstance(use, cst.Name)
+        )
+
+    def _variable(self, key: str) -> str:
+        if key not in self._variables:
+            wanted = [key, f"fsdp_{key}", f"{self._dict.name}_{key}"]
+            wanted += [f"fsdp_{key}_{number}" for number in range(2, 100)]
+            name = next(name for name in wanted if name not in self._taken)
+            self._taken.add(name)
+            self._variables[key] = name
+        return self._variables[key]
+
+    def _write_definition(self) -> None:
+        lines = self._lines(self._dict.items)
+        defaults = [key for key in self._variables if key not in self._dict.items]
+        for key in defaults:
+            if not all(
+                self._dict.is_certain(key, spread)
+                for spread in self._dict.spreads
+                if key in self._dict.keys(spread)
+            ):
+                lines.append(f"{self._variables[key]} = {self._default(key)}")
+        self._put_lines(self._dict.definition.statement, lines)
+
+    def _default(self, key: str) -> str:
+        if key == "backward_prefetch":
+            migration, at = self._inlining.migration, self._dict.definition.statement
+            package = "torch.distributed.fsdp"
+            return migration.need(self._source, package, "BackwardPrefetch", at) + ".BACKWARD_PRE"
+        return DEFAULTS.get(key, "None")
+
+    def _store_lines(self, store: Store) -> list[str]:
+        return self._lines(store.items)
+
+    def _lines(self, items: dict[str, cst.BaseExpression]) -> list[str]:
+        """The assignments of the variables that calls get, and the effects of other values."""
+        migration = self._inlining.migration
+        lines = []
+        for key, value in items.items():
+            text = expression(migration, self._source, value)
+            if key in self._variables:
+                lines.append(f"{self._variables[key]} = {text}")
+            elif not self._inlining.meanings.is_inert(value):
+                lines.append(text)
+        return lines
+
+    def _put_lines(self, statement: cst.CSTNode, lines: list[str]) -> None:
+        if lines:
+            self._inlining.put_lines(statement, lines)
+        else:
+            self._inlining.delete(statement)
+
+
+def _is_short(value: cst.BaseExpression) -> bool:
+    return simple(value) or is_constant(value, "True", "False", "None")

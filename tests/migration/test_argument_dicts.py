@@ -1,0 +1,267 @@
+"""Dicts of arguments that several calls spread, or that are made elsewhere than the call."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import migrated, plan
+from two_ranks import TwoRanks
+
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
+from fsdplint.registry.rules import all_rules
+
+WRITTEN_OUT = {
+    "a dict that is filled under a condition": (
+        """
+        options = dict(use_orig_params=True)
+        if os.environ.get("OFFLOAD"):
+            options["cpu_offload"] = CPUOffload(offload_params=True)
+        model = FSDP(Net(), **options)
+        other = FSDP(Net(), **options)
+        """,
+        """
+        cpu_offload = None
+        if os.environ.get("OFFLOAD"):
+            cpu_offload = CPUOffloadPolicy()
+        model = fully_shard(Net(), offload_policy=cpu_offload or OffloadPolicy())
+        other = fully_shard(Net(), offload_policy=cpu_offload or OffloadPolicy())
+        """,
+    ),
+    "update with keywords": (
+        """
+        options = dict(use_orig_params=True)
+        options.update(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        model = FSDP(Net(), **options)
+        """,
+        """
+        model = fully_shard(Net(), reshard_after_forward=False)
+        """,
+    ),
+    "update with a dict": (
+        """
+        options = {"device_id": local_rank}
+        options.update({"mixed_precision": MixedPrecision(param_dtype=torch.bfloat16)})
+        model = FSDP(Net(), **options)
+        """,
+        """
+        mixed_precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        model = fully_shard(Net(), mp_policy=mixed_precision)
+        """,
+    ),
+    "a value with an effect, spread in functions": (
+        """
+        OPTIONS = {"mixed_precision": MixedPrecision(param_dtype=print() or torch.bfloat16)}
+
+
+        def make():
+            return FSDP(Net(), **OPTIONS)
+
+
+        def make_other():
+            return FSDP(Net(), use_orig_params=True, **OPTIONS)
+
+
+        models = make(), make_other()
+        """,
+        """
+        mixed_precision = MixedPrecisionPolicy(param_dtype=print() or torch.bfloat16, reduce_dtype=print() or torch.bfloat16)
+
+
+        def make():
+            return fully_shard(Net(), mp_policy=mixed_precision)
+
+
+        def make_other():
+            return fully_shard(Net(), mp_policy=mixed_precision)
+
+
+        models = make(), make_other()
+        """,
+    ),
+    "a key of one branch": (
+        """
+        def make(model, how):
+            options = dict(mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+            if how == "whole":
+                model = FSDP(model, **options)
+            elif how == "blocks":
+                options["auto_wrap_policy"] = ModuleWrapPolicy({Block})
+                model = FSDP(model, **options)
+            return model
+
+
+        model = make(Net(), os.environ["HOW"])
+        """,
+        """
+        def make(model, how):
+            mixed_precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+            if how == "whole":
+                fully_shard(model, mp_policy=mixed_precision)
+            elif how == "blocks":
+                for module in reversed(list(model.modules())):
+                    if isinstance(module, Block):
+                        fully_shard(module, mp_policy=mixed_precision)
+                fully_shard(model, mp_policy=mixed_precision)
+            return model
+
+
+        model = make(Net(), os.environ["HOW"])
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"), [pytest.param(*pair, id=i) for i, pair in WRITTEN_OUT.items()]
+)
+def test_the_items_are_written_out(tmp_path: Path, body: str, expected: str) -> None:
+    found = migrated(tmp_path, textwrap.dedent(body))
+    assert found.strip() == textwrap.dedent(expected).strip()
+
+
+KEPT = {
+    "a dict that another function gets": """
+        options = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        change(options)
+        model = FSDP(Net(), **options)
+        other = FSDP(Net(), **options)
+    """,
+    "a dict with a second name": """
+        options = {"use_orig_params": True}
+        others = options
+        others["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+        model = FSDP(Net(), **options)
+        other = FSDP(Net(), **options)
+    """,
+    "a key that is deleted": """
+        options = {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+        if os.environ.get("FULL"):
+            del options["sharding_strategy"]
+        model = FSDP(Net(), **options)
+        other = FSDP(Net(), **options)
+    """,
+    "a test for a key": """
+        options = {}
+        if os.environ.get("GRAD_OP"):
+            options["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+        print("sharding_strategy" in options)
+        model = FSDP(Net(), **options)
+    """,
+}
+
+
+@pytest.mark.parametrize("body", [pytest.param(b, id=i) for i, b in KEPT.items()])
+def test_a_dict_with_other_uses_blocks(tmp_path: Path, body: str) -> None:
+    found, _ = plan(tmp_path, body)
+    assert found.blockers
+    assert not found.edits
+
+
+def test_a_key_in_a_loop_reaches_the_next_round(tmp_path: Path) -> None:
+    body = """
+        options = {"use_orig_params": True}
+        models = []
+        for _ in range(2):
+            models.append(FSDP(Net(), **options))
+            options["cpu_offload"] = CPUOffload(offload_params=True)
+        last = FSDP(Net(), **options)
+    """
+    text = migrated(tmp_path, body)
+    assert text.strip().startswith("cpu_offload = None\n")
+    assert text.count("offload_policy=cpu_offload or OffloadPolicy()") == 2
+
+
+def test_helpers_stand_above_the_first_call(tmp_path: Path) -> None:
+    body = """
+        model = FSDP(Net(), sharding_strategy=ShardingStrategy[os.environ["HOW"]])
+        other = FSDP(Net(), sharding_strategy=ShardingStrategy[os.environ["HOW"]])
+    """
+    text = migrated(tmp_path, body)
+    assert text.index("def sharding_arguments") < text.index("model = fully_shard")
+
+
+PROGRAM = """\
+import functools
+import os
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+POLICY = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+MAKE
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+generator = torch.Generator().manual_seed(dist.get_rank())
+for _ in range(3):
+    loss = model(torch.randn(3, 16, generator=generator)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(f"loss {loss.item():.7f}")
+print(sum(isinstance(module, FSDP) for module in model.modules()), "units")
+dist.destroy_process_group()
+"""
+MAKE = {
+    "branches": """
+def wrap_model(model, how):
+    options = dict(device_id=torch.device("cpu"), sync_module_states=True)
+    if dist.get_world_size() == 2:
+        options["sharding_strategy"] = ShardingStrategy.NO_SHARD
+    if how == "whole":
+        model = FSDP(model, **options)
+    elif how == "blocks":
+        options["auto_wrap_policy"] = POLICY
+        model = FSDP(model, **options)
+    else:
+        for number, block in enumerate(model.blocks):
+            model.blocks[number] = FSDP(block, **options)
+        model = FSDP(model, **options)
+    return model
+
+
+model = wrap_model(Net(), os.environ["HOW"])
+""",
+}
+RUNS = [("branches", "whole"), ("branches", "blocks"), ("branches", "nested")]
+
+
+@pytest.mark.parametrize(("form", "how"), RUNS)
+def test_the_same_losses(form: str, how: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
+    code = PROGRAM.replace("MAKE", MAKE[form])
+    path = tmp_path / "train.py"
+    path.write_text(code, encoding="utf-8")
+    text = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    assert "FullyShardedDataParallel" not in text
+    before, after = (two_ranks.run(x, env={"HOW": how}) for x in (code, text))
+    assert before.status == after.status == "ok", f"{before}\n{after}"
+    assert "units" in before.stdout
+    assert after.stdout == before.stdout
