@@ -111,6 +111,58 @@ WRITTEN_OUT = {
         model = make(Net(), os.environ["HOW"])
         """,
     ),
+    "keywords that a function hands on": (
+        """
+        def shard(model, **kwargs):
+            return FSDP(model, use_orig_params=True, **kwargs)
+
+
+        model = shard(Net(), mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+        other = shard(Net(), cpu_offload=CPUOffload(offload_params=True), device_id=local_rank)
+        """,
+        """
+        def shard(model, *, cpu_offload=None, mixed_precision=None, device_id=None):
+            return fully_shard(
+                model,
+                offload_policy=cpu_offload or OffloadPolicy(),
+                mp_policy=mixed_precision or MixedPrecisionPolicy(),
+            )
+
+
+        model = shard(Net(), mixed_precision=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16))
+        other = shard(Net(), cpu_offload=CPUOffloadPolicy(), device_id=local_rank)
+        """,
+    ),
+    "a dict that a function gets": (
+        """
+        def shard(model, options):
+            return FSDP(model, **options)
+
+
+        def make():
+            options = {"device_id": local_rank}
+            if os.environ.get("OFFLOAD"):
+                options["cpu_offload"] = CPUOffload(offload_params=True)
+            return shard(Net(), options)
+
+
+        model = make()
+        """,
+        """
+        def shard(model, *, cpu_offload, device_id):
+            return fully_shard(model, offload_policy=cpu_offload or OffloadPolicy())
+
+
+        def make():
+            cpu_offload = None
+            if os.environ.get("OFFLOAD"):
+                cpu_offload = CPUOffloadPolicy()
+            return shard(Net(), device_id=local_rank, cpu_offload=cpu_offload)
+
+
+        model = make()
+        """,
+    ),
 }
 
 
@@ -123,6 +175,29 @@ def test_the_items_are_written_out(tmp_path: Path, body: str, expected: str) -> 
 
 
 KEPT = {
+    "keywords that a function also reads": """
+        def shard(model, **kwargs):
+            print(kwargs.get("device_id"))
+            return FSDP(model, **kwargs)
+
+
+        model = shard(Net(), device_id=local_rank)
+    """,
+    "keywords of a function that is handed on": """
+        def shard(model, **kwargs):
+            return FSDP(model, **kwargs)
+
+
+        model = shard(Net(), device_id=local_rank)
+        others = list(map(shard, [Net()]))
+    """,
+    "a dict that may be left out": """
+        def shard(model, options={}):
+            return FSDP(model, **options)
+
+
+        model = shard(Net())
+    """,
     "a dict that another function gets": """
         options = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
         change(options)
@@ -172,6 +247,24 @@ def test_a_key_in_a_loop_reaches_the_next_round(tmp_path: Path) -> None:
     text = migrated(tmp_path, body)
     assert text.strip().startswith("cpu_offload = None\n")
     assert text.count("offload_policy=cpu_offload or OffloadPolicy()") == 2
+
+
+def test_a_policy_that_a_method_may_not_get(tmp_path: Path) -> None:
+    body = """
+        class Trainer:
+            def __init__(self, model):
+                policy = None
+                if os.environ.get("BLOCKS"):
+                    policy = ModuleWrapPolicy({Block})
+                self.model = self.shard(model, policy=policy)
+
+            def shard(self, model, policy):
+                return FSDP(model, auto_wrap_policy=policy)
+
+
+        trainer = Trainer(Net())
+    """
+    assert "        if policy is not None:\n" in migrated(tmp_path, body)
 
 
 def test_helpers_stand_above_the_first_call(tmp_path: Path) -> None:
@@ -250,8 +343,27 @@ def wrap_model(model, how):
 
 model = wrap_model(Net(), os.environ["HOW"])
 """,
+    "keywords": """
+class Trainer:
+    def __init__(self, how):
+        options = {"device_id": torch.device("cpu")}
+        if how != "whole":
+            options["auto_wrap_policy"] = POLICY
+        if how == "grad_op":
+            options.update(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        self.model = self.shard(Net(), options)
+        self.copy = self.shard(Net(), {"device_id": torch.device("cpu")})
+
+    def shard(self, model, options):
+        return FSDP(model, use_orig_params=True, **options)
+
+
+torch.manual_seed(0)
+model = Trainer(os.environ["HOW"]).model
+""",
 }
 RUNS = [("branches", "whole"), ("branches", "blocks"), ("branches", "nested")]
+RUNS += [("keywords", "whole"), ("keywords", "grad_op")]
 
 
 @pytest.mark.parametrize(("form", "how"), RUNS)

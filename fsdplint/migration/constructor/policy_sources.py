@@ -67,7 +67,7 @@ class PolicySources:
         if any(is_none(value) for value in values):
             return True
         if passed := self._passed_values(node):
-            return any(is_constant(part, "None") for _, value in passed for part in descend(value))
+            return any(_gives_none(*one) for one in passed)
         found = definitions(self.source, node) if isinstance(node, cst.Name) else None
         calls = [item.value for item in found] if found else [node]
         if not values and any(self._method_may_return_none(call) for call in calls):
@@ -192,7 +192,7 @@ class PolicySources:
         return sites
 
     def _passed_values(self, node: cst.BaseExpression) -> list[tuple[Source, cst.BaseExpression]]:
-        """What the calls of a top-level function pass to its parameter.
+        """What the calls of a top-level function or a method pass to its parameter.
 
         Empty if a use of the function cannot be read.
         """
@@ -206,18 +206,27 @@ class PolicySources:
         parameter = bound[0] if len(bound) == 1 else None
         if parameter not in (*positional, *function.params.kwonly_params):
             return []
-        if function not in self.source.tree.body or not isinstance(parameter, cst.Param):
+        is_method = self._is_method(function)
+        is_top_level = function in self.source.tree.body
+        if not (is_method or is_top_level) or not isinstance(parameter, cst.Param):
             return []
         values = []
         for source, call in calls_of(self.migration.program.sources.values(), function):
             if call is None:
                 return []
-            named, rest = arguments(call, [param.name.value for param in positional])
+            names = [param.name.value for param in positional]
+            named, rest = arguments(call, names[1:] if is_method else names)
             value = named[node.value].value if node.value in named else parameter.default
             if rest or value is None:
                 return []
             values.append((source, value))
         return values
+
+    def _is_method(self, function: cst.FunctionDef) -> bool:
+        """Whether a function is a method that gets the object."""
+        block = self.source.parent(function)
+        holder = self.source.parent(block) if block is not None else None
+        return isinstance(holder, cst.ClassDef) and not function.decorators
 
     # Policies of libraries -----------------------------------------------------------------------
 
@@ -236,6 +245,15 @@ class PolicySources:
         package = name.partition(".")[0]
         near = [folder, *folder.parents[:3]]
         return not any((x / package).is_dir() or (x / f"{package}.py").is_file() for x in near)
+
+
+def _gives_none(source: Source, value: cst.BaseExpression) -> bool:
+    """Whether an expression may give None, also through the variables in it."""
+    parts = list(descend(value))
+    for name in parts[:]:
+        found = definitions(source, name) if isinstance(name, cst.Name) else None
+        parts += [part for item in found or () for part in descend(item.value)]
+    return any(is_constant(part, "None") for part in parts)
 
 
 def _values_of_part(

@@ -112,11 +112,20 @@ class ArgumentDict:
 
 
 def argument_dicts(
-    migration: Migration, source: Source, is_named_elsewhere: Callable[[str], bool]
+    migration: Migration,
+    source: Source,
+    is_named_elsewhere: Callable[[str], bool],
+    handing_on: frozenset[cst.CSTNode],
 ) -> Iterator[ArgumentDict]:
-    """The dicts of a file that calls of FSDP1 spread, and that have no other uses."""
+    """The dicts of a file that calls of FSDP1 spread, and that have no other uses.
+
+    handing_on: calls of functions that hand their keywords on to FSDP1.
+    """
     seen: set[cst.CSTNode] = set()
-    for name in _spread_names(migration, source):
+    calls = frozenset([*fsdp1_calls(migration, source), *handing_on])
+    for spread in spreads_of(source, calls):
+        name = spread.value
+        assert isinstance(name, cst.Name)
         found = definitions(source, name)
         home = home_of(source, name)
         if not found or len(found) != 1 or found[0].statement in seen:
@@ -126,31 +135,35 @@ def argument_dicts(
             continue
         if home is source.tree and is_named_elsewhere(name.value):
             continue
-        one = _read(migration, source, name.value, found[0], home)
+        one = _read(source, calls, name.value, found[0], home)
         if one is not None:
             yield one
 
 
-def _spread_names(migration: Migration, source: Source) -> list[cst.Name]:
-    """The variables that calls of FSDP1 spread."""
+def fsdp1_calls(migration: Migration, source: Source) -> list[cst.CSTNode]:
+    """The calls of a file that take the arguments of FSDP1's constructor."""
     calls = (source.parent(node) for node in migration.names)
-    return [
-        arg.value
-        for call in calls
-        if isinstance(call, cst.Call)
-        for arg in call.args
-        if isinstance(arg.value, cst.Name) and is_spread(migration, source, arg)
-    ]
+    return [call for call in calls if call and migration.called_name(call) in SPREADING]
 
 
-def is_spread(migration: Migration, source: Source, arg: cst.Arg) -> bool:
-    """Whether an argument is `**name` of a call of FSDP1."""
-    call = source.parent(arg)
-    return arg.star == "**" and migration.called_name(call) in SPREADING
+def fsdp1_spreads(migration: Migration, source: Source) -> list[cst.Arg]:
+    """The arguments `**name` of these calls."""
+    return spreads_of(source, frozenset(fsdp1_calls(migration, source)))
+
+
+def spreads_of(source: Source, calls: frozenset[cst.CSTNode]) -> list[cst.Arg]:
+    """The arguments `**name` of some calls, in the order of the file."""
+    args = (arg for call in calls if isinstance(call, cst.Call) for arg in call.args)
+    found = [arg for arg in args if arg.star == "**" and isinstance(arg.value, cst.Name)]
+    return sorted((arg for arg in found if source.parent(arg)), key=source.span)
 
 
 def _read(
-    migration: Migration, source: Source, name: str, definition: Definition, home: cst.CSTNode
+    source: Source,
+    calls: frozenset[cst.CSTNode],
+    name: str,
+    definition: Definition,
+    home: cst.CSTNode,
 ) -> ArgumentDict | None:
     """A dict with all of its uses; None if it has other uses than to set and spread its items."""
     items = named_items(definition.value)
@@ -162,10 +175,11 @@ def _read(
         if home_of(source, use) is not home:
             continue
         parent = source.parent(use)
+        outer = source.parent(parent) if parent is not None else None
         store = _store(source, use)
         if store is not None and function_of(source, use) is function:
             result.stores.append(store)
-        elif isinstance(parent, cst.Arg) and is_spread(migration, source, parent):
+        elif isinstance(parent, cst.Arg) and parent.star == "**" and outer in calls:
             result.spreads.append(parent)
         elif isinstance(parent, cst.Subscript) and _is_load(source, parent, items):
             result.loads.append(parent)

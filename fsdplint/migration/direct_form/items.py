@@ -7,30 +7,31 @@ default otherwise. A value without an effect moves into the call where it is the
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import Definition
 from fsdplint.migration.context import expression
-from fsdplint.migration.direct_form.argument_dicts import ArgumentDict, Store, argument_dicts
+from fsdplint.migration.direct_form.argument_dicts import ArgumentDict, argument_dicts
+from fsdplint.migration.direct_form.defaults import default
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.meaning import constant_key
 from fsdplint.migration.text import simple
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
-# The defaults of FSDP1's parameters that are not None.
-DEFAULTS = {
-    "sync_module_states": "False",
-    "forward_prefetch": "False",
-    "limit_all_gathers": "True",
-    "use_orig_params": "False",
-}
 
+def write_items_out(inlining: Inlining, handing_on: Collection[cst.CSTNode]) -> None:
+    """Put variables in the place of the dicts of one file that calls of FSDP1 spread.
 
-def write_items_out(inlining: Inlining) -> None:
-    """Put variables in the place of the dicts of one file that calls of FSDP1 spread."""
+    handing_on: calls of functions that hand their keywords on to FSDP1.
+    """
     found = argument_dicts(
-        inlining.migration, inlining.source, inlining.meanings.is_named_elsewhere
+        inlining.migration,
+        inlining.source,
+        inlining.meanings.is_named_elsewhere,
+        frozenset(handing_on),
     )
     calls: set[cst.CSTNode | None] = set()
     taken = _names(inlining.source)
@@ -84,7 +85,7 @@ class _Writer:
             self._inlining.put(load, self._variable(str(constant_key(load))))
         self._write_definition()
         for store in self._dict.stores:
-            self._put_lines(store.statement, self._store_lines(store))
+            self._put_lines(store.statement, self._lines(store.items))
 
     def _arguments(self, spread: cst.Arg) -> list[str]:
         """The arguments in the place of the spread dict."""
@@ -134,6 +135,7 @@ class _Writer:
         return self._variables[key]
 
     def _write_definition(self) -> None:
+        statement = self._dict.definition.statement
         lines = self._lines(self._dict.items)
         defaults = [key for key in self._variables if key not in self._dict.items]
         for key in defaults:
@@ -142,18 +144,8 @@ class _Writer:
                 for spread in self._dict.spreads
                 if key in self._dict.keys(spread)
             ):
-                lines.append(f"{self._variables[key]} = {self._default(key)}")
-        self._put_lines(self._dict.definition.statement, lines)
-
-    def _default(self, key: str) -> str:
-        if key == "backward_prefetch":
-            migration, at = self._inlining.migration, self._dict.definition.statement
-            package = "torch.distributed.fsdp"
-            return migration.need(self._source, package, "BackwardPrefetch", at) + ".BACKWARD_PRE"
-        return DEFAULTS.get(key, "None")
-
-    def _store_lines(self, store: Store) -> list[str]:
-        return self._lines(store.items)
+                lines.append(f"{self._variables[key]} = {default(self._inlining, key, statement)}")
+        self._put_lines(statement, lines)
 
     def _lines(self, items: dict[str, cst.BaseExpression]) -> list[str]:
         """The assignments of the variables that calls get, and the effects of other values."""

@@ -22,6 +22,7 @@ from fsdplint.migration.direct_form import (
     contexts,
     items,
     names,
+    parameters,
 )
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.relevance import Depth
@@ -94,10 +95,13 @@ def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
     """The edits of one round."""
     migration = Migration(direct.program, direct.sources)
     changed = _rewrite_imports(direct, migration)
-    for source in direct.sources:
-        inlining = Inlining(migration, source, depth)
+    inlinings = [Inlining(migration, source, depth) for source in direct.sources]
+    handing_on = {call for one in inlinings for call in parameters.handing_on(one)}
+    for inlining in inlinings:
         if depth.writes_items_out:
-            items.write_items_out(inlining)
+            parameters.name_parameters(inlining)
+            if not inlining.changed:
+                items.write_items_out(inlining, handing_on)
         if not inlining.changed:  # else the next round
             _rewrite_nodes(inlining)
         inlining.finish()
