@@ -23,7 +23,14 @@ from fsdplint.migration.analysis.isinstance_narrowing import narrowed_nodes
 from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.analysis.unreached_code import UnreachedNames, is_synthetic
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.facts import Blocks, ConditionalImports, Policies, Precision, StateDicts
+from fsdplint.migration.facts import (
+    Blocks,
+    ConditionalImports,
+    ForwardMethods,
+    Policies,
+    Precision,
+    StateDicts,
+)
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.migration.text import call, in_string, on_one_line, width
 from fsdplint.source.source import Source, once
@@ -78,7 +85,7 @@ class Migration:
         emitted_helpers: keys of the helper functions that are already written.
         blocking_if_called: functions that nothing calls here; a caller elsewhere would block.
         notes: changes in cost or in details of behaviour, by their text.
-        imports, precision, policies, blocks, states: facts that the passes find (`facts`).
+        imports, precision, policies, blocks, states, methods: facts that the passes find (`facts`).
     """
 
     program: Program
@@ -99,6 +106,7 @@ class Migration:
     policies: Policies = field(default_factory=Policies)
     blocks: Blocks = field(default_factory=Blocks)
     states: StateDicts = field(default_factory=StateDicts)
+    methods: ForwardMethods = field(default_factory=ForwardMethods)
     _unreached_modules: dict[cst.CSTNode, str] | None = None
     _narrowed_nodes: dict[cst.CSTNode, str] | None = None
     _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)

@@ -85,6 +85,22 @@ class Blocks:
 
 
 @dataclass
+class ForwardMethods:
+    """Methods of wrapped models that run outside of their forward.
+
+    Attributes:
+        by_call: the methods to register after a constructor call, and whether all models of the call
+            certainly have them.
+        uses: the code that calls them, and the constructor calls of its model.
+        registered: the constructor calls whose rewrite registers them.
+    """
+
+    by_call: dict[cst.Call, dict[str, bool]] = field(default_factory=dict)
+    uses: list[tuple[Source, cst.Attribute, list[cst.Call]]] = field(default_factory=list)
+    registered: set[cst.Call] = field(default_factory=set)
+
+
+@dataclass
 class StateDicts:
     """State dicts and their configs (`state_dicts`).
 

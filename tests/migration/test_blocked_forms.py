@@ -272,20 +272,15 @@ BLOCKED = {
         "import copy\nmodel = FSDP(Net())\nema = copy.deepcopy(model)",
         "copied",
     ),
-    "a part called by a method": (
-        "class Outer(Net):\n    def encode(self, x):\n        return self.blocks(x)\n\n\n"
-        "model = FSDP(Outer())\nmodel.encode(torch.ones(2, 8))",
-        "outside of its forward",
-    ),
     "DDP in other configurations": (
         "net = Net()\nif os.environ.get('FSDP'):\n    model = FSDP(net)\nelse:\n"
         "    model = nn.parallel.DistributedDataParallel(net)\n"
         "with model.no_sync():\n    model(torch.ones(2, 8)).sum().backward()",
         "model that DDP wraps",
     ),
-    "another method": (
-        "model = FSDP(Net())\nmodel.generate(torch.ones(2, 8))",
-        "generate",
+    "a method on one rank": (
+        "model = FSDP(Net())\nif dist.get_rank() == 0:\n    model.generate(torch.ones(2, 8))",
+        "only some ranks",
     ),
     "a config for another library": (
         "import accelerate\nFSDP(Net())\n"

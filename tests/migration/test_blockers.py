@@ -98,7 +98,7 @@ def test_calls_fill_the_fields() -> None:
     assert never <= {  # their fields come from a dict, or the blocker from a choice
         "FSDP201-weights-tied-in-units",
         "FSDP201-weights-perhaps-tied-in-units",
-        "FSDP299-generate-runs-parts",
+        "FSDP299-generate-outside-forward",
         "FSDP299-parts-outside-forward",
     }
 

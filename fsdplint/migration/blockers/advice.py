@@ -49,9 +49,8 @@ WHOLE_PARAMETERS = (
     "`module.reshard()`."
 )
 REGISTER_METHOD = (
-    "Call `register_fsdp_forward_method(model, 'generate')` after the model is sharded, so that "
-    "the method gathers the parameters. All ranks have to call the method, the same number of "
-    "times."
+    "Let all ranks call the method, the same number of times, and use the result on one of them; "
+    "then run this again."
 )
 HOOK_OF_PART = (
     "Do this inside of the model's forward, for instance in a hook of the part "

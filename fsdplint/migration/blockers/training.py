@@ -79,15 +79,15 @@ MEMBER_BY_NAME = Blocker(
 )
 PARTS_OUTSIDE_FORWARD = Blocker(
     "FSDP299-parts-outside-forward",
-    "`.{name}()` runs parts of the wrapped model outside of its forward",
+    "`.{name}()` runs parts of the wrapped model outside of its forward, and the code does not "
+    "show where this model is sharded",
     advice.FORWARD_METHOD,
 )
 GENERATE_OUTSIDE_FORWARD = Blocker(
     "FSDP299-generate-outside-forward",
-    "`.{name}()` of a wrapped model runs outside of its forward (with FSDP1 it needs "
-    "`summon_full_params` around it): after `register_fsdp_forward_method(model, {name!r})` "
-    "FSDP2 gathers the parameters for it",
-    advice.WHOLE_PARAMETERS,
+    "`.{name}()` of a wrapped model runs outside of its forward, and the code does not show where "
+    "this model is sharded",
+    advice.FORWARD_METHOD,
 )
 MEMBER_OF_SEVERAL_CLASSES = Blocker(
     "FSDP299-member-of-several-classes",
@@ -214,9 +214,10 @@ NO_SYNC_AS_VALUE = Blocker(
     "`no_sync` of a wrapped model is used without a call",
     advice.NO_SYNC_BLOCK,
 )
-GENERATE_RUNS_PARTS = Blocker(
-    "FSDP299-generate-runs-parts",
-    "`.{name}()` runs parts of the wrapped model outside of its forward",
+METHOD_ON_SOME_RANKS = Blocker(
+    "FSDP299-method-on-some-ranks",
+    "`.{name}()` of a wrapped model runs outside of its forward, and only some ranks call it: the "
+    "others never take part in gathering the parameters",
     advice.REGISTER_METHOD,
 )
 COMM_HOOK = Blocker(

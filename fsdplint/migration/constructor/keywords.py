@@ -12,6 +12,7 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT, OFFLOAD_UNKNOWN
+from fsdplint.migration.constructor import forward_methods
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import KEY, conditional
 from fsdplint.migration.context import Migration
@@ -273,7 +274,7 @@ class Keywords:
             lines = [*weights, *lines]
         if self.materialize:
             lines = [*self._materialize_lines(model), *lines]
-        return lines
+        return [*lines, *forward_methods.lines(self.migration, self.source, self.at, model)]
 
     def _sends_tensors(self) -> bool:
         """Whether the weights go to the other ranks one by one, instead of as a state."""

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fsdplint.migration.constructor import configs, strategy
-from fsdplint.migration.passes.constructor import rewrite_class, rewrite_enable_wrap
+from fsdplint.migration.passes.constructor import (
+    check_forward_methods,
+    rewrite_class,
+    rewrite_enable_wrap,
+)
 from fsdplint.migration.passes.remaining import (
     check_old_loads,
     check_program,
@@ -70,6 +74,7 @@ PASSES: tuple[Pass, ...] = (
     # The constructor, whose arguments the passes above have rewritten.
     rewrite_enable_wrap,
     rewrite_class,
+    check_forward_methods,
     # References that no pass has accounted for block.
     check_program,
     drop_aliases,

@@ -12,6 +12,7 @@ from fsdplint.migration.names import FSDP
 from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.training import (
     classes,
+    forward_methods,
 )
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
@@ -45,3 +46,8 @@ def _rewrite_class(state: PassState, source: Source, node: cst.CSTNode) -> None:
         wrap.rewrite_wrap(state.migration, source, call, state.migration.precision)
     else:
         classes.rewrite_class_reference(state.migration, source, node)
+
+
+def check_forward_methods(state: PassState) -> None:
+    """Check that the constructor calls register the methods that run outside of the forward."""
+    forward_methods.check_registered(state.migration)

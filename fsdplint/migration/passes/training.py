@@ -14,6 +14,7 @@ from fsdplint.migration.training import (
     classes,
     clipping,
     counts,
+    forward_methods,
     gradients,
     loop,
     part_forward,
@@ -21,6 +22,7 @@ from fsdplint.migration.training import (
     wrapper,
 )
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_called
 
 
 def collect_enable_wrap(state: PassState) -> None:
@@ -85,6 +87,9 @@ def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute
             wrapper.rewrite_inner(migration, source, node)
         return
     if not migration.wrapped(node.value):
+        if (model := _outside(migration, node)) is not None and is_called(source, node):
+            with migration.collecting():
+                forward_methods.rewrite(migration, source, node, model)
         if name == "forward":
             with migration.collecting():
                 part_forward.rewrite(migration, source, node)
@@ -101,6 +106,14 @@ def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute
             loop.rewrite_forward(migration, source, node)
         else:
             loop.check_attribute(migration, source, node)
+
+
+def _outside(migration: Migration, node: cst.Attribute) -> cst.BaseExpression | None:
+    """The wrapped model of an attribute `model.module.name` of its inner module, or None."""
+    inner = node.value
+    if not isinstance(inner, cst.Attribute) or inner.attr.value not in ("module", wrapper.INNER):
+        return None
+    return inner.value if migration.wrapped(inner.value) else None
 
 
 def write_summons(state: PassState) -> None:

@@ -8,13 +8,10 @@ import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.fixes import no_sync
-from fsdplint.interpreter.values import Function, ModuleValue
-from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import (
     FORWARD_AS_VALUE,
-    GENERATE_OUTSIDE_FORWARD,
-    GENERATE_RUNS_PARTS,
     MEMBER_OF_SEVERAL_CLASSES,
     METHOD_AS_VALUE,
     MODULE_ASSIGNED,
@@ -23,7 +20,6 @@ from fsdplint.migration.blockers.training import (
     NO_SYNC_LOOKED_FOR,
     NO_SYNC_NOT_HEAD,
     NO_SYNC_OF_DDP_TOO,
-    PARTS_OUTSIDE_FORWARD,
     SCALER_ARGUMENTS,
     SCALER_GROUP,
     SCALER_NOT_CALLED,
@@ -32,7 +28,7 @@ from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.rewriters import member_rewriter, rewrites
 from fsdplint.migration.symbols import CHANGED, MEMBERS
-from fsdplint.migration.training import syncing
+from fsdplint.migration.training import forward_methods, syncing
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_called, is_constant
@@ -286,7 +282,7 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
     elif (rewriter := member_rewriter(name)) is not None:
         rewriter(migration, source, node)
     elif member is None and is_called(source, node):
-        _check_call(migration, source, node)
+        forward_methods.rewrite(migration, source, node, node.value)
 
 
 def _method_as_value(migration: Migration, source: Source, node: cst.Attribute) -> None:
@@ -300,23 +296,6 @@ def _method_as_value(migration: Migration, source: Source, node: cst.Attribute) 
     migration.step(source, node, SYNC)
 
 
-def _check_call(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Block on a method of the program that runs parts of the model outside of its forward."""
-    name = node.attr.value
-    if any(around in migration.blocks.gathered for around in ancestors(source, node)):
-        return
-    if _runs_submodules(migration, node):
-        generates = name in ("generate", "sample")
-        runs = GENERATE_RUNS_PARTS if generates else PARTS_OUTSIDE_FORWARD
-        raise Blocked(source, node, runs(name=name))
-    if name in ("generate", "sample"):
-        raise Blocked(
-            source,
-            node,
-            GENERATE_OUTSIDE_FORWARD(name=name),
-        )
-
-
 def check_one_of_several(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """Block on members of FSDP1's wrapper if the object may also be of another class.
 
@@ -327,25 +306,6 @@ def check_one_of_several(migration: Migration, source: Source, node: cst.Attribu
     if name in CHANGED - {"module", "forward", "state_dict", "load_state_dict"}:
         reason = MEMBER_OF_SEVERAL_CLASSES(name=name)
         raise Blocked(source, node, reason)
-
-
-def _runs_submodules(migration: Migration, node: cst.Attribute) -> bool:
-    """Whether a method of the program's class calls submodules of its object."""
-    for value in migration.values(node.value):
-        inner = value.inner if isinstance(value, ModuleValue) else None
-        if inner is None or inner.cls is None:
-            continue
-        method = inner.cls.lookup(node.attr.value)
-        if not isinstance(method, Function):
-            continue
-        for part in descend(method.node):
-            if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
-                owner = part.func.value
-                if isinstance(owner, cst.Name) and owner.value == "self":
-                    name = part.func.attr.value
-                    if name in inner.attributes and inner.cls.lookup(name) is None:
-                        return True
-    return False
 
 
 def rewrite_forward(migration: Migration, source: Source, node: cst.Attribute) -> None:
