@@ -428,4 +428,4 @@ def test_a_context_that_is_kept_blocks(tmp_path: Path) -> None:
         "model = FSDP(Net())\ncontext = FSDP.summon_full_params(model)\nprint(context)\n"
         "with context:\n    pass\n",
     )
-    assert "not the head of a `with` block" in found.blockers[0].reason
+    assert "which `with` block enters" in found.blockers[0].reason

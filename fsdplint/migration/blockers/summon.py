@@ -9,8 +9,9 @@ SUMMON_AMONG_OTHERS = Blocker(
 )
 SUMMON_AS_VALUE = Blocker(
     "FSDP299-summon-as-value",
-    "`summon_full_params` is not the head of a `with` block: gather the parameters with "
-    "`unshard()` and `reshard()` where they are needed",
+    "the code does not show which `with` block enters this `summon_full_params`, or the block does "
+    "more than to compute: gather the parameters with `unshard()` and `reshard()` where they are "
+    "needed",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_ARGUMENTS = Blocker(
@@ -49,12 +50,6 @@ SUMMON_CALLS_PARTS_FIRST = Blocker(
     "FSDP299-summon-calls-parts-first",
     "parts of the model are called inside of `summon_full_params`, and FSDP2 requires that the "
     "program calls the whole model first",
-    advice.WHOLE_PARAMETERS,
-)
-SUMMON_LEFT_EARLY = Blocker(
-    "FSDP299-summon-left-early",
-    "`summon_full_params` shares its `with` statement with other contexts, and the block may be "
-    "left early",
     advice.WHOLE_PARAMETERS,
 )
 SUMMON_ARGUMENT_AT_RUN_TIME = Blocker(

@@ -16,6 +16,7 @@ import libcst as cst
 
 from fsdplint.fixes.no_sync import left_early
 from fsdplint.fixes.summon import surround
+from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis import external_wrapping
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked, Reason
@@ -29,7 +30,6 @@ from fsdplint.migration.blockers.summon import (
     SUMMON_GRADIENTS,
     SUMMON_IN_FULL_PRECISION,
     SUMMON_IN_FULL_PRECISION_ON_CPU,
-    SUMMON_LEFT_EARLY,
     SUMMON_NOT_RECURSIVE,
     SUMMON_OF_EXPRESSION,
     SUMMON_PERHAPS_UNSHARDED,
@@ -40,16 +40,16 @@ from fsdplint.migration.blockers.summon import (
 from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
-from fsdplint.migration.names import FSDP
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training import summon_body as bodies
 from fsdplint.migration.training.summon_calls import Calls
+from fsdplint.migration.training.summon_values import context_helper, entered_blocks
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.trace import Sharded, Wrapped
 
 PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
-API = f"{FSDP}.summon_full_params"
+API = bodies.SUMMON
 WHOLE = ("torch.float32", "torch.float")
 TITLE = "Gather the parameters with `unshard()`"
 
@@ -62,10 +62,11 @@ class Summon:
     source: Source
     call: cst.Call
     block: cst.With
-    item: cst.WithItem
+    item: cst.WithItem | None  # None if the call is not the head of the block
     model: cst.BaseExpression
     options: dict[str, bool]
     form: str = "gathered"
+    others: list[cst.With] = field(default_factory=list)  # further blocks that enter the value
     loops: list[bodies.Loop] = field(default_factory=list)
 
     @property
@@ -83,8 +84,13 @@ class Summon:
         Raises:
             Blocked: no form is faithful.
         """
-        body = bodies.Body(self.migration, self.source, self.block.body, self.model)
-        self._choose(body, precision)
+        for block in (self.block, *self.others):
+            body = bodies.Body(self.migration, self.source, block.body, self.model)
+            self._choose(body, precision)
+            if self.form != "gathered" and self.item is None:
+                raise self.blocker(SUMMON_AS_VALUE())
+        if self.item is None and not self.options["recurse"] and self._is_compiled():
+            raise self.blocker(SUMMON_AS_VALUE())
         self.calls.note_damage(self.options)
         certain = self.migration.wrapped(self.model) == "always"
         if not self.options["recurse"] and not certain:
@@ -137,8 +143,16 @@ class Summon:
                 return
         if body.computes() and not self.calls.entered_before():
             raise self.blocker(SUMMON_CALLS_PARTS_FIRST())
-        if left_early(self.block.body) and len(self.block.items) > 1:
-            raise self.blocker(SUMMON_LEFT_EARLY())
+
+    def _is_compiled(self) -> bool:
+        values = self.migration.values(self.model)
+        return any(isinstance(v, ModuleValue) and v.wrapper == "compile" for v in values)
+
+    def _stays_a_context(self) -> bool:
+        """Whether a context manager replaces the call, which is not the whole head of a block."""
+        return self.item is None or (
+            self.form == "gathered" and left_early(self.block.body) and len(self.block.items) > 1
+        )
 
     def _as_in_training(self, body: bodies.Body) -> bool:
         """Whether the body only runs inference that may use the precision of the model's forward."""
@@ -152,15 +166,18 @@ class Summon:
 
     def mark(self) -> None:
         """Record the form of the block, on which the rewrites in its body depend."""
-        if len(self.block.items) == 1 and not left_early(self.block.body):
+        if len(self.block.items) == 1 and not left_early(self.block.body) and self.item:
             self.migration.blocks.unwrapped.add(self.block)
         if self.form == "gathered":
-            self.migration.blocks.gathered.add(self.block)
+            self.migration.blocks.gathered.update((self.block, *self.others))
         if self.form != "written":
-            self.migration.blocks.whole_parameters.add(self.block)
+            self.migration.blocks.whole_parameters.update((self.block, *self.others))
 
     def write(self) -> None:
         migration, source = self.migration, self.source
+        if self._stays_a_context() or self.item is None:
+            self._write_context()
+            return
         migration.own(source, self.item)
         migration.account_for(source, self.call.func)
         migration.forget(source, self.item)
@@ -180,8 +197,19 @@ class Summon:
             title = "Write each parameter where it is sharded"
         migration.step(source, self.call, title)
 
+    def _write_context(self) -> None:
+        migration, source = self.migration, self.source
+        migration.account_for(source, self.call.func)
+        given = [expression(migration, source, self.model)]
+        if not self.options["recurse"]:
+            given.append("recurse=False")
+        helper = context_helper(migration, source, self.call)
+        migration.substitute(source, self.call, f"{helper}({', '.join(given)})")
+        migration.step(source, self.call, TITLE)
+
     def _surround(self, before: list[str], after: list[str]) -> None:
         rewrite = self.migration.rewrite
+        assert self.item is not None
         if after or len(self.block.items) == 1 and not left_early(self.block.body):
             surround(rewrite, self.source, self.block, self.item, before, after)
             return
@@ -258,23 +286,14 @@ def collect(
         raise external_wrapping.wrapped_elsewhere(migration, source, node, API)
     call = source.parent(node)
     item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
-    block = source.parent(item) if isinstance(item, cst.WithItem) else None
-    if (
-        not isinstance(call, cst.Call)
-        or not isinstance(item, cst.WithItem)
-        or not isinstance(block, cst.With)
-        or block.asynchronous is not None
-    ):
-        raise Blocked(
-            source,
-            node,
-            SUMMON_AS_VALUE(),
-        )
+    blocks = entered_blocks(source, call) if isinstance(call, cst.Call) and item else None
+    if not isinstance(call, cst.Call) or not blocks:
+        raise Blocked(source, node, SUMMON_AS_VALUE())
     named, rest = arguments(call, PARAMETERS[:1])
     model = named.pop("module", None)
     options = {"recurse": True, "writeback": True, "rank0_only": False, "offload_to_cpu": False,
                "with_grads": False}  # fmt: skip
-    if rest or model is None or not set(named) <= set(options) or item.asname is not None:
+    if rest or model is None or not set(named) <= set(options):
         raise Blocked(source, call, SUMMON_ARGUMENTS())
     for name, arg in named.items():
         if not is_constant(arg.value, "True", "False"):
@@ -282,7 +301,10 @@ def collect(
         options[name] = is_constant(arg.value, "True")
     if not isinstance(model.value, cst.Name | cst.Attribute):
         raise Blocked(source, model, SUMMON_OF_EXPRESSION())
-    summon = Summon(migration, source, call, block, item, model.value, options)
+    head = item if isinstance(item, cst.WithItem) else None
+    summon = Summon(
+        migration, source, call, blocks[0], head, model.value, options, others=blocks[1:]
+    )
     summon.decide(precision)
     summon.mark()
     return summon

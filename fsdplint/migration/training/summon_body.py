@@ -11,10 +11,12 @@ from fsdplint.fixes.summon import writes
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Bound, Function, ModuleValue
 from fsdplint.migration.context import Migration
+from fsdplint.migration.names import FSDP
 from fsdplint.migration.training.summon_writes import only_of, writes_no_parameters
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
+SUMMON = f"{FSDP}.summon_full_params"
 STATES = {
     "state_dict", "load_state_dict", "save_pretrained", "push_to_hub", "deepcopy", "save_model",
 }  # fmt: skip
@@ -142,6 +144,8 @@ class Body:
     def _harmless(self, call: cst.Call) -> bool:
         if isinstance(call.func, cst.Name):
             return call.func.value in BUILTINS
+        if self.migration.fsdp1(call.func) == SUMMON:
+            return True  # an `ExitStack` enters the context in its block
         name = self.migration.symbol(call.func)
         if name.startswith(("torch.linalg.", "torch.nn.functional.", "numpy.")):
             return True

@@ -1,0 +1,151 @@
+"""`summon_full_params(...)` as a value that a `with` statement enters elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from forms import plan
+from two_ranks import TwoRanks
+
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
+from fsdplint.registry.rules import all_rules
+
+MODEL = """\
+import contextlib
+model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+model(torch.ones(2, 8))
+whole = bool(os.environ.get("WHOLE"))
+"""
+VALUES = {
+    "a choice in the head": (
+        "with FSDP.summon_full_params(model) if whole else contextlib.nullcontext():\n"
+        "    print(model.blocks[0](torch.ones(2, 8)))",
+        "with gathered_parameters(model) if whole else contextlib.nullcontext():\n"
+        "    print(model.blocks[0](torch.ones(2, 8)))",
+    ),
+    "a variable": (
+        "context = FSDP.summon_full_params(model, writeback=False)\n"
+        "with context, torch.no_grad():\n    print(model(torch.ones(2, 8)))",
+        "context = gathered_parameters(model)\n"
+        "with context, torch.no_grad():\n    print(model(torch.ones(2, 8)))",
+    ),
+    "a lambda": (
+        "context = lambda: (FSDP.summon_full_params(model, recurse=False)\n"
+        "                   if whole else contextlib.nullcontext())\n"
+        "with context():\n    print(model(torch.ones(2, 8)))\n"
+        "with context():\n    print(model(torch.ones(2, 8)))",
+        "context = lambda: (gathered_parameters(model, recurse=False)\n"
+        "                   if whole else contextlib.nullcontext())\n"
+        "with context():\n    print(model(torch.ones(2, 8)))\n"
+        "with context():\n    print(model(torch.ones(2, 8)))",
+    ),
+    "a stack": (
+        "with contextlib.ExitStack() as stack:\n    if whole:\n"
+        "        stack.enter_context(FSDP.summon_full_params(model))\n"
+        "    print(model(torch.ones(2, 8)))",
+        "with contextlib.ExitStack() as stack:\n    if whole:\n"
+        "        stack.enter_context(gathered_parameters(model))\n"
+        "    print(model(torch.ones(2, 8)))",
+    ),
+    "a block with other contexts that is left early": (
+        "def run(model):\n    with torch.no_grad(), FSDP.summon_full_params(model):\n"
+        "        return model(torch.ones(2, 8))\n\n\nrun(model)",
+        "def run(model):\n    with torch.no_grad(), gathered_parameters(model):\n"
+        "        return model(torch.ones(2, 8))\n\n\nrun(model)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_context_manager_replaces_the_value(name: str, tmp_path: Path) -> None:
+    before, after = VALUES[name]
+    found, text = plan(tmp_path, MODEL + before)
+    assert not found.blockers
+    assert text.strip().endswith(after)
+    assert text.count("def gathered_parameters(") == 1
+
+
+BLOCKED = {
+    "other uses": "context = FSDP.summon_full_params(model)\nprint(context)\nwith context:\n    pass",
+    "an unknown function": "enter(FSDP.summon_full_params(model))",
+    "one of two blocks writes": (
+        "context = lambda: FSDP.summon_full_params(model)\nwith context():\n    print(model)\n"
+        "with context():\n    model.blocks[0].linear.weight.data.zero_()"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_what_is_not_seen_blocks(name: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, MODEL + BLOCKED[name])
+    assert any("summon_full_params" in blocker.reason for blocker in found.blockers)
+
+
+PROGRAM = """\
+import contextlib
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.blocks = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+context = lambda whole: contextlib.nullcontext()
+for step in range(3):
+    x = torch.full((2, 8), float(step + dist.get_rank()))
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    whole = lambda: FSDP.summon_full_params(model, writeback=False) if step else contextlib.nullcontext()
+    with torch.no_grad(), whole():
+        if step:
+            print("norm", round(sum(p.norm() for p in model.parameters()).item(), 5))
+    optimizer.step()
+    optimizer.zero_grad()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(FSDP.summon_full_params(model, recurse=False, writeback=False))
+        print("first", round(model.first(x).sum().item(), 5))
+    print("loss", round(loss.item(), 5))
+dist.destroy_process_group()
+"""
+
+
+def test_it_runs_as_before(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    assert "FullyShardedDataParallel" not in after
+    old, new = two_ranks.run(PROGRAM), two_ranks.run(after)
+    assert old.status == "ok", str(old)
+    assert new.status == "ok", str(new)
+    assert re.findall(r"(?:norm|first|loss) .*", old.stdout)
+    assert new.stdout == old.stdout
