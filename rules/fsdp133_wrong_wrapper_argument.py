@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import PolicyCalled, Trace, Wrapped
+from fsdplint.trace.queries.backends import BACKENDS
 
 # The arguments of FSDP1's constructor in torch 2.0 to 2.13.
 _ARGUMENTS = {
@@ -35,8 +36,9 @@ class WrongWrapperArgument(Rule):
     ## What it does
     Finds calls of `FullyShardedDataParallel` with arguments of `fully_shard` or of DDP
     (`reshard_after_forward`, `device_ids`, ...), with FSDP2's `MixedPrecisionPolicy` or a dtype as
-    `mixed_precision`, with FSDP2's `CPUOffloadPolicy` or True as `cpu_offload`, and with a string or number
-    as `sharding_strategy`. Also finds wrap policies that are called where they have to be bound:
+    `mixed_precision`, with FSDP2's `CPUOffloadPolicy` or True as `cpu_offload`, with a string or number
+    as `sharding_strategy`, and with the name of a backend as `process_group`. Also finds wrap policies
+    that are called where they have to be bound:
     `auto_wrap_policy=transformer_auto_wrap_policy(transformer_layer_cls={Block})`.
 
     ## Why is this bad?
@@ -46,6 +48,7 @@ class WrongWrapperArgument(Rule):
     - A policy of FSDP2 or a dtype: `AttributeError: 'MixedPrecisionPolicy' object has no attribute
       'keep_low_precision_grads'`, `'CPUOffloadPolicy' object has no attribute 'offload_params'`.
     - A name as `sharding_strategy`: `KeyError: 'FULL_SHARD'`.
+    - A backend as `process_group`: `AttributeError: 'str' object has no attribute 'rank'`.
     - A policy that is called: `TypeError: transformer_auto_wrap_policy() missing 3 required positional
       arguments: 'module', 'recurse', and 'nonwrapped_numel'`. `functools.partial` binds the arguments.
 
@@ -111,4 +114,10 @@ def _wrong_arguments(event: Wrapped) -> Iterator[tuple[str, str]]:
         yield (
             f"gets {strategy!r} as `sharding_strategy`",
             "Pass a member of the enumeration `ShardingStrategy`",
+        )
+    group = event.options.get("process_group")
+    if isinstance(group, str) and group in BACKENDS:
+        yield (
+            f"gets {group!r} as `process_group`",
+            "Remove it; the backend belongs to `init_process_group`",
         )

@@ -7,20 +7,8 @@ from collections.abc import Iterator, Mapping
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import ProcessGroupInit, Ranks, Trace
+from fsdplint.trace.queries.backends import BACKENDS
 
-_BACKENDS = {
-    "gloo",
-    "nccl",
-    "mpi",
-    "ucc",
-    "xccl",
-    "hccl",
-    "undefined",
-    "fake",
-    "cncl",
-    "eccl",
-    "mccl",
-}
 _ADDRESS = "Pass `rank` and `world_size`, or launch with torchrun and remove `init_method`"
 Problem = tuple[str, str]
 
@@ -126,7 +114,7 @@ def _backend(backend: object) -> Iterator[Problem]:
     elif ":" in backend or "," in backend:
         for pair in backend.lower().split(","):
             device, _, name = pair.partition(":")
-            if not name or ":" in name or ";" in name or device in _BACKENDS:
+            if not name or ":" in name or ";" in name or device in BACKENDS:
                 yield f"gets `{backend}`, which is no list of pairs `device:backend`", advice
                 return
 
