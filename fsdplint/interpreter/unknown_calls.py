@@ -33,6 +33,10 @@ PICKS = {"narrow", "select", "index_select", "shard", "skip", "take", "split", "
 _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
 
 
+# Methods of tensors and batches that copy them to a device.
+_MOVES = {"cuda", "to", "xpu"}
+
+
 def _library_of(function: Value) -> str:
     """The library function that returned an unknown object whose method is called."""
     return function.library if isinstance(function, Unknown) else ""
@@ -94,13 +98,25 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     result = value_by_name(name, f"{origin}()" if origin else "")
     if isinstance(result, Unknown):
         result.library = function.library if isinstance(function, Unknown) else ""
-        result.by_rank = any(depends_on_rank(v) for v in call.values) or (
-            isinstance(function, Method) and isinstance(function.receiver, RankValue)
-        )
+        result.by_rank = _depends_on_rank(function, call)
         result.varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
         if any(isinstance(v, TensorValue) for v in call.values):
             return TensorValue("derived", scaled=True)
     return result
+
+
+def _depends_on_rank(function: Value, call: Call) -> bool:
+    """Whether the result of an unknown call depends on the rank.
+
+    The data that `to` and `cuda` copy to the device of a rank is still the same.
+    """
+    if isinstance(function, Method) and isinstance(function.receiver, RankValue):
+        return True
+    if isinstance(function, Unknown) and function.owner is not None:
+        called = call.node.func if isinstance(call.node, cst.Call) else None
+        if isinstance(called, cst.Attribute) and called.attr.value in _MOVES:
+            return depends_on_rank(function.owner)
+    return any(depends_on_rank(v) for v in call.values)
 
 
 def _call_within(run: Run, function: Unknown, call: Call) -> Value:

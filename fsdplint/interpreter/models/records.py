@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.records import class_from_fields, is_named_tuple, namespace, tuple_fields
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
@@ -22,7 +23,8 @@ from fsdplint.interpreter.values import (
 @function("types.SimpleNamespace")
 def simple_namespace(run: Run, name: str, call: Call) -> Value:
     if call.open or call.args:  # some attributes are unknown
-        return Unknown(parts=dict(call.kwargs))
+        by_rank = any(map(depends_on_rank, [*call.args, *call.spread]))
+        return Unknown(f"{name}()", by_rank=by_rank, parts=dict(call.kwargs))
     return namespace(run, call.node, dict(call.kwargs))
 
 
