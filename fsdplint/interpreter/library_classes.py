@@ -132,6 +132,11 @@ def only_reads(name: str) -> bool:
     return bool(_READERS.fullmatch(name))
 
 
+def initialises_at_random(base: str) -> bool:
+    """Whether the constructor of a library class loads no weights."""
+    return base == "object" or base.startswith(("torch.nn.", "transformers."))
+
+
 def builds_model(name: str) -> bool:
     """Whether a library function returns a new model."""
     return bool(_BUILDERS.fullmatch(name))

@@ -7,7 +7,11 @@ import libcst as cst
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
-from fsdplint.interpreter.library_classes import inherited_structure, may_be_module
+from fsdplint.interpreter.library_classes import (
+    inherited_structure,
+    initialises_at_random,
+    may_be_module,
+)
 from fsdplint.interpreter.module_tree import add_child, child_values, named_children, root_path
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf
@@ -82,7 +86,17 @@ def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
     else:
         init_container(run, module, call)
     run.loop_depth = depth
-    run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
+    run.emit(
+        ModuleBuilt,
+        call.node,
+        module=module.id,
+        on_meta=module.on_meta,
+        random_weights=(
+            not klass.has_unknown_base()
+            and all(map(initialises_at_random, klass.library_bases()))
+            or None
+        ),
+    )
     return module
 
 

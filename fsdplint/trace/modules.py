@@ -24,9 +24,16 @@ class WeightsSet(Event):
 
 @event
 class ModuleBuilt(Event):
+    """A module was built.
+
+    random_weights: whether a library initialised all of its weights at random (True) or loaded them
+        from a file (False); None: not known.
+    """
+
     kind: ClassVar[str] = "module-built"
     module: str = reference(distinct=True)
     on_meta: bool = False
+    random_weights: bool | None = unrecorded("the weights themselves are compared", default=None)
 
 
 @event

@@ -32,11 +32,11 @@ def library_call(run: Run, name: str, call: Call) -> Value:
     """A call of a library that has classes of modules."""
     owner, _, last = name.rpartition(".")
     if builds_model(name):
-        return _opaque_module(run, None, call)
+        return _opaque_module(run, None, call, random=_is_random(name, call))
     if is_module_class(name):
-        return _opaque_module(run, name, call)
+        return _opaque_module(run, name, call, random=name.startswith("transformers."))
     if last in _LOADERS | _CONSTRUCTORS and is_module_class(owner) and not _returns_more(call):
-        return _opaque_module(run, owner, call, loaded=last in _LOADERS)
+        return _opaque_module(run, owner, call, loaded=last in _LOADERS, random=True)
     return call_unknown(run, Symbol(name), call)
 
 
@@ -46,10 +46,13 @@ def _returns_more(call: Call) -> bool:
     return given is not None and constant(given) is not False
 
 
-def _opaque_module(run: Run, name: str | None, call: Call, *, loaded: bool = False) -> ModuleValue:
+def _opaque_module(
+    run: Run, name: str | None, call: Call, *, loaded: bool = False, random: bool = False
+) -> ModuleValue:
     """A module of a library class, or of an unknown one.
 
     loaded: whether it has weights from a file, so that it is not on the meta device.
+    random: whether the library initialises its weights at random.
     """
     escape(run, call)
     layer = name is not None and is_layer(name)
@@ -64,8 +67,25 @@ def _opaque_module(run: Run, name: str | None, call: Call, *, loaded: bool = Fal
     )
     if loaded:
         module.on_meta = module.must_be_meta = False
-    run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
+    run.emit(
+        ModuleBuilt,
+        call.node,
+        module=module.id,
+        on_meta=module.on_meta,
+        random_weights=False if loaded else (random and not call.open) or None,
+    )
     return module
+
+
+def _is_random(name: str, call: Call) -> bool:
+    """Whether a call of a library function certainly builds a model with random weights."""
+    if name.startswith("timm."):
+        given = [call.arg(1, "pretrained"), call.kwargs.get("checkpoint_path")]
+    elif name.startswith("torchvision.models.") and name.count(".") == 2:
+        given = [*call.args, *(call.kwargs.get(key) for key in ("weights", "pretrained"))]
+    else:
+        return False
+    return all(value is None or constant(value) in (None, False, "") for value in given)
 
 
 @method("Class", "from_pretrained", "_from_config")
@@ -79,4 +99,7 @@ def load_own_class(run: Run, receiver: Class, name: str, call: Call) -> Value:
     module = run.call(receiver, replace(call, args=[config], kwargs={}, open=True))
     if isinstance(module, ModuleValue) and name == "from_pretrained":
         meta_device.leave_meta(run, [module])
+        for event in run.trace.of(ModuleBuilt):
+            if event.module == module.id:
+                event.random_weights = False
     return module

@@ -59,7 +59,7 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
         return
     for module, sharded in _roots(trace):
         family = {*trace.submodules(module), *trace.ancestors(module)}
-        if trace.family_escaped(module):
+        if _out_of_sight(trace, family):
             continue
         builds = [
             event
@@ -79,6 +79,20 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
         if _seen_equal(trace, family):
             continue
         yield OwnWeights(module, before[-1], builds[0], sharded, _replicates(trace, sharded))
+
+
+def _out_of_sight(trace: Trace, family: set[str]) -> bool:
+    """Whether code that is not followed may have set the weights of some modules.
+
+    A model whose structure is not known is fine if its library initialised it.
+    """
+    random = {event.module: event.random_weights for event in trace.of(ModuleBuilt)}
+    return not trace.complete or any(
+        info.escaped
+        or random.get(info.id) is False
+        or not (info.children_known or random.get(info.id))
+        for info in (trace.modules[member] for member in family)
+    )
 
 
 def _roots(trace: Trace) -> Iterator[tuple[str, Sharded | Wrapped]]:
