@@ -9,6 +9,7 @@ from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
 from fsdplint.interpreter.decided_values import assigned
+from fsdplint.interpreter.forward_summaries import abstract
 from fsdplint.interpreter.freezing import freeze_parameters
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
@@ -82,12 +83,13 @@ def _unpack(run: Run, target: cst.Tuple | cst.List, value: Value) -> None:
 
 
 def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
-    run.changes += 1
     container = run.eval(target.value)
     keys = [
         run.eval(item.slice.value) for item in target.slice if isinstance(item.slice, cst.Index)
     ]
     key = keys[0] if len(keys) == 1 else Unknown()
+    if not isinstance(container, TensorValue | Instance) and not _holds(container, key, value):
+        run.note_change(container)
     note_group_change(run, container, key)
     if isinstance(container, ModuleValue):
         set_element(run, container, key, value)
@@ -129,8 +131,21 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
             container.parts["[]"] = value
 
 
+def _holds(container: Value, key: Value, value: Value) -> bool:
+    """Whether a dict has a value under a key that nothing can tell from another one."""
+    if not isinstance(container, Dict) or not isinstance(key, Const) or not _hashable(key.value):
+        return False
+    return _alike(container.items.get(key.value), value)
+
+
+def _alike(known: Value | None, value: Value) -> bool:
+    return known is value or (known is not None and abstract(known) == abstract(value))
+
+
 def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
-    run.changes += 1
+    held = target.attributes.get(name) if isinstance(target, Instance | ModuleValue) else None
+    if not _alike(held, value):
+        run.note_change()
     if isinstance(target, Unknown) and target.refined is not None:
         target = target.refined
     if isinstance(target, ModuleValue):

@@ -40,7 +40,11 @@ def run_forward(
         return
     before = _state(run)
     begin = len(run.trace.events)
-    execute()
+    outer, run.forward_begin = run.forward_begin, run.steps
+    try:
+        execute()
+    finally:
+        run.forward_begin = outer
     if key is None or _state(run) != before:
         return
     events = [one for one in run.trace.events[begin:] if isinstance(one, Called)]
@@ -94,13 +98,13 @@ def _key(
     if call.open or function is None:
         return None
     mode = event.grad, event.summoned, event.collective, len(run.calling), run.loop_depth > 0
-    positional = tuple(map(_abstract, call.args))
-    named = tuple((name, _abstract(value)) for name, value in call.kwargs.items())
+    positional = tuple(map(abstract, call.args))
+    named = tuple((name, abstract(value)) for name, value in call.kwargs.items())
     return id(module), id(function), mode, run.structure, positional, named
 
 
-def _abstract(value: Value, depth: int = 0) -> Hashable:
-    """What a forward can tell of an argument."""
+def abstract(value: Value, depth: int = 0) -> Hashable:
+    """What a forward can tell of an argument, or of a value that it reads."""
     if isinstance(value, Const):
         return "constant", repr(value.value)
     if type(value) is TensorValue:
@@ -112,5 +116,5 @@ def _abstract(value: Value, depth: int = 0) -> Hashable:
     if isinstance(value, Sequence | Dict) and depth < MAX_DEPTH and len(value.items) <= MAX_PARTS:
         items = value.items if isinstance(value, Sequence) else value.items.values()
         names = () if isinstance(value, Sequence) else tuple(value.items)
-        return type(value), names, value.open, tuple(_abstract(one, depth + 1) for one in items)
+        return type(value), names, value.open, tuple(abstract(one, depth + 1) for one in items)
     return id(value)

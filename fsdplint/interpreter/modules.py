@@ -139,6 +139,7 @@ def attach_module(run: Run, parent: ModuleValue, child: Value) -> None:
     """Record that a module that is sharded already gets a submodule."""
     if not isinstance(child, ModuleValue):
         return
+    run.structure += 1
     sharded = [
         value.id
         for value in run.objects.values()

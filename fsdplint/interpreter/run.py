@@ -46,7 +46,17 @@ from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.interpreter.memoizing import Memory
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.signals import Signal
-from fsdplint.interpreter.values import Const, Lazy, LazyImport, ModuleValue, Scope, Unknown, Value
+from fsdplint.interpreter.values import (
+    Const,
+    Dict,
+    Lazy,
+    LazyImport,
+    ModuleValue,
+    Scope,
+    Unknown,
+    Value,
+)
+from fsdplint.interpreter.values import Sequence as ListValue
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import (
     BackwardRun,
@@ -59,6 +69,7 @@ from fsdplint.trace import (
     Fsdp1Used,
     Gathered,
     GradMode,
+    GroupMissed,
     Guard,
     GuardKind,
     Imported,
@@ -66,6 +77,7 @@ from fsdplint.trace import (
     LoaderIterated,
     LoaderLeft,
     MethodRegistered,
+    ModuleBuilt,
     ModuleCopied,
     OptimizerBuilt,
     OptimizerStepped,
@@ -98,11 +110,13 @@ DECISIVE = (
     Wrapped, Sharded, OptimizerBuilt, StateTaken, StateLoaded, SyncSwitched, MethodRegistered,
     Gathered, ModuleCopied, ParametersTied, Clipped,
 )  # fmt: skip
-# Events that leave what a forward of the model does as it is.
+# Events that leave what a forward of the model does as it is. A module that is built counts when it
+# gets a parent.
 _KEEPS_STRUCTURE = {
-    BackwardRun, Called, Clipped, Collective, EpochSet, Fsdp1Used, Imported, Loaded, LoaderIterated,
-    LoaderLeft, OptimizerBuilt, OptimizerStepped, PartialRead, RequiresGradSet, Saved, ScalerBuilt,
-    ScalerStepped, Seeded, StateLoaded, StateTaken, SyncSwitched,
+    BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GroupMissed,
+    Imported, Loaded, LoaderIterated, LoaderLeft, ModuleBuilt, OptimizerBuilt, OptimizerStepped,
+    PartialRead, PickedByRank, RequiresGradSet, RunElsewhere, Saved, ScalerBuilt, ScalerStepped,
+    Seeded, StateLoaded, StateTaken, SyncSwitched,
 }  # fmt: skip
 
 
@@ -155,7 +169,8 @@ class Run:
         self.callbacks: list[NodeSite] = []  # calls that received the executing function
         self.forwards: dict[Hashable, ForwardSummary] = {}
         self.structure = 0  # grows with each event that may change what a forward does
-        self.changes = 0  # grows with each change of an object that is no local name
+        self.changes = 0  # see `note_change`
+        self.forward_begin = 0  # the first step of the innermost forward
         self.calling: list[int] = []  # indices of the Called events that are being executed
         self.launcher_arguments: dict[
             str, NodeSite
@@ -380,6 +395,14 @@ class Run:
         if self.project.describe is not None and call is not None and call.node is node:
             self.trace.arguments[event.index] = self.project.describe(call)
         return event
+
+    def note_change(self, changed: Value | None = None) -> None:
+        """Count a change of an object that is no local name.
+
+        A list or dict that the innermost forward made itself does not count.
+        """
+        made_at = changed.made_at if isinstance(changed, ListValue | Dict) else 0
+        self.changes += not made_at > self.forward_begin > 0
 
     def make_room(self) -> None:
         """Raises OutOfSteps if the trace cannot have one more event."""

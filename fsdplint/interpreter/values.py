@@ -149,13 +149,17 @@ class Const(Value):
 
 @dataclass(eq=False, repr=False)
 class Sequence(Value):
-    """A list, tuple, set or iterator. `open`: it may hold more than `items`."""
+    """A list, tuple, set or iterator. `open`: it may hold more than `items`.
+
+    made_at: the step of the run at which a display or comprehension made it, else 0.
+    """
 
     items: list[Value] = field(default_factory=list)
     kind: str = "list"  # "list", "tuple", "set", "iter" (an iterator over them)
     open: bool = False
     every: bool = False  # it certainly holds each element of what it was made of
     optimizer: OptimizerValue | None = None  # the owner of these param_groups
+    made_at: int = 0
 
     def extend(self, items: Iterable[Value]) -> None:
         """Add elements; a sequence that would become too long is open from then on."""
@@ -188,12 +192,14 @@ class Dict(Value):
     """A dict with constant keys; `open`: it may hold more.
 
     tensors: values under unknown keys (the names of a state dict), by the text of the key.
+    made_at: see `Sequence`.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
     open: bool = False
     tensors: dict[str, Value] = field(default_factory=dict)
     optimizer: OptimizerValue | None = None  # the owner of this param group (or `__dict__`)
+    made_at: int = 0
 
 
 @dataclass(eq=False, repr=False)

@@ -33,6 +33,40 @@ BODIES = {
         "            return self.head(x)\n        return self.embed(x)\n"
         "seen = {'x': 1}\nmodel = Other()\nmodel(1)\nmodel(1)"
     ),
+    "a list of its own": (
+        "class Other(Net):\n    def forward(self, x):\n        parts = []\n        parts.append(x)\n"
+        "        return self.head(x) if len(parts) == 1 else self.embed(x)\n"
+        "model = Other()\nmodel(1)\nmodel(1)"
+    ),
+    "a list that is kept": (
+        "class Other(Net):\n    def forward(self, x):\n        parts = []\n        parts.append(x)\n"
+        "        every.append(parts)\n"
+        "        return self.head(x) if len(every) == 1 else self.embed(x)\n"
+        "every = []\nmodel = Other()\nmodel(1)\nmodel(1)"
+    ),
+    "a list of the outer forward": (
+        "class Inner(Net):\n    def forward(self, x, parts):\n        parts.append(x)\n"
+        "        return self.head(x) if len(parts) == 1 else self.embed(x)\n"
+        "class Outer(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.inner = Inner()\n    def forward(self, x):\n        parts = []\n"
+        "        self.inner(x, parts)\n        return self.inner(x, parts)\n"
+        "model = Outer()\nmodel(1)\nmodel(1)"
+    ),
+    "a cache": (
+        "class Other(Net):\n    def forward(self, x):\n        if 'x' not in seen:\n"
+        "            self.embed(x)\n        seen['x'] = 1\n        return self.head(x)\n"
+        "seen = {}\nmodel = Other()\nmodel(1)\nmodel(1)\nmodel(1)"
+    ),
+    "a state": (
+        "class Other(Net):\n    def forward(self, x):\n        begun, self.begun = self.begun, True\n"
+        "        return self.head(x) if begun else self.embed(x)\n"
+        "model = Other()\nmodel.begun = False\nmodel(1)\nmodel(1)\nmodel(1)"
+    ),
+    "a new part": (
+        "class Other(Net):\n    def forward(self, x):\n        return self.last(x)\n"
+        "model = Other()\nmodel.last = nn.Linear(8, 8)\nmodel(1)\nmodel(1)\n"
+        "model.last = Block()\nmodel(1)"
+    ),
     "a list": (
         "class Other(Net):\n    def forward(self, x):\n        seen.append(x)\n"
         "        return self.head(x) if len(seen) == 1 else self.embed(x)\n"
@@ -62,7 +96,48 @@ def test_the_events_are_those_of_an_execution(
     assert sum(map(len, found)) >= 4
 
 
+LISTS = """
+class Net(Net):
+    def forward(self, x):
+        parts = [x]
+        parts.append(self.embed(x))
+        parts[-1][0] = 1
+        return self.head(parts[-1])
+"""
+
+CACHE = """
+class Net(Net):
+    def forward(self, x):
+        self.last = cache["x"] = 1
+        return self.head(x)
+
+cache = {"x": 1}
+"""
+
+
+@pytest.mark.parametrize("begin, first", [("", 1), (LISTS, 1), (CACHE, 2)])
 def test_a_forward_that_was_the_same_is_executed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: str, first: int
+) -> None:
+    """Lists of its own, and the same values in others, are no changes.
+
+    first: the number of calls after which the forward changes nothing.
+    """
+    executed = []
+    execute = module_calls._run_method
+
+    def count(*given: object) -> object:
+        executed.append(given[1])
+        return execute(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module_calls, "_run_method", count)
+    program(tmp_path, f"{begin}\nmodel = Net()\nx = torch.ones(2)" + "\nmodel(x)" * first)
+    once = len(executed)
+    program(tmp_path, f"{begin}\nmodel = Net()\nx = torch.ones(2)" + "\nmodel(x)" * 5)
+    assert once and len(executed) == 2 * once
+
+
+def test_a_module_that_is_built_in_between_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executed = []
@@ -75,5 +150,5 @@ def test_a_forward_that_was_the_same_is_executed_once(
     monkeypatch.setattr(module_calls, "_run_method", count)
     program(tmp_path, "model = Net()\nmodel(1)")
     once = len(executed)
-    program(tmp_path, "model = Net()\nmodel(1)\nmodel(1)\nmodel(1)")
-    assert once and len(executed) == 2 * once
+    program(tmp_path, "model = Net()\nmodel(1)\nloss = nn.MSELoss()\nmodel(1)")
+    assert len(executed) == 2 * once

@@ -192,7 +192,8 @@ def call_symbol(run: Run, symbol: Symbol, call: Call) -> Value:
 def call_method(run: Run, method: Method, call: Call) -> Value:
     receiver = run.settle(method.receiver)
     if method.name not in _READERS:
-        run.changes += isinstance(receiver, Sequence | Dict)
+        if isinstance(receiver, Sequence | Dict):
+            run.note_change(receiver)
         note_group_change(run, receiver, _only_key(method.name, call))
         if isinstance(receiver, Sequence):
             receiver.every = False

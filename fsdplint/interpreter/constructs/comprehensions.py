@@ -70,7 +70,7 @@ def _comprehension(
     node: Any,
     source: Value | None = None,
 ) -> Sequence:
-    result = Sequence([], kind, created_at=run.site(node))
+    result = Sequence([], kind, created_at=run.site(node), made_at=run.steps)
     frame = run.frames[-1]
     scope = Scope(run.source, run.scope, "function", run.scope.module_name)
     run.frames.append(Frame(frame.function, scope, frame.receiver, frame.owner))

@@ -120,7 +120,7 @@ def eval_set(run: Run, node: cst.Set) -> Value:
 
 
 def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequence:
-    result = Sequence([], kind, created_at=run.site(node))
+    result = Sequence([], kind, created_at=run.site(node), made_at=run.steps)
     for element in node.elements:
         value = run.eval(element.value)
         if isinstance(element, cst.StarredElement):
@@ -134,7 +134,7 @@ def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequ
 
 @evaluates(cst.Dict)
 def eval_dict(run: Run, node: cst.Dict) -> Value:
-    result = Dict(created_at=run.site(node))
+    result = Dict(created_at=run.site(node), made_at=run.steps)
     for element in node.elements:
         if isinstance(element, cst.DictElement):
             key, value = run.eval(element.key), run.eval(element.value)

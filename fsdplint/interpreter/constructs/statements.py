@@ -128,12 +128,12 @@ def _delete(run: Run, target: cst.BaseExpression) -> None:
     elif isinstance(target, cst.Name):
         run.scope.names.pop(target.value, None)
     elif isinstance(target, cst.Subscript):
-        run.changes += 1
         container = run.settle(run.eval(target.value))
+        run.note_change(container)
         note_group_change(run, container)
         remove_item(container, _only_index(run, target))
     elif isinstance(target, cst.Attribute):
-        run.changes += 1
+        run.note_change()
         owner = run.settle(run.eval(target.value))
         unmark_parameters(run, owner, target.attr.value)
         if isinstance(owner, Instance):
