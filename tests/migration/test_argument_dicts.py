@@ -163,6 +163,80 @@ WRITTEN_OUT = {
         model = make()
         """,
     ),
+    "a function that only makes the dict": (
+        """
+        def options():
+            return dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, device_id=local_rank)
+
+
+        model = FSDP(Net(), **options())
+        """,
+        """
+        model = fully_shard(Net(), reshard_after_forward=False)
+        """,
+    ),
+    "a function that fills the dict": (
+        """
+        def options(offload):
+            found = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+            if offload:
+                found["cpu_offload"] = CPUOffload(offload_params=True)
+            return found
+
+
+        arguments = options(True)
+        model = FSDP(Net(), **arguments)
+        other = FSDP(Net(), **arguments)
+        """,
+        """
+        def options(offload):
+            cpu_offload = None
+            if offload:
+                cpu_offload = CPUOffloadPolicy()
+            return cpu_offload
+
+
+        fsdp_cpu_offload = options(True)
+        model = fully_shard(
+            Net(), offload_policy=fsdp_cpu_offload or OffloadPolicy(), reshard_after_forward=False
+        )
+        other = fully_shard(
+            Net(), offload_policy=fsdp_cpu_offload or OffloadPolicy(), reshard_after_forward=False
+        )
+        """,
+    ),
+    "a function with several dicts": (
+        """
+        def options(kind):
+            if kind == "fast":
+                return dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+            return {"cpu_offload": CPUOffload(offload_params=True)}
+
+
+        def make(net, kind):
+            return FSDP(net, **options(kind))
+
+
+        model = make(Net(), os.environ["KIND"])
+        """,
+        """
+        def options(kind):
+            if kind == "fast":
+                return "SHARD_GRAD_OP", None
+            return None, CPUOffloadPolicy()
+
+
+        def make(net, kind):
+            sharding_strategy, cpu_offload = options(kind)
+            fsdp_kwargs = {}
+            if sharding_strategy == "SHARD_GRAD_OP":
+                fsdp_kwargs["reshard_after_forward"] = False
+            return fully_shard(net, **fsdp_kwargs, offload_policy=cpu_offload or OffloadPolicy())
+
+
+        model = make(Net(), os.environ["KIND"])
+        """,
+    ),
 }
 
 
@@ -175,6 +249,31 @@ def test_the_items_are_written_out(tmp_path: Path, body: str, expected: str) -> 
 
 
 KEPT = {
+    "a function that is called for something else, too": """
+        def options():
+            return dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+
+
+        print(len(options()))
+        model = FSDP(Net(), **options())
+    """,
+    "a function with an effect that comes later": """
+        def options():
+            print("options")
+            return dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+
+
+        model = FSDP(Net(), **options())
+    """,
+    "a function that may return nothing": """
+        def options(kind):
+            if kind:
+                return dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+
+
+        arguments = options(1)
+        model = FSDP(Net(), **arguments)
+    """,
     "keywords that a function also reads": """
         def shard(model, **kwargs):
             print(kwargs.get("device_id"))
@@ -361,9 +460,26 @@ class Trainer:
 torch.manual_seed(0)
 model = Trainer(os.environ["HOW"]).model
 """,
+    "returned": """
+def options(how):
+    if how == "whole":
+        return dict(use_orig_params=True, device_id=torch.device("cpu"))
+    found = {"device_id": torch.device("cpu"), "auto_wrap_policy": POLICY}
+    if how == "no_shard":
+        found["sharding_strategy"] = ShardingStrategy.NO_SHARD
+    return found
+
+
+torch.manual_seed(0)
+arguments = options(os.environ["HOW"])
+arguments["limit_all_gathers"] = True
+model = FSDP(Net(), **arguments)
+other = FSDP(Net(), **arguments)
+""",
 }
 RUNS = [("branches", "whole"), ("branches", "blocks"), ("branches", "nested")]
 RUNS += [("keywords", "whole"), ("keywords", "grad_op")]
+RUNS += [("returned", "whole"), ("returned", "blocks"), ("returned", "no_shard")]
 
 
 @pytest.mark.parametrize(("form", "how"), RUNS)

@@ -68,8 +68,12 @@ class PolicySources:
             return True
         if passed := self._passed_values(node):
             return any(_gives_none(*one) for one in passed)
+        if self._may_unpack_none(node):
+            return True
         found = definitions(self.source, node) if isinstance(node, cst.Name) else None
         calls = [item.value for item in found] if found else [node]
+        if any(self._may_return_none(call) for call in calls):
+            return True
         if not values and any(self._method_may_return_none(call) for call in calls):
             return True
         if not values and not found and isinstance(node, cst.Name):
@@ -161,11 +165,18 @@ class PolicySources:
 
     def _unpacked_policies(self, node: cst.BaseExpression) -> list[NodeSite]:
         """The policies of `precision, policy = get_policies()`."""
+        sites = []
+        for value, number in self._unpacked(node):
+            sites += self._returned_policies(self.source, value, part=number)
+        return sites
+
+    def _unpacked(self, node: cst.BaseExpression) -> list[tuple[cst.BaseExpression, int]]:
+        """The tuples that give a variable its values, with its positions in them."""
         if not isinstance(node, cst.Name):
             return []
         bindings = bindings_of(self.source)
         scope = bindings.owner(bindings.scope_at(node), node.value)
-        sites = []
+        found = []
         for target in scope.others.get(node.value, ()) if scope is not None else ():
             element = self.source.parent(target)
             group = self.source.parent(element) if element is not None else None
@@ -173,8 +184,33 @@ class PolicySources:
             statement = self.source.parent(place) if isinstance(place, cst.AssignTarget) else None
             if isinstance(statement, cst.Assign) and isinstance(group, cst.Tuple):
                 number = [part.value for part in group.elements].index(target)  # type: ignore[arg-type]
-                sites += self._returned_policies(self.source, statement.value, part=number)
-        return sites
+                found.append((statement.value, number))
+        return found
+
+    def _may_return_none(self, node: cst.BaseExpression, part: int | None = None) -> bool:
+        """Whether a function of these files that a node calls may return None.
+
+        part: the position in a tuple that it returns.
+        """
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name):
+            return False
+        for source in self.migration.program.sources.values():
+            for statement in source.tree.body:
+                if not isinstance(statement, cst.FunctionDef):
+                    continue
+                if statement.name.value != node.func.value:
+                    continue
+                for value in return_values(statement):
+                    items = elements(value) if part is not None else None
+                    chosen = (
+                        items[part] if items and part is not None and part < len(items) else value
+                    )
+                    if source.parent(chosen) is None or _gives_none(source, chosen):
+                        return True
+        return False
+
+    def _may_unpack_none(self, node: cst.BaseExpression) -> bool:
+        return any(self._may_return_none(*pair) for pair in self._unpacked(node))
 
     # Policies that a function gets ---------------------------------------------------------------
 
@@ -251,9 +287,25 @@ def _gives_none(source: Source, value: cst.BaseExpression) -> bool:
     """Whether an expression may give None, also through the variables in it."""
     parts = list(descend(value))
     for name in parts[:]:
-        found = definitions(source, name) if isinstance(name, cst.Name) else None
-        parts += [part for item in found or () for part in descend(item.value)]
+        if isinstance(name, cst.Name):
+            parts += [part for one in _last_values(source, name) for part in descend(one)]
     return any(is_constant(part, "None") for part in parts)
+
+
+def _last_values(source: Source, name: cst.Name) -> list[cst.BaseExpression]:
+    """What a variable is assigned, less what a later line of the same block replaces."""
+    found = definitions(source, name) or []
+    blocks = [source.parent(source.parent(one.statement) or one.statement) for one in found]
+    use = source.span(name)[0]
+    starts = [source.span(one.statement)[0] for one in found]
+    return [
+        one.value
+        for one, block, start in zip(found, blocks, starts, strict=True)
+        if not any(
+            other is block and start < later < use
+            for other, later in zip(blocks, starts, strict=True)
+        )
+    ]
 
 
 def _values_of_part(

@@ -11,6 +11,7 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     argument_dicts  dicts that calls of FSDP1 spread, with all of their uses
     items           a variable for each item of such a dict
     parameters      a parameter for each argument that a function hands on to FSDP1
+    returned_dicts  functions that return such a dict
     defaults        what FSDP1 takes where an argument is left out
     contexts        contexts in variables and on an `ExitStack`
     attributes      attributes of classes and of settings objects

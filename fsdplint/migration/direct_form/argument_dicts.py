@@ -44,6 +44,7 @@ class ArgumentDict:
         items: the items that the dict is made with.
         stores: the statements that set keys later.
         spreads: the arguments `**name` of calls of FSDP1.
+        returned: the statements `return name` of functions whose callers spread what they get.
         loads: the reads `name["key"]`.
     """
 
@@ -53,49 +54,55 @@ class ArgumentDict:
     items: Items
     stores: list[Store] = field(default_factory=list)
     spreads: list[cst.Arg] = field(default_factory=list)
+    returned: list[cst.Return] = field(default_factory=list)
     loads: list[cst.Subscript] = field(default_factory=list)
 
-    def reaching(self, key: str, spread: cst.Arg) -> list[Store]:
-        """The later statements whose value of a key a call may get."""
-        return [one for one in self.stores if key in one.items and self._reaches(one, spread)]
+    @property
+    def uses(self) -> list[cst.Arg | cst.Return]:
+        """The places that get all items."""
+        return [*self.spreads, *self.returned]
 
-    def keys(self, spread: cst.Arg) -> list[str]:
-        """The keys that a call may get, in the order of the program."""
+    def reaching(self, key: str, use: cst.CSTNode) -> list[Store]:
+        """The later statements whose value of a key a use may get."""
+        return [one for one in self.stores if key in one.items and self._reaches(one, use)]
+
+    def keys(self, use: cst.CSTNode) -> list[str]:
+        """The keys that a use may get, in the order of the program."""
         found = dict.fromkeys([*self.items, *(key for one in self.stores for key in one.items)])
-        return [key for key in found if key in self.items or self.reaching(key, spread)]
+        return [key for key in found if key in self.items or self.reaching(key, use)]
 
-    def is_certain(self, key: str, spread: cst.Arg) -> bool:
-        """Whether a call gets a value for a key in any case."""
-        return key in self.items or any(
-            self._precedes(one, spread) for one in self.reaching(key, spread)
-        )
+    def is_certain(self, key: str, use: cst.CSTNode) -> bool:
+        """Whether a use gets a value for a key in any case."""
+        return key in self.items or any(self._precedes(one, use) for one in self.reaching(key, use))
 
-    def _precedes(self, store: Store, spread: cst.Arg) -> bool:
-        """Whether a statement runs before a call in any case."""
+    def _precedes(self, store: Store, use: cst.CSTNode) -> bool:
+        """Whether a statement runs before a use in any case."""
         block = self._block(store.statement)
+        if function_of(self.source, use) is not function_of(self.source, store.statement):
+            return False
         return (
-            block is self._block(self.definition.statement) or block in self._around(spread)
-        ) and not self._is_elsewhere(store, spread)
+            block is self._block(self.definition.statement) or block in self._around(use)
+        ) and not self._is_elsewhere(store, use)
 
-    def _reaches(self, store: Store, spread: cst.Arg) -> bool:
-        """Whether a statement may run before a call, after the dict was made."""
-        around = self._around(spread)
+    def _reaches(self, store: Store, use: cst.CSTNode) -> bool:
+        """Whether a statement may run before a use, after the dict was made."""
+        around = self._around(use)
         common = [node for node in ancestors(self.source, store.statement) if node in around]
         outer = set(ancestors(self.source, self.definition.statement))
         if any(isinstance(node, LOOPS) and node not in outer for node in common):
             return True
-        if function_of(self.source, spread) is not function_of(self.source, store.statement):
+        if function_of(self.source, use) is not function_of(self.source, store.statement):
             return True
-        return not self._is_elsewhere(store, spread)
+        return not self._is_elsewhere(store, use)
 
-    def _is_elsewhere(self, store: Store, spread: cst.Arg) -> bool:
-        """Whether a statement stands below a call, or in the other arm of an `if`."""
+    def _is_elsewhere(self, store: Store, use: cst.CSTNode) -> bool:
+        """Whether a statement stands below a use, or in the other arm of an `if`."""
         source = self.source
-        if function_of(source, spread) is not function_of(source, store.statement):
+        if function_of(source, use) is not function_of(source, store.statement):
             return False
-        if source.span(store.statement)[0] > source.span(spread)[0]:
+        if source.span(store.statement)[0] > source.span(use)[0]:
             return True
-        around = self._around(spread)
+        around = self._around(use)
         inner: cst.CSTNode = store.statement
         for node in ancestors(source, store.statement):
             if node in around:
@@ -103,41 +110,50 @@ class ArgumentDict:
             inner = node
         return False
 
-    def _around(self, spread: cst.Arg) -> set[cst.CSTNode]:
-        return set(ancestors(self.source, spread))
+    def _around(self, use: cst.CSTNode) -> set[cst.CSTNode]:
+        return set(ancestors(self.source, use))
 
     def _block(self, statement: cst.CSTNode) -> cst.CSTNode | None:
         line = self.source.parent(statement)
         return self.source.parent(line) if line is not None else None
 
 
-def argument_dicts(
-    migration: Migration,
-    source: Source,
-    is_named_elsewhere: Callable[[str], bool],
-    handing_on: frozenset[cst.CSTNode],
-) -> Iterator[ArgumentDict]:
-    """The dicts of a file that calls of FSDP1 spread, and that have no other uses.
+@dataclass(frozen=True)
+class Users:
+    """What takes the arguments of FSDP1's constructor.
 
-    handing_on: calls of functions that hand their keywords on to FSDP1.
+    Attributes:
+        calls: calls of FSDP1, and of functions that hand their keywords on to it.
+        functions: functions that return such arguments.
     """
+
+    calls: frozenset[cst.CSTNode]
+    functions: frozenset[cst.CSTNode] = frozenset()
+
+
+def argument_dicts(
+    source: Source, users: Users, is_named_elsewhere: Callable[[str], bool]
+) -> Iterator[ArgumentDict]:
+    """The dicts of a file that calls of FSDP1 spread, and that have no other uses."""
     seen: set[cst.CSTNode] = set()
-    calls = frozenset([*fsdp1_calls(migration, source), *handing_on])
-    for spread in spreads_of(source, calls):
-        name = spread.value
-        assert isinstance(name, cst.Name)
+    for name in _used_names(source, users):
         found = definitions(source, name)
-        home = home_of(source, name)
         if not found or len(found) != 1 or found[0].statement in seen:
             continue
         seen.add(found[0].statement)
-        if home is None or isinstance(home, cst.ClassDef):
-            continue
-        if home is source.tree and is_named_elsewhere(name.value):
-            continue
-        one = _read(source, calls, name.value, found[0], home)
-        if one is not None:
-            yield one
+        items = named_items(found[0].value)
+        if items is not None:
+            one = read_dict(source, users, name, items, is_named_elsewhere)
+            if one is not None:
+                yield one
+
+
+def _used_names(source: Source, users: Users) -> list[cst.Name]:
+    """The variables that calls spread, or that functions return."""
+    names = [spread.value for spread in spreads_of(source, users.calls)]
+    for function in users.functions:
+        names += [one.value for one in returns_of(function) if one.value is not None]
+    return [name for name in names if isinstance(name, cst.Name) and source.parent(name)]
 
 
 def fsdp1_calls(migration: Migration, source: Source) -> list[cst.CSTNode]:
@@ -158,35 +174,66 @@ def spreads_of(source: Source, calls: frozenset[cst.CSTNode]) -> list[cst.Arg]:
     return sorted((arg for arg in found if source.parent(arg)), key=source.span)
 
 
-def _read(
+def read_dict(
     source: Source,
-    calls: frozenset[cst.CSTNode],
-    name: str,
-    definition: Definition,
-    home: cst.CSTNode,
+    users: Users,
+    name: cst.Name,
+    items: Items,
+    is_named_elsewhere: Callable[[str], bool],
 ) -> ArgumentDict | None:
-    """A dict with all of its uses; None if it has other uses than to set and spread its items."""
-    items = named_items(definition.value)
-    if items is None:
+    """A dict with all of its uses; None if it has other uses than to set and spread its items.
+
+    name: a use of a variable with one assignment.
+    items: the items that the dict is made with.
+    """
+    found, home = definitions(source, name), home_of(source, name)
+    if not found or home is None or isinstance(home, cst.ClassDef):
         return None
-    result = ArgumentDict(source, definition, name, items)
-    function = function_of(source, definition.statement)
-    for use in reads(source, home, name):
-        if home_of(source, use) is not home:
-            continue
-        parent = source.parent(use)
-        outer = source.parent(parent) if parent is not None else None
-        store = _store(source, use)
-        if store is not None and function_of(source, use) is function:
-            result.stores.append(store)
-        elif isinstance(parent, cst.Arg) and parent.star == "**" and outer in calls:
-            result.spreads.append(parent)
-        elif isinstance(parent, cst.Subscript) and _is_load(source, parent, items):
-            result.loads.append(parent)
-        else:
-            return None
+    if home is source.tree and is_named_elsewhere(name.value):
+        return None
+    result = ArgumentDict(source, found[0], name.value, items)
+    if not all(
+        _add_use(result, users, use)
+        for use in reads(source, home, name.value)
+        if home_of(source, use) is home
+    ):
+        return None
     keys = {*items, *(key for store in result.stores for key in store.items)}
     return result if keys <= set(KEYS) else None
+
+
+def _add_use(found: ArgumentDict, users: Users, use: cst.Name) -> bool:
+    """Add a use to a dict; whether it is of a known kind."""
+    source = found.source
+    parent = source.parent(use)
+    outer = source.parent(parent) if parent is not None else None
+    function = function_of(source, found.definition.statement)
+    is_own = function_of(source, use) is function
+    store = _store(source, use)
+    if store is not None and is_own:
+        found.stores.append(store)
+    elif isinstance(parent, cst.Arg) and parent.star == "**" and outer in users.calls:
+        found.spreads.append(parent)
+    elif isinstance(parent, cst.Return) and is_own and function in users.functions:
+        found.returned.append(parent)
+    elif isinstance(parent, cst.Subscript) and _is_load(source, parent, found.items):
+        found.loads.append(parent)
+    else:
+        return False
+    return True
+
+
+def returns_of(function: cst.CSTNode) -> list[cst.Return]:
+    """The `return` statements of a function itself."""
+    found: list[cst.Return] = []
+    stack = list(function.children)
+    while stack:
+        node = stack.pop(0)
+        if isinstance(node, cst.Return):
+            found.append(node)
+        elif not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            stack.extend(node.children)
+    return found
 
 
 def named_items(node: cst.BaseExpression) -> Items | None:

@@ -7,13 +7,12 @@ default otherwise. A value without an effect moves into the call where it is the
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import libcst as cst
 
+from fsdplint.edits.quotes import string_literal
 from fsdplint.migration.analysis.variables import Definition
 from fsdplint.migration.context import expression
-from fsdplint.migration.direct_form.argument_dicts import ArgumentDict, argument_dicts
+from fsdplint.migration.direct_form.argument_dicts import ArgumentDict, Users, argument_dicts
 from fsdplint.migration.direct_form.defaults import default
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.meaning import constant_key
@@ -22,17 +21,9 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
 
-def write_items_out(inlining: Inlining, handing_on: Collection[cst.CSTNode]) -> None:
-    """Put variables in the place of the dicts of one file that calls of FSDP1 spread.
-
-    handing_on: calls of functions that hand their keywords on to FSDP1.
-    """
-    found = argument_dicts(
-        inlining.migration,
-        inlining.source,
-        inlining.meanings.is_named_elsewhere,
-        frozenset(handing_on),
-    )
+def write_items_out(inlining: Inlining, users: Users) -> None:
+    """Put variables in the place of the dicts of one file that calls of FSDP1 spread."""
+    found = argument_dicts(inlining.source, users, inlining.meanings.is_named_elsewhere)
     calls: set[cst.CSTNode | None] = set()
     taken = _names(inlining.source)
     for one in found:
@@ -74,27 +65,30 @@ class _Writer:
         self._variables: dict[str, str] = {}
 
     def write(self) -> None:
-        spreads = self._dict.spreads
-        texts = [(spread, self._arguments(spread)) for spread in spreads]
-        for spread, given in texts:
-            if given:
-                self._inlining.put(spread, ", ".join(given))
+        texts = [(use, self._texts(use)) for use in self._dict.uses]
+        for use, given in texts:
+            if isinstance(use, cst.Return):
+                pairs = (f"{string_literal(self._source, key)}: {x}" for key, x in given.items())
+                assert use.value is not None
+                self._inlining.put(use.value, f"{{{', '.join(pairs)}}}")
+            elif given:
+                self._inlining.put(use, ", ".join(f"{key}={x}" for key, x in given.items()))
             else:
-                self._remove(spread)
+                self._remove(use)
         for load in self._dict.loads:
             self._inlining.put(load, self._variable(str(constant_key(load))))
         self._write_definition()
         for store in self._dict.stores:
             self._put_lines(store.statement, self._lines(store.items))
 
-    def _arguments(self, spread: cst.Arg) -> list[str]:
-        """The arguments in the place of the spread dict."""
-        found = []
-        for key in self._dict.keys(spread):
+    def _texts(self, use: cst.CSTNode) -> dict[str, str]:
+        """The values that a place gets instead of the dict."""
+        found = {}
+        for key in self._dict.keys(use):
             value = self._dict.items.get(key)
             is_kept = key in self._loaded() or value is None or not self._moves(key, value)
             text = self._variable(key) if is_kept or value is None else self._inlining.text(value)
-            found.append(f"{key}={text}")
+            found[key] = text
         return found
 
     def _remove(self, spread: cst.Arg) -> None:
@@ -116,12 +110,12 @@ class _Writer:
         """Whether the calls get the value itself, instead of a variable."""
         if any(key in store.items for store in self._dict.stores):
             return False
-        if len(self._dict.spreads) > 1 and not _is_short(value):
+        if len(self._dict.uses) > 1 and not _is_short(value):
             return False
         meanings, definition = self._inlining.meanings, self._dict.definition
         return meanings.is_inert(value) and all(
             meanings.keeps_value(Definition(definition.statement, value), use)
-            for use in (spread.value for spread in self._dict.spreads)
+            for use in (use.value for use in self._dict.uses)
             if isinstance(use, cst.Name)
         )
 
@@ -140,9 +134,9 @@ class _Writer:
         defaults = [key for key in self._variables if key not in self._dict.items]
         for key in defaults:
             if not all(
-                self._dict.is_certain(key, spread)
-                for spread in self._dict.spreads
-                if key in self._dict.keys(spread)
+                self._dict.is_certain(key, use)
+                for use in self._dict.uses
+                if key in self._dict.keys(use)
             ):
                 lines.append(f"{self._variables[key]} = {default(self._inlining, key, statement)}")
         self._put_lines(statement, lines)

@@ -68,6 +68,11 @@ class Meanings:
             found = self._element(node, depth)
         return Meaning(node) if found is None else found
 
+    def assigned(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """What the only assignment of a variable gives it; any other node itself."""
+        found = definitions(self._source, node) if isinstance(node, cst.Name) else None
+        return found[0].value if found and len(found) == 1 else node
+
     def _variable(self, name: cst.Name, depth: int) -> Meaning | None:
         definition = self._definition(name)
         if definition is None:

@@ -15,6 +15,7 @@ from fsdplint.interpreter import Program
 from fsdplint.migration.analysis.components import full_program, parts
 from fsdplint.migration.context import Migration
 from fsdplint.migration.direct_form import (
+    argument_dicts,
     assignments,
     attributes,
     calls,
@@ -23,6 +24,7 @@ from fsdplint.migration.direct_form import (
     items,
     names,
     parameters,
+    returned_dicts,
 )
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.relevance import Depth
@@ -96,12 +98,9 @@ def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
     migration = Migration(direct.program, direct.sources)
     changed = _rewrite_imports(direct, migration)
     inlinings = [Inlining(migration, source, depth) for source in direct.sources]
-    handing_on = {call for one in inlinings for call in parameters.handing_on(one)}
+    if depth.writes_items_out:
+        _write_dicts_out(inlinings)
     for inlining in inlinings:
-        if depth.writes_items_out:
-            parameters.name_parameters(inlining)
-            if not inlining.changed:
-                items.write_items_out(inlining, handing_on)
         if not inlining.changed:  # else the next round
             _rewrite_nodes(inlining)
         inlining.finish()
@@ -114,6 +113,24 @@ def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
         return complete(full_program(direct.program).files, fix)
     except (BrokenFixError, ValueError):
         return ()
+
+
+def _write_dicts_out(inlinings: list[Inlining]) -> None:
+    """Write out dicts of arguments; those that functions get or return come first."""
+    for inlining in inlinings:
+        parameters.name_parameters(inlining)
+    calls = {call for one in inlinings for call in parameters.handing_on(one)}
+    for one in inlinings:
+        calls |= set(argument_dicts.fsdp1_calls(one.migration, one.source))
+    users = argument_dicts.Users(frozenset(calls))
+    found = returned_dicts.returning(inlinings, users)
+    if not any(one.changed for one in inlinings):
+        for function in found:
+            returned_dicts.return_values(function)
+    if not any(one.changed for one in inlinings):
+        users = argument_dicts.Users(users.calls, frozenset(one.function for one in found))
+        for one in inlinings:
+            items.write_items_out(one, users)
 
 
 def _rewrite_nodes(inlining: Inlining) -> None:

@@ -1,0 +1,239 @@
+"""Functions that return a dict of arguments: they return the values, and the callers name them.
+
+`options = get_options()` becomes `precision, policy = get_options()` and a dict of these variables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.edits.quotes import string_literal
+from fsdplint.migration.analysis.variables import calls_of, definition_at, fresh
+from fsdplint.migration.direct_form.argument_dicts import (
+    KEYS,
+    Items,
+    Users,
+    named_items,
+    read_dict,
+    returns_of,
+)
+from fsdplint.migration.direct_form.calls import only_return
+from fsdplint.migration.direct_form.defaults import default
+from fsdplint.migration.direct_form.inlining import Inlining
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.layout import statement_of
+
+
+@dataclass(frozen=True)
+class Caller:
+    """`name = function()`, or `FSDP(model, **function())`.
+
+    Attributes:
+        name: the variable that gets the dict, None where the call itself is spread.
+    """
+
+    inlining: Inlining
+    call: cst.Call
+    name: cst.Name | None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether a line before the statement runs directly before the call."""
+        arg = self.inlining.source.parent(self.call)
+        return not isinstance(arg, cst.Arg) or _is_first(self.inlining, arg)
+
+
+@dataclass(frozen=True)
+class Returning:
+    """A function whose callers only spread what they get."""
+
+    inlining: Inlining
+    function: cst.FunctionDef
+    callers: list[Caller]
+
+
+def returning(inlinings: list[Inlining], users: Users) -> list[Returning]:
+    """The functions that return arguments of FSDP1."""
+    names: dict[str, None] = {}
+    for inlining in inlinings:
+        for call in _called_for_dicts(inlining, users):
+            assert isinstance(call.func, cst.Name)
+            names.setdefault(call.func.value)
+    result = []
+    for name in names:
+        one = _returning(inlinings, users, name)
+        if one is not None:
+            result.append(one)
+    return result
+
+
+def _called_for_dicts(inlining: Inlining, users: Users) -> list[cst.Call]:
+    """The calls of functions whose results calls of FSDP1 spread."""
+    source = inlining.source
+    found = []
+    for call in users.calls:
+        for arg in call.args if isinstance(call, cst.Call) and source.parent(call) else ():
+            value = inlining.meanings.assigned(arg.value) if arg.star == "**" else None
+            if isinstance(value, cst.Call) and isinstance(value.func, cst.Name):
+                found.append(value)
+    return found
+
+
+def _returning(inlinings: list[Inlining], users: Users, name: str) -> Returning | None:
+    """A function with all of its callers; None if one of them does something else."""
+    owners = [
+        (inlining, statement)
+        for inlining in inlinings
+        for statement in inlining.source.tree.body
+        if isinstance(statement, cst.FunctionDef) and statement.name.value == name
+    ]
+    if len(owners) != 1:
+        return None
+    ((inlining, function),) = owners
+    if function.decorators or function.asynchronous is not None or not _ends_with_return(function):
+        return None
+    files = inlining.migration.program.sources.values()
+    if any(i.name == name != i.local for x in files for i in bindings_of(x).imports()):
+        return None
+    by_source = {one.source: one for one in inlinings}
+    callers = []
+    for source, call in calls_of(files, function):
+        caller = _caller(by_source[source], users, call) if call and source in by_source else None
+        if caller is None:
+            return None
+        callers.append(caller)
+    return Returning(inlining, function, callers)
+
+
+def _ends_with_return(function: cst.FunctionDef) -> bool:
+    last = function.body.body[-1]
+    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
+
+
+def _caller(inlining: Inlining, users: Users, call: cst.Call) -> Caller | None:
+    source = inlining.source
+    parent = source.parent(call)
+    if isinstance(parent, cst.Arg) and parent.star == "**":
+        is_spread = source.parent(parent) in users.calls
+        return Caller(inlining, call, None) if is_spread else None
+    target = parent.targets[0].target if isinstance(parent, cst.Assign) else None
+    if not isinstance(target, cst.Name) or definition_at(source, target) is None:
+        return None
+    found = read_dict(source, users, target, {}, inlining.meanings.is_named_elsewhere)
+    return Caller(inlining, call, target) if found is not None else None
+
+
+def _is_first(inlining: Inlining, arg: cst.Arg) -> bool:
+    """Whether nothing runs between the start of a statement and an argument of a call in it."""
+    source = inlining.source
+    call = source.parent(arg)
+    assert isinstance(call, cst.Call)
+    statement = statement_of(source, call)
+    if not isinstance(statement, cst.Assign | cst.Return | cst.Expr):
+        return False
+    before = [other.value for other in call.args[: call.args.index(arg)]]
+    return statement.value is call and all(map(inlining.meanings.is_inert, before))
+
+
+# Writing ---------------------------------------------------------------------------------------------
+
+
+def return_values(one: Returning) -> None:
+    """Return the values of the dicts, and give them names in the callers."""
+    dicts: list[tuple[cst.Return, Items]] = []
+    for statement in returns_of(one.function):
+        items = named_items(statement.value) if statement.value is not None else None
+        if items is None or not set(items) <= set(KEYS):
+            return
+        dicts.append((statement, items))
+    keys = [key for key in KEYS if any(key in items for _, items in dicts)]
+    moved = _moved(one, dicts)
+    kept = [key for key in keys if key not in moved]
+    drops_calls = not kept and _only_builds(one)
+    if not drops_calls and not all(caller.is_first for caller in one.callers):
+        return
+    for statement, items in dicts if not drops_calls else ():
+        texts = [
+            one.inlining.text(items[key]) if key in items else default(one.inlining, key, statement)
+            for key in kept
+        ]
+        assert statement.value is not None
+        one.inlining.put(statement.value, ", ".join(texts) or "None")
+    if drops_calls:
+        one.inlining.delete(one.function)
+    for caller in one.callers:
+        _name_values(caller, kept, moved, drops_calls=drops_calls)
+
+
+def _only_builds(one: Returning) -> bool:
+    """Whether a function only makes the dict, of the same values for all callers."""
+    given = [arg.value for caller in one.callers for arg in caller.call.args]
+    return only_return(one.function) is not None and all(map(one.inlining.meanings.is_inert, given))
+
+
+def _moved(one: Returning, dicts: list[tuple[cst.Return, Items]]) -> dict[str, str]:
+    """The values that are the same in the callers, by key."""
+    if len(dicts) != 1:
+        return {}
+    meanings = one.inlining.meanings
+    return {
+        key: one.inlining.text(value)
+        for key, value in dicts[0][1].items()
+        if meanings.is_inert(value) and all(_is_same(one, caller, value) for caller in one.callers)
+    }
+
+
+def _is_same(one: Returning, caller: Caller, value: cst.BaseExpression) -> bool:
+    """Whether an expression has the same value in a caller."""
+    source = one.inlining.source
+    names = [part for part in source.descend(value) if isinstance(part, cst.Name)]
+    bindings = bindings_of(source)
+    for name in names:
+        parent = source.parent(name)
+        if isinstance(parent, cst.Attribute) and parent.attr is name:
+            continue
+        if isinstance(parent, cst.Arg) and parent.keyword is name:
+            continue
+        owner = bindings.owner(bindings.scope_at(name), name.value)
+        if owner is None and name.value in ("True", "False", "None"):
+            continue
+        if caller.inlining is not one.inlining or owner not in (None, bindings.module):
+            return False
+        if owner is not None and not _is_bound_once(source, name.value):
+            return False
+        if not one.inlining.meanings.is_same_variable(name, caller.call):
+            return False
+    return True
+
+
+def _is_bound_once(source: Source, name: str) -> bool:
+    module = bindings_of(source).module
+    imports = [item for item in module.imports if item.local == name]
+    return len(module.others.get(name, ())) + len(imports) == 1
+
+
+def _name_values(
+    caller: Caller, kept: list[str], moved: dict[str, str], *, drops_calls: bool
+) -> None:
+    """Give the values that a call returns variables, and spread these."""
+    inlining, source = caller.inlining, caller.inlining.source
+    statement = statement_of(source, caller.call)
+    names = {key: fresh(source, caller.call, key, f"fsdp_{key}") for key in kept}
+    text = inlining.text(caller.call)
+    lines = [f"{', '.join(names.values())} = {text}" if kept else text]
+    values = {**names, **moved}
+    if drops_calls:
+        lines = []
+    if caller.name is None:
+        for line in lines:
+            inlining.put_before(statement, line)
+        arg = source.parent(caller.call)
+        assert arg is not None
+        inlining.put(arg, ", ".join(f"{key}={value}" for key, value in values.items()))
+        return
+    pairs = (f"{string_literal(source, key)}: {value}" for key, value in values.items())
+    lines.append(f"{caller.name.value} = {{{', '.join(pairs)}}}")
+    inlining.put_lines(statement, lines)
