@@ -120,6 +120,7 @@ CASES = (
     Case("fsdp1/summon_reading.py", ()),
     Case("fsdp1/sampling.py", ()),
     Case("fsdp1/methods_outside_forward.py", ()),
+    Case("fsdp1/optimizer_first.py", ()),
     Case("fsdp1/apply.py", ()),
     Case("fsdp1/inspecting.py", ()),
     Case("fsdp1/always_wrap.py", ()),

@@ -58,6 +58,13 @@ def move_after(rewrite: Rewrite, program: Program, place: Meeting) -> bool:
     return _cut_and_paste(rewrite, place.source, [body[n] for n in moving], body[second])
 
 
+def moved_with(program: Program, place: Meeting) -> list[Statement]:
+    """The statements that `move_after` would move."""
+    body = [s for s in place.block.body if isinstance(s, Statement)]
+    moving = _moving(program, body, body.index(place.first), body.index(place.second))
+    return [body[number] for number in moving or ()]
+
+
 def _moving(
     program: Program, body: Sequence[Statement], first: int, second: int
 ) -> list[int] | None:

@@ -13,21 +13,26 @@ from fsdplint.migration.analysis.variables import is_mentioned, outer_function
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers import constructor as blockers
 from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN, QUANTIZED_WEIGHTS
-from fsdplint.migration.blockers.program import CALLER_NOT_GIVEN, MODEL_COPIED, OPTIMIZER_FIRST
+from fsdplint.migration.blockers.program import CALLER_NOT_GIVEN, MODEL_COPIED
 from fsdplint.migration.blockers.state_dicts import INNER_STATE, LOCAL_STATE_ONE_WAY
 from fsdplint.migration.blockers.training import PART_FIRST
 from fsdplint.migration.constructor import device
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.state_dicts import part_states
-from fsdplint.migration.training import gradients, parameters, part_forward, replaced_data
+from fsdplint.migration.training import (
+    early_optimizers,
+    gradients,
+    parameters,
+    part_forward,
+    replaced_data,
+)
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import (
     Fsdp1Used,
     ModuleCopied,
-    OptimizerBuilt,
     Sharding,
     StateLoaded,
     StateTaken,
@@ -118,19 +123,8 @@ def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
 
 
 def _check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block on an optimizer that is built before the sharding, which only FSDP1 allows."""
-    for trace in migration.program.traces:
-        for event in trace.of(Wrapped):
-            for built in trace.before(event, OptimizerBuilt):
-                if any(trace.related(module, event.inner) for module in built.modules):
-                    site = built.site
-                    if isinstance(site, NodeSite) and not migration.is_blocked(site.node):
-                        _block(
-                            migration,
-                            site.source,
-                            site.node,
-                            OPTIMIZER_FIRST(),
-                        )
+    """Move an optimizer that is built before the sharding, which only FSDP1 allows, behind it."""
+    early_optimizers.move(migration)
 
 
 def _check_copies(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

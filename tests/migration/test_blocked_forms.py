@@ -216,7 +216,7 @@ BLOCKED = {
         "which `enable_wrap` block",
     ),
     "the optimizer first": (
-        "net = Net()\noptimizer = torch.optim.SGD(net.parameters(), lr=1)\n"
+        "net = Net()\noptimizer = torch.optim.SGD(net.parameters(), lr=1)\nprint(optimizer)\n"
         "model = FSDP(net, use_orig_params=True)",
         "built before the model is wrapped",
     ),
