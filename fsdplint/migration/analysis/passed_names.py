@@ -84,7 +84,7 @@ def _origin(
     program: Program, source: Source, module: str, name: str | None, depth: int = 0
 ) -> tuple[Source, Imported] | None:
     """The file and the import that give a module of the project a name of a library."""
-    other = _file_of(program, source, module) if name is not None else None
+    other = file_of(program, source, module) if name is not None else None
     if other is None or depth > MAX_FILES:
         return None
     scope = bindings_of(other).module
@@ -92,7 +92,7 @@ def _origin(
     if len(found) != 1 or name in scope.others:
         return None
     (item,) = found
-    if _file_of(program, other, item.module) is None:
+    if file_of(program, other, item.module) is None:
         return (other, item) if not item.module.startswith(".") else None
     return _origin(program, other, item.module, item.name, depth + 1)
 
@@ -101,7 +101,7 @@ def _starred(
     program: Program, source: Source, module: str
 ) -> Iterator[tuple[str, Source, Imported]]:
     """The names of libraries that `import *` of a module of the project gives."""
-    other = _file_of(program, source, module)
+    other = file_of(program, source, module)
     bindings = bindings_of(other) if other is not None else None
     for item in bindings.module.imports if bindings is not None else ():
         if bindings is not None and bindings.exported and item.local not in bindings.exported:
@@ -111,7 +111,7 @@ def _starred(
             yield item.local, *found
 
 
-def _file_of(program: Program, source: Source, module: str) -> Source | None:
+def file_of(program: Program, source: Source, module: str) -> Source | None:
     """The only file of the program that a module's name may mean."""
     if not module.strip("."):
         return None

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Class, Function
+from fsdplint.migration.analysis.called_functions import called_function
 from fsdplint.migration.analysis.variables import ancestors, definition_at, return_values
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
@@ -41,7 +42,7 @@ class Flow:
         if isinstance(node, cst.Name) and not self.migration.symbol(node):
             return self._unseen_name(source, node)
         if isinstance(node, cst.Call):
-            if not self.migration.symbol(node.func) or self._calls_own_function(node):
+            if not self.migration.symbol(node.func) or self._calls_own_function(source, node):
                 return self._unseen_call(source, node)
         if isinstance(node, cst.Attribute) and not self.migration.symbol(node):
             for other, value in self._assigned_values(source, node):
@@ -69,7 +70,7 @@ class Flow:
                 place = self._unseen_argument(source, scope.node, target)  # type: ignore[union-attr]
             else:  # unpacked from a tuple, or the variable of a loop
                 seen = self._has_values(node) or self._calls_own_function(
-                    _unpacked_value(source, target)
+                    source, _unpacked_value(source, target)
                 )
                 place = None if seen else (source, node)
             if place is not None:
@@ -85,19 +86,21 @@ class Flow:
                     if place is not None:
                         return place
         seen = self._has_values(node) or node in self.migration.policies.calls
-        if functions or seen or self._calls_own_function(node):
+        own = called_function(self.migration.program, source, node.func)
+        if not functions and own is not None:
+            for value in return_values(own[1]):
+                place = self.find_unseen(own[0], value)
+                if place is not None:
+                    return place
+        if functions or seen or self._calls_own_function(source, node):
             return None
         return source, node
 
-    def _calls_own_function(self, node: cst.CSTNode | None) -> bool:
-        """Whether a node calls a function of these files, judged by the name."""
-        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name):
+    def _calls_own_function(self, source: Source, node: cst.CSTNode | None) -> bool:
+        """Whether a node calls a function of these files."""
+        if not isinstance(node, cst.Call):
             return False
-        return any(
-            isinstance(one, cst.FunctionDef) and one.name.value == node.func.value
-            for other in self.migration.program.sources.values()
-            for one in other.tree.body
-        )
+        return called_function(self.migration.program, source, node.func) is not None
 
     def _assigned_values(
         self, source: Source, node: cst.Attribute

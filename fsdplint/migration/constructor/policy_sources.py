@@ -15,6 +15,7 @@ from fsdplint.interpreter.values import (
     Value,
     is_none,
 )
+from fsdplint.migration.analysis.called_functions import called_function
 from fsdplint.migration.analysis.variables import calls_of, definitions, home_of, return_values
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.constructor.policy_kinds import makes_policy
@@ -141,19 +142,12 @@ class PolicySources:
 
         part: the position in a tuple that it returns.
         """
-        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name):
+        if not isinstance(node, cst.Call) or depth > MAX_DEPTH:
             return []
-        if depth > MAX_DEPTH:
+        found = called_function(self.migration.program, source, node.func)
+        if found is None:
             return []
-        functions = [
-            (other, statement)
-            for other in self.migration.program.sources.values()
-            for statement in other.tree.body
-            if isinstance(statement, cst.FunctionDef) and statement.name.value == node.func.value
-        ]
-        if len(functions) != 1:
-            return []
-        other, function = functions[0]
+        other, function = found
         sites = []
         for value in return_values(function):
             for item in _values_of_part(other, value, part):
