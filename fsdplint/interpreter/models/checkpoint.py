@@ -6,12 +6,12 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.state_dicts import DCP
-from fsdplint.interpreter.models.stateful import load_states, with_states
 from fsdplint.interpreter.models.tensors import must_be_sharded
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.stateful import load_states, with_states
 from fsdplint.interpreter.torch_values import NoResult, ParametersOf, ShardTensor, StateValue
 from fsdplint.interpreter.values import (
     Const,
