@@ -20,6 +20,7 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 from fsdplint.trace import (
+    Event,
     GroupMissed,
     MeshBuilt,
     ProcessGroupDestroyed,
@@ -142,7 +143,7 @@ def _group_exists(run: Run) -> bool | None:
     here = sides.get(run.ranks(), (run.ranks(),))
     last: dict[Ranks, bool] = {}  # by side
     for event in reversed(run.trace.events):
-        if not isinstance(event, kinds):
+        if not isinstance(event, kinds) or _may_come_later(run, event):
             continue
         if event.ranks is Ranks.SOME:  # it is unknown which ranks
             break
@@ -152,3 +153,12 @@ def _group_exists(run: Run) -> bool | None:
             break
     found = {last.get(side) for side in here}
     return found.pop() if found in ({True}, {False}) else None
+
+
+def _may_come_later(run: Run, event: Event) -> bool:
+    """Whether a function that was handed to unknown code destroys the group.
+
+    A handler of a signal or of the end of the program has not run yet.
+    """
+    handed = event.callbacks != tuple(run.callbacks) and bool(event.callbacks)
+    return handed and isinstance(event, ProcessGroupDestroyed)
