@@ -275,3 +275,15 @@ def test_a_setting_skips_a_reduction(tmp_path: Path, reduction: str) -> None:
         """
     turn = textwrap.indent(f"{reduction}\nif loss > 3:\n    loss.backward()\n", "    ")
     assert undecided(tmp_path, textwrap.dedent(body) + TURN + turn) == []
+
+
+@pytest.mark.parametrize("loss", ["nn.MSELoss()", "torch.nn.SmoothL1Loss(reduction='sum')"])
+def test_a_loss_object_computes_on_the_ranks_own_batch(tmp_path: Path, loss: str) -> None:
+    body = f"""\
+    criterion = {loss}
+    for x, y in loader:
+        value = criterion(model(x), y)
+        if torch.isfinite(value):
+            value.backward()
+    """
+    assert undecided(tmp_path, body) == ["torch.isfinite(value)"]
