@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -74,8 +75,10 @@ class EpochNeverSet(Rule):
         if any(event.sampler in (built.sampler, None) for event in trace.of(EpochSet)):
             return
         passes = [p for p in training_passes(trace) if p.sampler == built.sampler]
+        sites = Counter(one.site for one in passes)
+        site = next((one.site for one in passes if sites[one.site] > 1), None)
         for one in passes:
-            if one.site == passes[0].site and not out_of_sight(trace, one.loader):
+            if one.site == site and not out_of_sight(trace, one.loader):
                 yield one
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -88,6 +91,8 @@ class EpochNeverSet(Rule):
         config = {guard for guard in built.guards if guard.kind is GuardKind.CONFIG}
         if not config <= set(begun.guards):
             return None  # in other configurations there may be no such sampler
+        if any(guard.kind is GuardKind.VARYING for guard in begun.guards):
+            return None  # the loop around it does not count the passes
         rewrite = Rewrite()
         if not set_epoch_in_loop(rewrite, program, begun):
             return None

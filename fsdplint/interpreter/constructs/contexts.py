@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import libcst as cst
+import libcst.matchers as m
 
 from fsdplint.interpreter.assignment import assign
-from fsdplint.interpreter.branch_conditions import Truth, decide
+from fsdplint.interpreter.branch_conditions import Truth, Verdict, decide
+from fsdplint.interpreter.constructs.branches import branch
 from fsdplint.interpreter.context_entry import enter, leave
 from fsdplint.interpreter.functions import call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
@@ -105,12 +107,28 @@ def execute_try(run: Run, node: cst.Try) -> Signal | None:
         for handler in node.handlers:
             signal = run.execute_suite(handler.body)
             break
+    elif signal is None and (restart := _restart(run, node)) is not None:
+        suite, test = restart.body, restart.type or cst.Name("StopIteration")
+        skip: Callable[[], Signal | None] = lambda: None  # noqa: E731
+        branch(run, test, Verdict(Truth.VARYING), lambda: run.execute_suite(suite), skip)
     elif node.orelse is not None and signal is None:
         signal = run.execute_suite(node.orelse.body)
     if node.finalbody is not None:
         final = run.execute_suite(node.finalbody.body)
         signal = final or signal
     return signal
+
+
+def _restart(run: Run, node: cst.Try) -> cst.ExceptHandler | None:
+    """The handler that begins an iterator again at its end, in a loop; None if there is none."""
+    if not run.loop_depth:
+        return None
+    for handler in node.handlers:
+        ended = handler.type is None or "StopIteration" in run.text(handler.type)
+        if ended and m.findall(handler.body, m.Call(m.Name("iter"))):
+            leaves = m.findall(handler.body, m.Break() | m.Continue() | m.Return() | m.Raise())
+            return None if leaves else handler
+    return None
 
 
 def _optional_import(run: Run, node: cst.Try) -> str | None:
