@@ -121,7 +121,7 @@ def check(
                 selected[rule.code, finding.site.location()] = (finding, rule)
     for key, (finding, rule) in list(selected.items()):
         if rule.all_configurations and not all(
-            _shows(trace, finding, rule) for trace in program.traces
+            _shows(trace, finding, rule) for trace in program.traces if _is_run(trace)
         ):
             del selected[key]
     result = sorted(selected.values(), key=lambda pair: finding_order(pair[0]))
@@ -162,6 +162,11 @@ def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:
             raise
         finding.blocker = f"the fix could not be worked out ({type(error).__name__}: {error})"
         return None
+
+
+def _is_run(trace: Trace) -> bool:
+    """Whether a trace is one of the program, and not of a function that no run of it calls."""
+    return trace.complete or trace.entry is not None
 
 
 def _shows(trace: Trace, finding: Finding, rule: Rule) -> bool:

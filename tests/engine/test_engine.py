@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from fsdplint.engine.check import check
 from fsdplint.engine.fix import fix
 from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
-from fsdplint.registry.rules import all_rules
+from fsdplint.registry.rules import all_rules, rule_by_code
 
 RULES = [rule() for rule in all_rules()]
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "fsdp1" / "argparse_functions.py"
@@ -96,3 +97,37 @@ def test_a_defect_in_a_fix_costs_no_finding(
     found = check(load([path]), RULES)
     assert len(found) == number
     assert all(f.fix is None and "overlapping edits" in (f.blocker or "") for f in found)
+
+
+def test_a_method_that_no_run_calls_is_no_configuration(tmp_path: Path) -> None:
+    code = """\
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.fsdp import fully_shard
+    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    class Trainer:
+        def __init__(self, data):
+            self.model = fully_shard(nn.Linear(8, 8))
+            self.loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data))
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def train(self):
+            for epoch in range(3):
+                for (batch,) in self.loader:
+                    self.model(batch).sum().backward()
+                    self.optimizer.step()
+
+        def load(self, path):
+            self.model.load_state_dict(torch.load(path))
+
+    if __name__ == "__main__":
+        dist.init_process_group("gloo")
+        Trainer(TensorDataset(torch.zeros(8, 8))).train()
+    """
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(code))
+    rule = rule_by_code("FSDP512")
+    assert rule is not None
+    assert check(load([path]), [rule()])
