@@ -86,11 +86,10 @@ class Coverage:
         """
         excluded: set[cst.CSTNode] = set()
         others: set[cst.CSTNode] = set()
+        needed = {key: value for key, value in sharding if (key, not value) not in sharding}
         for decisions, statements in runs:
             excluding = {
-                key
-                for key, value in decisions.values_by_key.items()
-                if (key, not value) in sharding and (key, value) not in sharding
+                key for key in decisions.values_by_key if _excludes(decisions, key, needed)
             }
             for node, keys in statements.items():
                 (others if keys.isdisjoint(excluding) else excluded).add(node)
@@ -139,6 +138,23 @@ class Coverage:
                     return Gap.LEFT, ""
             child, parent = parent, source.parent(parent)
         return Gap.LEFT, ""
+
+
+def _excludes(decisions: Decisions, key: str, needed: Mapping[str, bool]) -> bool:
+    """Whether the decision of a key contradicts one of those without which nothing is sharded.
+
+    It may be the opposite one, or imply that: `mode == "ddp"` excludes `mode == "fsdp"`.
+    """
+    value = decisions.values_by_key[key]
+    if key in needed:
+        return value is not needed[key]
+    conditions = decisions.conditions
+    alone = Decisions(forced=((conditions[key], value),))
+    return any(
+        alone.infer(conditions[other]) is not expected
+        for other, expected in needed.items()
+        if other in conditions and alone.infer(conditions[other]) is not None
+    )
 
 
 def _branch_gap(source: Source, statement: cst.CSTNode, child: cst.CSTNode) -> tuple[Gap, str]:

@@ -157,6 +157,24 @@ def test_what_sharding_does_not_exclude_needs_it(code: tuple[str, str], tmp_path
     assert gaps_of_storage(tmp_path / "train.py", code, exits) == [Gap.UNSHARDED]
 
 
+@pytest.mark.parametrize(
+    "test, gap",
+    [
+        ("args.mode == 'ddp'", None),
+        ("args.mode in ('ddp', 'none')", None),
+        ("args.other == 'ddp'", Gap.UNSHARDED),
+        ("args.mode != 'ddp'", Gap.UNSHARDED),
+    ],
+)
+def test_another_choice_excludes_sharding(test: str, gap: Gap | None, tmp_path: Path) -> None:
+    choice = CHOICE.replace("if args.fsdp:", "if args.mode == 'fsdp':")
+    file = tmp_path / "train.py"
+    exits = "\n            sys.exit()" if gap else ""
+    file.write_text(HEAD + choice.format("", exits, f"if {test}:\n        {SAVE}"))
+    sites = load([file]).coverage
+    assert [one.gap for one in sites if one.site.kind is SiteKind.STORAGE] == [gap]
+
+
 def test_a_program_that_shards_nothing_is_covered(tmp_path: Path) -> None:
     file = tmp_path / "evaluate.py"
     file.write_text(
