@@ -75,6 +75,9 @@ def texts(case: Case) -> tuple[dict[str, str], dict[str, str]]:
 
 
 CASES = (
+    Case("fsdp1/shared_arguments.py"),
+    Case("fsdp1/shared_arguments.py", (*OUT, "--strategy", "grad_op")),
+    Case("fsdp1/shared_arguments.py", (*OUT, "--strategy", "no_shard")),
     Case("fsdp1/flat_script.py"),
     Case(
         "fsdp1/argparse_functions.py", (*OUT, "--stop-after", "1"), (*OUT, "--resume"), apart=SUMMED

@@ -81,7 +81,8 @@ def _receiver(inlining: Inlining, parameter: cst.Param, spreads: list[cst.Arg]) 
     function = function_of(source, spreads[0])
     assert isinstance(function, cst.FunctionDef)
     uses = {spread.value for spread in spreads}
-    if function.decorators or uses != set(reads(source, function, parameter.name.value)):
+    found = reads(source, function, parameter.name.value)
+    if function.decorators or uses != {use for use in found if home_of(source, use) is function}:
         return None
     bound = bindings_of(source).scope_at(function.body).others.get(parameter.name.value, ())
     if len(bound) != 1 or _has_second_name(inlining, function.name.value):
