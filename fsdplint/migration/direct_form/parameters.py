@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.analysis.variables import calls_of, function_of, home_of, reads
 from fsdplint.migration.direct_form.argument_dicts import KEYS, fsdp1_spreads
 from fsdplint.migration.direct_form.defaults import default
@@ -87,7 +88,7 @@ def _receiver(inlining: Inlining, parameter: cst.Param, spreads: list[cst.Arg]) 
     bound = bindings_of(source).scope_at(function.body).others.get(parameter.name.value, ())
     if len(bound) != 1 or _has_second_name(inlining, function.name.value):
         return None
-    files = inlining.migration.program.sources.values()
+    files = full_program(inlining.migration.program).sources.values()
     calls: list[Call] = []
     for other, call in calls_of(files, function):
         if call is None:
@@ -100,7 +101,7 @@ def _has_second_name(inlining: Inlining, name: str) -> bool:
     """Whether a file imports a function by another name."""
     return any(
         item.name == name and item.local != name
-        for source in inlining.migration.program.sources.values()
+        for source in full_program(inlining.migration.program).sources.values()
         for item in bindings_of(source).imports()
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
+from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.analysis.variables import calls_of, definition_at, fresh
 from fsdplint.migration.direct_form.argument_dicts import (
     KEYS,
@@ -95,7 +96,7 @@ def _returning(inlinings: list[Inlining], users: Users, name: str) -> Returning 
     ((inlining, function),) = owners
     if function.decorators or function.asynchronous is not None or not _ends_with_return(function):
         return None
-    files = inlining.migration.program.sources.values()
+    files = full_program(inlining.migration.program).sources.values()
     if any(i.name == name != i.local for x in files for i in bindings_of(x).imports()):
         return None
     by_source = {one.source: one for one in inlinings}
