@@ -493,3 +493,48 @@ def test_the_same_losses(form: str, how: str, tmp_path: Path, two_ranks: TwoRank
     assert before.status == after.status == "ok", f"{before}\n{after}"
     assert "units" in before.stdout
     assert after.stdout == before.stdout
+
+
+HELPERS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def options(kind):
+    found = dict(use_orig_params=kind)
+    if kind:
+        found["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+    return found
+
+
+def shard(model, **kwargs):
+    return FSDP(model, **kwargs)
+"""
+TRAIN = """\
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from helpers import options, shard
+
+torch.cuda.set_device(0)
+dist.init_process_group("nccl")
+given = options(os.environ["KIND"])
+model = shard(nn.Linear(4, 4), **given)
+"""
+OTHER = "from helpers import options\n\nprint(len(options(1)))\n"
+
+
+@pytest.mark.parametrize("has_other", [False, True])
+def test_callers_in_files_without_fsdp1(tmp_path: Path, has_other: bool) -> None:
+    """The files change together; another use of the dict in any file of the program blocks."""
+    texts = {"helpers.py": HELPERS, "train.py": TRAIN, **({"other.py": OTHER} if has_other else {})}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    paths = [tmp_path / name for name in texts]
+    found = fix(Workspace(paths), [rule() for rule in all_rules()]).texts
+    if has_other:
+        assert not found
+        return
+    assert "return sharding_strategy, kind" in found[tmp_path / "helpers.py"]
+    lines = found[tmp_path / "train.py"].splitlines()
+    assert lines[-2] == 'sharding_strategy, use_orig_params = options(os.environ["KIND"])'

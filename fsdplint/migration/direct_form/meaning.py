@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.edits.unused_imports import may_be_module
+from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.analysis.variables import (
     Definition,
     ancestors,
@@ -113,7 +114,7 @@ class Meanings:
     def is_named_elsewhere(self, name: str) -> bool:
         """Whether another file may read or set a variable of the module."""
         attribute = re.compile(rf"\.\s*{re.escape(name)}\b")
-        for path, other in self._migration.program.sources.items():
+        for path, other in full_program(self._migration.program).sources.items():
             if path == self._source.path or name not in other.text:
                 continue
             if attribute.search(other.text):

@@ -99,7 +99,7 @@ def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
     changed = _rewrite_imports(direct, migration)
     inlinings = [Inlining(migration, source, depth) for source in direct.sources]
     if depth.writes_items_out:
-        _write_dicts_out(inlinings)
+        changed = _write_dicts_out(inlinings, _callers(migration, depth)) or changed
     for inlining in inlinings:
         if not inlining.changed:  # else the next round
             _rewrite_nodes(inlining)
@@ -115,22 +115,33 @@ def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
         return ()
 
 
-def _write_dicts_out(inlinings: list[Inlining]) -> None:
-    """Write out dicts of arguments; those that functions get or return come first."""
+def _callers(migration: Migration, depth: Depth) -> list[Inlining]:
+    """The files without FSDP1, whose calls may give it arguments or get some."""
+    others = full_program(migration.program).sources.values()
+    return [Inlining(migration, one, depth) for one in others if one not in migration.sources]
+
+
+def _write_dicts_out(inlinings: list[Inlining], callers: list[Inlining]) -> bool:
+    """Write out dicts of arguments; those that functions get or return come first.
+
+    Returns whether something changed.
+    """
     for inlining in inlinings:
         parameters.name_parameters(inlining)
     calls = {call for one in inlinings for call in parameters.handing_on(one)}
     for one in inlinings:
         calls |= set(argument_dicts.fsdp1_calls(one.migration, one.source))
+    files = [*inlinings, *callers]
     users = argument_dicts.Users(frozenset(calls))
-    found = returned_dicts.returning(inlinings, users)
-    if not any(one.changed for one in inlinings):
+    found = returned_dicts.returning(files, users)
+    if not any(one.changed for one in files):
         for function in found:
             returned_dicts.return_values(function)
-    if not any(one.changed for one in inlinings):
+    if not any(one.changed for one in files):
         users = argument_dicts.Users(users.calls, frozenset(one.function for one in found))
-        for one in inlinings:
+        for one in files:
             items.write_items_out(one, users)
+    return any(one.changed for one in files)
 
 
 def _rewrite_nodes(inlining: Inlining) -> None:
