@@ -75,6 +75,8 @@ def texts(case: Case) -> tuple[dict[str, str], dict[str, str]]:
 
 
 CASES = (
+    Case("fsdp1/many_kwargs.py", (*OUT, "--set", "sharding=SHARD_GRAD_OP"), apart=SUMMED),
+    Case("fsdp1/many_kwargs.py", (*OUT, "--set", "dtype=bfloat16"), apart=ROUNDED),
     Case("fsdp1/shared_arguments.py"),
     Case("fsdp1/shared_arguments.py", (*OUT, "--strategy", "grad_op")),
     Case("fsdp1/shared_arguments.py", (*OUT, "--strategy", "no_shard")),

@@ -249,6 +249,15 @@ def test_the_items_are_written_out(tmp_path: Path, body: str, expected: str) -> 
 
 
 KEPT = {
+    "a function that yields": """
+        def options():
+            yield 1
+            return dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+
+
+        arguments = options()
+        model = FSDP(Net(), **arguments)
+    """,
     "a function that is called for something else, too": """
         def options():
             return dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
@@ -364,6 +373,24 @@ def test_a_policy_that_a_method_may_not_get(tmp_path: Path) -> None:
         trainer = Trainer(Net())
     """
     assert "        if policy is not None:\n" in migrated(tmp_path, body)
+
+
+def test_two_results_of_a_function_have_variables_of_their_own(tmp_path: Path) -> None:
+    body = """
+        def options(dtype):
+            return dict(mixed_precision=MixedPrecision(param_dtype=dtype))
+
+
+        one = options(torch.bfloat16)
+        other = options(torch.float16)
+        first = FSDP(Net(), **one)
+        second = FSDP(Net(), **other)
+    """
+    lines = migrated(tmp_path, body).splitlines()
+    names = [line.partition(" = ")[0] for line in lines if " = options(" in line]
+    assert len(set(names)) == 2
+    policies = [line.partition("mp_policy=")[2].rstrip(")") for line in lines[-2:]]
+    assert policies == names
 
 
 def test_helpers_stand_above_the_first_call(tmp_path: Path) -> None:

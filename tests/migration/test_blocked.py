@@ -19,7 +19,6 @@ BLOCKED = {
     "custom_policy.py": {"CustomPolicy(wrap_or_not)": "only says yes or no"},
     "ignored_states.py": {"ignored_states=": "`ignored_states`"},
     "local_states.py": {"LocalStateDictConfig()": "local state", "LocalOptim": "flat parts"},
-    "many_kwargs.py": {'fsdp_args["mixed_precision"]': "set under a condition"},
     "partial_class.py": {
         "functools.partial(": "a partial of FSDP that does more than shard one module"
     },

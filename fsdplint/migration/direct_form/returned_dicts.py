@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.migration.analysis.components import full_program
-from fsdplint.migration.analysis.variables import calls_of, definition_at, fresh
+from fsdplint.migration.analysis.variables import (
+    bound_names,
+    calls_of,
+    definition_at,
+    function_of,
+)
 from fsdplint.migration.direct_form.argument_dicts import (
     KEYS,
     Items,
@@ -25,7 +31,9 @@ from fsdplint.migration.direct_form.defaults import default
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
-from fsdplint.syntax.layout import statement_of
+from fsdplint.syntax.layout import descend, statement_of
+
+Variable = tuple[cst.CSTNode, str]  # the function that has it, and its name
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,8 @@ def _returning(inlinings: list[Inlining], users: Users, name: str) -> Returning 
 
 
 def _ends_with_return(function: cst.FunctionDef) -> bool:
+    if any(isinstance(part, cst.Yield) for part in descend(function)):
+        return False
     last = function.body.body[-1]
     return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
 
@@ -142,8 +152,11 @@ def _is_first(inlining: Inlining, arg: cst.Arg) -> bool:
 # Writing ---------------------------------------------------------------------------------------------
 
 
-def return_values(one: Returning) -> None:
-    """Return the values of the dicts, and give them names in the callers."""
+def return_values(one: Returning, taken: set[Variable]) -> None:
+    """Return the values of the dicts, and give them names in the callers.
+
+    taken: the variables that the callers of other functions get; gets these variables, too.
+    """
     dicts: list[tuple[cst.Return, Items]] = []
     for statement in returns_of(one.function):
         items = named_items(statement.value) if statement.value is not None else None
@@ -166,7 +179,8 @@ def return_values(one: Returning) -> None:
     if drops_calls:
         one.inlining.delete(one.function)
     for caller in one.callers:
-        _name_values(caller, kept, moved, drops_calls=drops_calls)
+        names = {key: _variable(caller, key, taken) for key in kept}
+        _name_values(caller, names, moved, drops_calls=drops_calls)
 
 
 def _only_builds(one: Returning) -> bool:
@@ -216,15 +230,26 @@ def _is_bound_once(source: Source, name: str) -> bool:
     return len(module.others.get(name, ())) + len(imports) == 1
 
 
+def _variable(caller: Caller, key: str, taken: set[Variable]) -> str:
+    """A new variable for a value that a caller gets."""
+    source = caller.inlining.source
+    function = function_of(source, caller.call)
+    bound = bound_names(source, caller.call)
+    numbered = (f"fsdp_{key}_{number}" for number in itertools.count(2))
+    wanted = itertools.chain((key, f"fsdp_{key}"), numbered)
+    name = next(one for one in wanted if one not in bound and (function, one) not in taken)
+    taken.add((function, name))
+    return name
+
+
 def _name_values(
-    caller: Caller, kept: list[str], moved: dict[str, str], *, drops_calls: bool
+    caller: Caller, names: dict[str, str], moved: dict[str, str], *, drops_calls: bool
 ) -> None:
     """Give the values that a call returns variables, and spread these."""
     inlining, source = caller.inlining, caller.inlining.source
     statement = statement_of(source, caller.call)
-    names = {key: fresh(source, caller.call, key, f"fsdp_{key}") for key in kept}
     text = inlining.text(caller.call)
-    lines = [f"{', '.join(names.values())} = {text}" if kept else text]
+    lines = [f"{', '.join(names.values())} = {text}" if names else text]
     values = {**names, **moved}
     if drops_calls:
         lines = []

@@ -135,8 +135,9 @@ def _write_dicts_out(inlinings: list[Inlining], callers: list[Inlining]) -> bool
     users = argument_dicts.Users(frozenset(calls))
     found = returned_dicts.returning(files, users)
     if not any(one.changed for one in files):
+        taken: set[returned_dicts.Variable] = set()
         for function in found:
-            returned_dicts.return_values(function)
+            returned_dicts.return_values(function, taken)
     if not any(one.changed for one in files):
         users = argument_dicts.Users(users.calls, frozenset(one.function for one in found))
         for one in files:
