@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 import libcst as cst
 
 from fsdplint.interpreter.values import Class, ModuleValue, Symbol
-from fsdplint.migration.analysis.variables import definitions, fresh, home_of, reads, return_values
+from fsdplint.migration.analysis.variables import (
+    Definition,
+    definition_at,
+    definitions,
+    fresh,
+    home_of,
+    reads,
+    return_values,
+)
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import CUSTOM_POLICY_UNSEEN
 from fsdplint.migration.constructor.local_functions import containers
@@ -17,7 +25,8 @@ from fsdplint.migration.constructor.policy_scope import PolicyScope
 from fsdplint.migration.constructor.receivers import methods
 from fsdplint.migration.text import simple
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.arguments import arguments, elements
+from fsdplint.syntax.arguments import arguments, elements, is_constant
+from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import descend
 
 RewriteSites = Callable[[Sequence[NodeSite]], None]
@@ -157,7 +166,12 @@ class PolicyTests:
             return None
         tests = []
         for part in parts:
-            test = self.test(part, variable) or self._method_test(part, variable)
+            test = (
+                self.test(part, variable)
+                or self._method_test(part, variable)
+                or self._branches_test(part, variable)
+                or self._same_name_test(part, variable)
+            )
             if test is None:
                 return None
             tests.append(test)
@@ -206,6 +220,63 @@ class PolicyTests:
         if call is node:
             name = self.scope.hoist(name, "should_shard")
         return f"{name}({variable})"
+
+    def _branches_test(self, node: cst.BaseExpression, variable: str) -> str | None:
+        """The test of a variable that gets a policy in each of several branches."""
+        if not isinstance(node, cst.Name) or not self.scope.is_only_read(node):
+            return None
+        found = definitions(self.source, node)
+        if not found or home_of(self.source, node) is not self.scope.function:
+            return None
+        sites: list[NodeSite] = []
+        for item in found:
+            if makes_policy(self.migration, item.value):
+                sites.append(NodeSite(self.source, item.value))
+                continue
+            if not isinstance(item.value, cst.Call):
+                return None
+            made = PolicyMethods(self.migration).read(self.source, item.value)
+            if made is None or made.may_be_none:
+                return None
+            sites += made.sites
+        if {kind(self.migration, site) for site in sites} != {"test"}:
+            return None
+        self.rewrite_sites(sites)
+        return f"{node.value}({variable})"
+
+    def _same_name_test(self, node: cst.BaseExpression, variable: str) -> str | None:
+        """The test of `check = partial(lambda_auto_wrap_policy, lambda_fn=check)`: the function."""
+        function = self.scope.function
+        if not isinstance(node, cst.Name) or home_of(self.source, node) is not function:
+            return None
+        bindings = bindings_of(self.source)
+        bound = bindings.scopes[function].others.get(node.value, [])
+        found = [definition_at(self.source, target) for target in bound]
+        made = next((item for item in found if item is not None), None)
+        one_function = any(isinstance(self.source.parent(x), cst.FunctionDef) for x in bound)
+        if len(bound) != 2 or made is None or not one_function or not self._is_called(made, node):
+            return None
+        if len(reads(self.source, function, node.value)) != 2:
+            return None
+        self._may_pick_anything()
+        self.policy.variables.append((self.source, made))
+        self.migration.account_for(self.source, made.value)
+        return f"{node.value}({variable})"
+
+    def _is_called(self, made: Definition, name: cst.Name) -> bool:
+        """Whether a value is a policy that calls the function of a name with the module."""
+        call = made.value
+        if not isinstance(call, cst.Call) or len(call.args) != 2:
+            return False
+        if self.migration.symbol(call.func) != "functools.partial":
+            return False
+        policy, argument = call.args
+        return (
+            self.migration.fsdp1(policy.value) == "lambda_auto_wrap_policy"
+            and argument.keyword is not None
+            and argument.keyword.value == "lambda_fn"
+            and is_constant(argument.value, name.value)
+        )
 
     # Classes -------------------------------------------------------------------------------------
 

@@ -115,7 +115,9 @@ def _is_harmless_call(migration: Migration, use: Use, arg: cst.Arg, call: cst.Ca
         return True
     symbol = migration.symbol(call.func)
     if symbol == "functools.partial":
-        return migration.fsdp1(call.args[0].value) == FSDP
+        # A function that is called with a module only is no policy: a policy's variable may have
+        # the name of its function.
+        return migration.fsdp1(call.args[0].value) in (FSDP, "lambda_auto_wrap_policy")
     name = symbol or use.source.code(call.func)
     last = name.rpartition(".")[2]
     return last == "dict" or last in SHOW_CALLS or last in GROW_CALLS
