@@ -84,6 +84,12 @@ def test_a_returned_value_leaves_the_root_gathered(tmp_path: Path) -> None:
     assert REGISTERED.format("encode") in text and "reshard" not in text
 
 
+def test_the_variable_of_a_comprehension_is_gone_after_it(tmp_path: Path) -> None:
+    body = "model = FSDP(Outer())\ny = [one.encode(torch.ones(2, 8)) for one in (model,)]"
+    text = migrated(tmp_path, MODEL + body)
+    assert REGISTERED.format("encode") in text and "reshard" not in text
+
+
 def test_gradients_that_fsdp1_loses_are_noted(tmp_path: Path) -> None:
     body = f"{MODEL}model = FSDP(Outer())\nloss = model.encode(torch.ones(2, 8)).sum()\n"
     found, _ = plan(tmp_path, body + "loss.backward()")

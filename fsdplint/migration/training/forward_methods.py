@@ -207,7 +207,8 @@ def _reshard_after(
     line = source.parent(small)
     if not isinstance(small, cst.Assign | cst.AugAssign | cst.Expr) or not simple(model):
         return
-    if not isinstance(line, cst.SimpleStatementLine):
+    scopes = (cst.Lambda, cst.BaseComp)  # their variables are gone after the statement
+    if not isinstance(line, cst.SimpleStatementLine) or _is_in(source, node, line, scopes):
         return
     assigned = [t.target for t in small.targets] if isinstance(small, cst.Assign) else []
     if any(source.code(target) == source.code(model) for target in assigned):
@@ -218,6 +219,18 @@ def _reshard_after(
         kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
         lines = [f"if isinstance({text}, {kind}):", f"\t{lines[0]}"]
     migration.rewrite.insert_after(source, line, lines)
+
+
+def _is_in(
+    source: Source, node: cst.CSTNode, line: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...]
+) -> bool:
+    """Whether a node is inside of a node of some kinds in its line."""
+    for around in ancestors(source, node):
+        if around is line:
+            break
+        if isinstance(around, kinds):
+            return True
+    return False
 
 
 # Where the model is sharded -----------------------------------------------------------------------
