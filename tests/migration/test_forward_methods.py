@@ -12,6 +12,10 @@ class Outer(Net):
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(8, 8)
+        self.measure = len
+
+    def size(self, x):
+        return self.measure(x)
 
     def encode(self, x):
         return self.helper(x)
@@ -49,7 +53,9 @@ def test_a_method_that_runs_parts_is_registered(call: str, name: str, tmp_path: 
     assert f"y = model.{name}(torch.ones(2, 8))\nmodel.reshard()" in text
 
 
-@pytest.mark.parametrize("call", ["model.width()", "model.again(torch.ones(2, 8))"])
+@pytest.mark.parametrize(
+    "call", ["model.width()", "model.size([1])", "model.again(torch.ones(2, 8))"]
+)
 def test_other_methods_are_not(call: str, tmp_path: Path) -> None:
     text = migrated(tmp_path, f"{MODEL}model = FSDP(Outer())\n{call}")
     assert "register" not in text and "reshard" not in text

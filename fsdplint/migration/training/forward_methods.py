@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.interpreter.values import Function, ModuleValue
+from fsdplint.interpreter.values import Function, ModuleValue, Unknown
 from fsdplint.migration.analysis import external_wrapping
 from fsdplint.migration.analysis.variables import Function as FunctionNode
 from fsdplint.migration.analysis.variables import ancestors, function_of
@@ -126,7 +126,7 @@ def _calls_parts(module: ModuleValue, name: str, seen: set[str]) -> bool:
             continue
         called = func.attr.value
         if module.cls.lookup(called) is None:
-            if called in module.attributes:
+            if isinstance(module.attributes.get(called), ModuleValue | Unknown):
                 return True
         elif called != "forward" and _calls_parts(module, called, seen):
             return True
