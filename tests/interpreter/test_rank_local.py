@@ -287,3 +287,15 @@ def test_a_loss_object_computes_on_the_ranks_own_batch(tmp_path: Path, loss: str
             value.backward()
     """
     assert undecided(tmp_path, body) == ["torch.isfinite(value)"]
+
+
+def test_a_negated_test_in_a_function(tmp_path: Path) -> None:
+    body = f"""\
+    def is_bad(value):
+        return not math.isfinite(value.item())
+    {textwrap.indent(TURN, "    ").strip()}
+        if is_bad(loss):
+            continue
+        loss.backward()
+    """
+    assert undecided(tmp_path, body) == ["is_bad(loss)"]

@@ -9,6 +9,9 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "an argument of the command line whose name is a setting is not known": [
         ("environment_defaults", "FSDP506/device_index"),
     ],
+    "the device in a variable of the environment may not be meta": [
+        ("environment_defaults", "FSDP134/initialized_on_meta"),
+    ],
     "the device in a variable of the environment may not be a GPU": [
         ("environment_defaults", "FSDP135/empty_on_the_gpu"),
     ],

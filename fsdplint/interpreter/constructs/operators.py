@@ -104,12 +104,14 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
                 value.relation,
                 value.operand,
             )
+        if isinstance(value, Unknown | TensorValue) and derived(value) is not None:
+            return Unknown(varying=True, rank_local=derived(value))
         if isinstance(value, Unknown) and value.refined is None and not value.varying:
             made = branch_conditions.condition(run, value, node.expression)
             made.negated = not made.negated
             return made
         if isinstance(value, TensorValue):
-            return Unknown(varying=True, rank_local=derived(value))
+            return Unknown(varying=True)
         return value if isinstance(value, Unknown) else Const(False)
     if isinstance(value, Const) and isinstance(node.operator, cst.Minus):
         return Const(-value.value) if isinstance(value.value, int | float) else Unknown()
