@@ -135,16 +135,16 @@ def _holds(container: Value, key: Value, value: Value) -> bool:
     """Whether a dict has a value under a key that nothing can tell from another one."""
     if not isinstance(container, Dict) or not isinstance(key, Const) or not _hashable(key.value):
         return False
-    return _alike(container.items.get(key.value), value)
+    return _is_equivalent(container.items.get(key.value), value)
 
 
-def _alike(known: Value | None, value: Value) -> bool:
+def _is_equivalent(known: Value | None, value: Value) -> bool:
     return known is value or (known is not None and abstract(known) == abstract(value))
 
 
 def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     held = target.attributes.get(name) if isinstance(target, Instance | ModuleValue) else None
-    if not _alike(held, value):
+    if not _is_equivalent(held, value):
         run.note_change()
     if isinstance(target, Unknown) and target.refined is not None:
         target = target.refined

@@ -204,9 +204,9 @@ class Decisions:
         if not subject:
             return None
         self._note_values(condition)
-        left = self._values_left(subject)
-        if left is not None:
-            outcomes = {_outcome(condition, one) for one in left}
+        possible = self._possible_values(subject)
+        if possible is not None:
+            outcomes = {_outcome(condition, one) for one in possible}
             if len(outcomes) == 1 and None not in outcomes:
                 return outcomes.pop()
         truth = self.values_by_key.get(subject)
@@ -247,7 +247,7 @@ class Decisions:
                 return False
         return None
 
-    def _values_left(self, subject: str) -> list[object] | None:
+    def _possible_values(self, subject: str) -> list[object] | None:
         """The values that a subject can still have; None if they are not known."""
         lists = [known for known, among in self._members.get(subject, ()) if among]
         if not lists:
@@ -255,8 +255,8 @@ class Decisions:
         excluded = list(self._unequal.get(subject, ()))
         for known, among in self._members[subject]:
             excluded += () if among else known
-        left = [one for one in lists[0] if all(one in known for known in lists)]
-        return [one for one in left if one not in excluded] or None
+        listed = [one for one in lists[0] if all(one in known for known in lists)]
+        return [one for one in listed if one not in excluded] or None
 
     def _is_member(self, subject: str, choices: tuple[object, ...]) -> bool | None:
         """Whether a value is among some constants, by what is known of it."""

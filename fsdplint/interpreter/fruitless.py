@@ -64,8 +64,11 @@ def note_cost(run: Run, function: Function, first_step: int) -> None:
 def forget(run: Run, function: Function, given: list[Value]) -> None:
     """Forget what a function that is not executed may have changed in its arguments."""
     for value in map(run.settle, given):
-        if isinstance(value, Sequence | Dict):
-            value.open = True
+        if isinstance(value, Dict):
+            value.items, value.open = dict.fromkeys(value.items, Unknown()), True
+            run.changes += 1
+        elif isinstance(value, Sequence):
+            value.items, value.open = [Unknown() for _ in value.items], True
             run.changes += 1
         elif isinstance(value, Instance):
             for name in _attributes_set(function.node):

@@ -151,8 +151,7 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
     if any(isinstance(event, Collective) for event in run.trace.events[begin:]):
         return None
     if isinstance(function, LibraryObject):
-        is_loss = function.name.startswith("torch.nn.")
-        return derived(*call.values, *call.spread) if is_loss else None
+        return derived(*call.values, *call.spread) if function.is_loss else None
     if isinstance(function, Method):
         return of_method(function.receiver, function.name, call.values)
     if isinstance(function, Unknown) and function.owner is not None:

@@ -334,6 +334,11 @@ class LibraryObject(Value):
     open: bool = False  # called with a ** or * that could not be followed
     decided_by: tuple[str, ...] = ()
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is a loss of torch.nn, such as `nn.CrossEntropyLoss()`."""
+        return self.name.startswith("torch.nn.") and self.name.endswith("Loss")
+
     def get(self, *names: str) -> Value | None:
         """The first of these arguments that was passed."""
         return next((self.args[n] for n in names if n in self.args), None)

@@ -154,7 +154,7 @@ def call_partial(run: Run, partial: Partial, call: Call) -> Value:
 
 @calls(LibraryObject)
 def call_library_object(run: Run, value: LibraryObject, call: Call) -> Value:
-    if value.name.startswith("torch.nn."):  # a loss, which computes as the functions do
+    if value.is_loss:  # it computes as the functions do
         last = value.name.rpartition(".")[2]
         return call_symbol(run, Symbol(f"torch.nn.functional.{last}"), call)
     model = find_method(value, "__call__")

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.migration.analysis.variables import function_of
-from fsdplint.migration.context import Migration, is_fsdp1, nodes
-from fsdplint.migration.training.gradients import ignores_parameters
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.training.gradients import ignores_parameters, is_of_fsdp1
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import symbols_in
@@ -35,7 +34,7 @@ def rewrite(migration: Migration, source: Source) -> None:
     symbols = symbols_in(source)
     for node in nodes(source):
         parameter = measured(node)
-        if parameter is None or not _is_certainly_of_fsdp1(migration, parameter):
+        if parameter is None or not is_of_fsdp1(migration.program, parameter):
             continue
         if _Flow(source, node, symbols).is_added_up():
             text = migration.text(source, parameter)
@@ -49,14 +48,6 @@ def measured(node: cst.CSTNode) -> cst.BaseExpression | None:
     if not isinstance(node, cst.Call) or node.args or not isinstance(node.func, cst.Attribute):
         return None
     return node.func.value if node.func.attr.value in SIZES else None
-
-
-def _is_certainly_of_fsdp1(migration: Migration, node: cst.BaseExpression) -> bool:
-    values = migration.values(node)
-    return bool(values) and all(
-        isinstance(v, ParametersOf) and v.element and v.modules and all(map(is_fsdp1, v.modules))
-        for v in values
-    )
 
 
 @dataclass

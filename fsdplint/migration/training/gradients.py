@@ -52,7 +52,7 @@ def rewrite(migration: Migration, source: Source) -> None:
     if whole:
         return
     for function in [n for n in nodes(source) if isinstance(n, cst.FunctionDef)]:
-        uses = [node for node in _gradients(function) if _of_fsdp1(migration.program, node)]
+        uses = [n for n in _gradients(function) if is_of_fsdp1(migration.program, n.value)]
         sums = [node for node in uses if _is_summed_square(source, function, node, symbols)]
         rest = [node for node in uses if node not in sums]
         rest = [node for node in rest if not _harmless(migration, source, node, symbols)]
@@ -84,7 +84,7 @@ def _rewrite_finite(
     if test is None or not any(is_fsdp1(m) for v in found for m in v.modules):
         return
     if not is_truth(source, test):
-        if not _of_fsdp1(migration.program, node) or whole:
+        if not is_of_fsdp1(migration.program, node.value) or whole:
             return
         migration.substitute(source, node, f"{migration.text(source, node)}.to_local()")
         migration.step(source, node, FINITE)
@@ -165,7 +165,7 @@ def sums_gradients(program: Program, source: Source) -> bool:
     """Whether a file may sum gradients of wrapped models, and so belongs to the migration."""
     if ".grad" not in source.text or "all_reduce" not in source.text:
         return False
-    return any(_of_fsdp1(program, node) for node in _gradients(source.tree))
+    return any(is_of_fsdp1(program, node.value) for node in _gradients(source.tree))
 
 
 def _gradients(tree: cst.CSTNode) -> Iterator[cst.Attribute]:
@@ -174,9 +174,9 @@ def _gradients(tree: cst.CSTNode) -> Iterator[cst.Attribute]:
             yield node
 
 
-def _of_fsdp1(program: Program, node: cst.Attribute) -> bool:
-    """Whether a node is the gradient of parameters of wrapped models only."""
-    values = program.values(node.value)
+def is_of_fsdp1(program: Program, node: cst.BaseExpression) -> bool:
+    """Whether a node is a parameter of wrapped models only."""
+    values = program.values(node)
     return bool(values) and all(
         isinstance(v, ParametersOf) and v.element and v.modules and all(map(is_fsdp1, v.modules))
         for v in values
