@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import libcst as cst
 import libcst.matchers as m
 
 from fsdplint.interpreter.exploration import ProgramLoader
-from fsdplint.interpreter.fruitless import MAX_FRUITLESS
-from fsdplint.interpreter.values import Instance, Sequence, Unknown
+from fsdplint.interpreter.fruitless import MAX_FRUITLESS, forget
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import Const, Dict, Function, Instance, Sequence, Unknown
 from fsdplint.trace import BackwardRun, OptimizerBuilt, Sharded
 
 # Each part of the dataset sets up its inner part again and again.
@@ -130,3 +133,12 @@ def test_a_call_of_few_steps_is_executed(tmp_path: Path) -> None:
     loader = loaded(tmp_path, TRAINING + NUMBERS + "\nif found == 3:\n    fully_shard(model)\n")
     assert loader.steps > MAX_FRUITLESS
     assert len(list(loader.program.traces[0].of(Sharded))) == 2
+
+
+def test_a_skipped_call_may_have_changed_the_items_it_got() -> None:
+    run = cast("Run", SimpleNamespace(settle=lambda value: value, changes=0))
+    settings, names = Dict({"mode": Const("ddp")}), Sequence([Const("a")], "list")
+    forget(run, cast("Function", None), [settings, names])
+    assert settings.open and isinstance(settings.items["mode"], Unknown)
+    assert names.open and isinstance(names.items[0], Unknown)
+    assert run.changes == 2
