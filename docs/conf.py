@@ -3,6 +3,7 @@
 Each build writes the pages of the rules, and completes pages from the tables that the code holds.
 """
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -38,6 +39,14 @@ def complete(_app: Sphinx, page: str, text: list[str]) -> None:
     text[0] = generate.completed(page, text[0])
 
 
+def publish_schemas(app: Sphinx, error: Exception | None) -> None:
+    """Put the JSON schemas where their `$id` says."""
+    if error is None:
+        source = Path(__file__).parent / "schemas"
+        shutil.copytree(source, Path(app.outdir) / "schemas", dirs_exist_ok=True)
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("source-read", complete)
+    app.connect("build-finished", publish_schemas)

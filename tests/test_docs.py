@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -45,6 +46,14 @@ def test_every_address_that_is_told_has_its_page(site: Path) -> None:
     for url in told:
         assert url.startswith(BASE + "/")
         assert (site / url.removeprefix(BASE + "/") / "index.html").is_file(), url
+
+
+def test_the_schemas_are_where_their_id_says(site: Path) -> None:
+    files = sorted((ROOT / "docs" / "schemas").iterdir())
+    for file in files:
+        address = json.loads(file.read_text(encoding="utf-8"))["$id"]
+        published = site / address.removeprefix(BASE + "/")
+        assert published.read_bytes() == file.read_bytes()
 
 
 def test_links_lead_somewhere(site: Path, tmp_path: Path) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
+from fsdplint.comparison import schema
 from fsdplint.comparison.compare import Compared, Outcome
 from fsdplint.trace import Location
+from fsdplint.version import __version__
 
-SCHEMA_VERSION = 1
 _WIDTH = 14
+_NAMES: dict[Outcome, Literal["agrees", "differs", "not_followed"]] = {
+    Outcome.AGREES: "agrees",
+    Outcome.DIFFERS: "differs",
+    Outcome.NOT_FOLLOWED: "not_followed",
+}
 MAX_LINES = 8  # of one topic whose facts all have the same outcome and values
 
 
@@ -81,8 +87,9 @@ def _place(at: Location | None, shown: Callable[[str], str]) -> str:
 
 def as_json(result: Result) -> Iterator[str]:
     """The lines of a report for programs."""
-    data = {
-        "schema_version": SCHEMA_VERSION,
+    data: schema.Validation = {
+        "schema_version": 1,
+        "version": __version__,
         "summary": result.summary,
         "agrees": result.count(Outcome.AGREES),
         "differs": result.count(Outcome.DIFFERS),
@@ -93,11 +100,11 @@ def as_json(result: Result) -> Iterator[str]:
     yield json.dumps(data, indent=2)
 
 
-def _fact(one: Compared, shown: Callable[[str], str]) -> dict[str, Any]:
+def _fact(one: Compared, shown: Callable[[str], str]) -> schema.Fact:
     return {
         "topic": one.topic,
         "subject": one.subject,
-        "outcome": one.outcome.value.replace(" ", "_"),
+        "outcome": _NAMES[one.outcome],
         "before": {"value": one.before, "at": _data(one.before_at, shown)},
         "after": {"value": one.after, "at": _data(one.after_at, shown)},
         "reason": one.reason or None,
@@ -105,5 +112,5 @@ def _fact(one: Compared, shown: Callable[[str], str]) -> dict[str, Any]:
     }
 
 
-def _data(at: Location | None, shown: Callable[[str], str]) -> dict[str, Any] | None:
+def _data(at: Location | None, shown: Callable[[str], str]) -> schema.Place | None:
     return None if at is None else {"filename": shown(at.path), "row": at.line}

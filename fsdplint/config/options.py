@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 # Help texts list these formats first, and all others by name.
 _FIRST = (
-    *("full", "concise", "grouped", "json", "json-lines", "github", "gitlab", "junit", "sarif"),
-    *("rdjson", "azure", "pylint"),
+    *("full", "concise", "grouped", "json", "json-lines", "json-full", "github", "gitlab"),
+    *("junit", "sarif", "rdjson", "azure", "pylint"),
 )
 
 

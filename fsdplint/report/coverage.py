@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from fsdplint.diagnostics.coverage import CoveredSite
+from fsdplint.report import schema
 from fsdplint.report.result import Result, covered_line
 
 
 def coverage(result: Result, output_format: str) -> list[str]:
-    """The lines of the report: an object for the format json, else text."""
-    if output_format == "json":
-        return [json.dumps(_as_data(result.coverage), indent=2)]
+    """The lines of the report: an object for the formats json and json-full, else text."""
+    if output_format in ("json", "json-full"):
+        data: schema.Coverage = {"schema_version": 1, **as_data(result.coverage)}
+        return [json.dumps(data, indent=2)]
     return list(_as_text(result))
 
 
@@ -36,15 +37,19 @@ def _as_text(result: Result) -> Iterator[str]:
         yield covered_line(result.coverage)
 
 
-def _as_data(sites: Sequence[CoveredSite]) -> dict[str, Any]:
+def counts(sites: Sequence[CoveredSite]) -> schema.CoverageCounts:
+    """How many sites there are, and how many of them were reached."""
+    return {"sites": len(sites), "covered": sum(site.covered for site in sites)}
+
+
+def as_data(sites: Sequence[CoveredSite]) -> schema.FilesCoverage:
+    """The coverage of each file, with the sites that were not reached."""
     return {
-        "sites": len(sites),
-        "covered": sum(site.covered for site in sites),
+        **counts(sites),
         "files": [
             {
                 "filename": path,
-                "sites": len(group),
-                "covered": sum(site.covered for site in group),
+                **counts(group),
                 "gaps": [_gap(site) for site in group if not site.covered],
             }
             for path, group in _by_file(sites)
@@ -52,7 +57,7 @@ def _as_data(sites: Sequence[CoveredSite]) -> dict[str, Any]:
     }
 
 
-def _gap(site: CoveredSite) -> dict[str, Any]:
+def _gap(site: CoveredSite) -> schema.Gap:
     return {
         "location": {"row": site.at.line, "column": site.at.column},
         "kind": site.kind,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from fsdplint.diagnostics.finding import Finding, Fix
+from fsdplint.report import schema
 from fsdplint.report.cells import split, translated
 from fsdplint.report.remarks import Place, Remark, remark_lines
 from fsdplint.report.result import Result
@@ -54,7 +54,7 @@ def note_lines(found: Iterable[Remark]) -> Iterator[str]:
         yield from remark_lines(remark)
 
 
-def note_data(found: Iterable[Remark]) -> list[dict[str, Any]]:
+def note_data(found: Iterable[Remark]) -> list[schema.Note]:
     """Remarks as JSON."""
     return [
         {
@@ -66,7 +66,8 @@ def note_data(found: Iterable[Remark]) -> list[dict[str, Any]]:
     ]
 
 
-def place_data(place: Place) -> dict[str, Any]:
+def place_data(place: Place) -> schema.Line:
     path, cell = split(place.path)
-    where: dict[str, Any] = {"filename": path, "row": place.line}
-    return where if cell is None else where | {"cell": cell}
+    if cell is None:
+        return {"filename": path, "row": place.line}
+    return {"filename": path, "row": place.line, "cell": cell}

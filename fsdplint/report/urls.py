@@ -15,6 +15,11 @@ def rule_url(name: str) -> str:
     return f"{BASE}/rules/{name}"
 
 
+def schema_url(name: str) -> str:
+    """The JSON schema of a report."""
+    return f"{BASE}/schemas/{name}.json"
+
+
 def page_of(rule: type[RuleInfo]) -> str:
     """The page of a rule; empty if a plug-in's rule names none."""
     return rule_url(rule.name) if rule.plugin is None else rule.url or ""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from json_schemas import validate
 from migrations import SABOTAGED, flat_after, flat_before, replaced
 
 import fsdplint
@@ -56,6 +57,7 @@ def test_a_hand_migration_is_proven(project: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "PROVEN" in result.output and "1 proven (2 ranks" in result.output
     proof: dict[str, Any] = json.loads(out.read_text())
+    validate("proof", proof)
     assert proof["proven"] is True
     assert [rank["status"] for rank in proof["after"]["ranks"]] == ["ok", "ok"]
     assert [len(steps) for steps in proof["before"]["steps"]] == [3, 3]
@@ -111,6 +113,7 @@ def test_the_fixes_of_a_program_are_proven_one_by_one(project: Path) -> None:
     result = prove("before.py", "--oracle", "--json", out, "--markdown", summary)
     assert result.exit_code == 0, result.output
     proof = json.loads(out.read_text())
+    validate("proof", proof)
     lines = text.splitlines()
     found = {lines[fix["line"] - 1].strip(): fix["verdict"] for fix in proof["fixes"]}
     assert found == {

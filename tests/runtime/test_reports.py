@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from json_schemas import validate
 
 from fsdplint.diagnostics.finding import Finding
 from fsdplint.registry.rules import all_rules
@@ -17,6 +19,7 @@ from fsdplint.runtime.launch.launcher import Launch, RankEnd, Run
 from fsdplint.runtime.launch.records import RankRecord
 from fsdplint.runtime.proof.checks import Check, Comparison
 from fsdplint.runtime.proof.prove import Proof
+from fsdplint.runtime.proof.reports.data import as_json
 from fsdplint.runtime.proof.reports.markdown import as_markdown
 from fsdplint.runtime.proof.reports.page import as_page
 from fsdplint.runtime.proof.reports.simulated import as_markdown as simulated_as_markdown
@@ -24,6 +27,7 @@ from fsdplint.runtime.proof.reports.simulated import as_page as simulated_as_pag
 from fsdplint.runtime.proof.reports.text import as_text
 from fsdplint.runtime.proof.runs import Trial
 from fsdplint.runtime.proof.simulated_runs import SimulationResult
+from fsdplint.runtime.proof.simulation_report import as_json as simulated_as_json
 from fsdplint.runtime.proof.verdicts import FixVerdict, Verdict
 from fsdplint.trace import FixedSite, Location, Trace
 
@@ -209,6 +213,19 @@ def test_a_simulation(simulated: SimulationResult) -> None:
         line.replace("optimizer state", "optimizer") for line in lines
     ]
     assert lines.count("```diff") == 1 and "  rank 0: raised at train.py:7" in lines
+
+
+def test_the_data(proof: Proof, simulated: SimulationResult, tmp_path: Path) -> None:
+    rule = next(rule for rule in all_rules() if rule.code == "FSDP501")
+    proof.remaining = [Finding(rule, FixedSite(Location("train.py", 9)), "one rank")]
+    proof.verdicts.append(FixVerdict("Of the whole", Verdict.REFUTED, ["why"]))
+    validate("proof", json.loads(json.dumps(as_json(proof))))
+    validate("proof", as_json(Proof(tmp_path / "train.py", [])))
+    data = json.loads(json.dumps(simulated_as_json(simulated)))
+    validate("simulation", data)
+    assert data["after"]["steps"][0]["peak"] == 20 * 2**30
+    simulated.after = None
+    validate("simulation", simulated_as_json(simulated))
 
 
 BROWSER = next(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
-from typing import Any
+from typing import Literal
 
-from fsdplint.migration.report.model import Report, Section, summary
+from fsdplint.migration.report import schema
+from fsdplint.migration.report.model import Change, Obstacle, Report, Section, summary
+from fsdplint.migration.report.postconditions import postcondition
+from fsdplint.migration.report.proof_commands import validate_command
+from fsdplint.report.coverage import counts
 from fsdplint.report.notes import note_data, place_data
 from fsdplint.report.urls import rule_url
+from fsdplint.version import __version__
 
 
 def write(report: Report) -> Iterator[str]:
@@ -16,15 +22,14 @@ def write(report: Report) -> Iterator[str]:
     yield json.dumps(as_data(report), indent=2)
 
 
-def as_data(report: Report) -> dict[str, Any]:
+def as_data(report: Report) -> schema.Migration:
     return {
+        "schema_version": 1,
+        "version": __version__,
         "summary": " ".join(summary(report)),
         "wrote": report.wrote,
         "annotated": report.annotated_files,
-        "coverage": {
-            "sites": len(report.coverage),
-            "covered": sum(site.covered for site in report.coverage),
-        },
+        "coverage": counts(report.coverage),
         "problems": [
             {"filename": one.path, "row": one.line, "message": one.message, "help": one.hint}
             for one in report.problems
@@ -33,45 +38,51 @@ def as_data(report: Report) -> dict[str, Any]:
     }
 
 
-def _section(section: Section) -> dict[str, Any]:
+def _section(section: Section) -> schema.Program:
     return {
         "name": section.title,
         "files": section.files,
         "verdict": _verdict(section),
-        "changes": [
-            {
-                **place_data(one.place),
-                "new_row": one.new_line,
-                "titles": one.titles,
-                "before": one.before,
-                "after": one.after,
-                "rules": [
-                    {"code": x.code, "name": x.name, "reason": x.text, "url": rule_url(x.name)}
-                    for x in one.reasons
-                ],
-            }
-            for one in section.changes
-        ],
-        "blockers": [
-            {
-                **place_data(one.place),
-                "code": one.code,
-                "blocker": one.blocker,
-                "lines": [line for _, line in one.lines],
-                "reason": one.reason,
-                "advice": one.advice,
-            }
-            for one in section.obstacles
-        ],
+        "changes": [_change(one) for one in section.changes],
+        "blockers": [_blocker(one, section) for one in section.obstacles],
         "waiting": [place_data(one) for one in section.waiting],
         "notes": note_data(section.remarks),
         "outside": section.outside,
         "prove": section.prove,
         "prove_note": section.prove_note,
+        "validate": validate_command(section),
     }
 
 
-def _verdict(section: Section) -> str:
+def _change(change: Change) -> schema.Change:
+    return {
+        **place_data(change.place),
+        "new_row": change.new_line,
+        "titles": change.titles,
+        "before": change.before,
+        "after": change.after,
+        "rules": [
+            {"code": one.code, "name": one.name, "reason": one.text, "url": rule_url(one.name)}
+            for one in change.reasons
+        ],
+    }
+
+
+def _blocker(obstacle: Obstacle, section: Section) -> schema.Blocker:
+    return {
+        **place_data(obstacle.place),
+        "end_row": obstacle.end_line or obstacle.place.line,
+        "code": obstacle.code,
+        "blocker": obstacle.blocker,
+        "lines": [line for _, line in obstacle.lines],
+        "reason": obstacle.reason,
+        "advice": obstacle.advice,
+        "postcondition": postcondition(obstacle.blocker),
+        "checks": [shlex.join(["fsdplint", "migrate", *section.files]), validate_command(section)],
+    }
+
+
+def _verdict(section: Section) -> Literal["blocked", "migratable", "migrated"]:
     if section.is_blocked:
         return "blocked"
     return "migrated" if section.is_written else "migratable"

@@ -51,6 +51,7 @@ class Obstacle:
         reason: why it cannot be rewritten.
         blocker: the stable code of the reason, if it has one.
         advice: what a person has to decide or do.
+        end_line: the last line of the code; 0 if it is not known.
     """
 
     place: Place
@@ -59,6 +60,7 @@ class Obstacle:
     reason: str
     advice: str
     blocker: str | None = None
+    end_line: int = 0
 
 
 @dataclass

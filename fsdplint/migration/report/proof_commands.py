@@ -1,4 +1,4 @@
-"""The commands that prove a migration."""
+"""The commands that prove a migration, and those that compare it with the program before it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsdplint.migration.report.model import Section
+from fsdplint.report.cells import split
 from fsdplint.source.files import NOTEBOOK
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def with_options(section: Section, options: Sequence[str]) -> None:
 def after_writing(section: Section) -> None:
     """Replace the commands by those that compare with the files before the migration."""
     top = _top(section.title)
-    copy = os.path.join(os.path.relpath(os.path.dirname(top)), BEFORE)
+    copy = _copy_of(top)
     lines = []
     for line in section.prove:
         _, _, script, *rest = shlex.split(line)
@@ -69,6 +70,29 @@ def after_writing(section: Section) -> None:
         how = f" (`git worktree add {copy} HEAD` makes one of what was committed)" if git else ""
         note = f"{copy} is a copy of the project as it was{how}."
         section.prove_note = " ".join(filter(None, [note, section.prove_note]))
+
+
+def validate_command(section: Section) -> str:
+    """The command that compares the program with what it was before the migration.
+
+    This is the last commit if the program is in the Git repository of the current folder, else a
+    copy of its folder.
+    """
+    path = split(section.title)[0]
+    top = _top(path)
+    inside = os.path.relpath(os.path.realpath(path), top)
+    here = os.path.realpath(os.getcwd())
+    is_here = os.path.join(here, "").startswith(os.path.join(top, ""))
+    if is_here and os.path.exists(os.path.join(top, ".git")):
+        before = f"HEAD:{inside}"
+    else:
+        before = os.path.join(_copy_of(top), inside)
+    return shlex.join(["fsdplint", "validate", before, path])
+
+
+def _copy_of(top: str) -> str:
+    """The folder beside a project that has a copy of it."""
+    return os.path.join(os.path.relpath(os.path.dirname(top)), BEFORE)
 
 
 def _top(path: str) -> str:

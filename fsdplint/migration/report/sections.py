@@ -143,9 +143,10 @@ class Sections:
             at = source.location(node)
             lines = _excerpt(source, at.line, at.end_line)
             place = _at(source, at.line)
+            end = place.line + max(at.end_line - at.line, 0)
             result.setdefault(
                 (place, blocked.reason),
-                Obstacle(place, code, lines, blocked.reason, blocked.advice, blocked.code),
+                Obstacle(place, code, lines, blocked.reason, blocked.advice, blocked.code, end),
             )
         if not blockers:
             for finding in findings:
@@ -189,7 +190,8 @@ class Sections:
         source = self.files.get(at.path)
         lines = _excerpt(source, at.line, at.end_line) if source is not None else []
         place = _at(source, at.line) if source is not None else _place(finding)
-        return Obstacle(place, code, lines, why, what, blocker)
+        end = place.line + max(at.end_line - at.line, 0)
+        return Obstacle(place, code, lines, why, what, blocker, end)
 
     def _defect(self, finding: Finding, error: str) -> Obstacle:
         from fsdplint.migration.blockers.program import BROKEN_REWRITE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
-from fsdplint.diagnostics.finding import Edit, Finding, Severity
+from fsdplint.diagnostics.finding import Edit, Finding
+from fsdplint.report import schema
 from fsdplint.report.cells import split
 from fsdplint.report.notes import note_data, remarks
 from fsdplint.report.records import Edits
@@ -24,19 +24,29 @@ def write(result: Result) -> Iterator[str]:
     yield json.dumps(list(objects(result)), indent=2)
 
 
-def objects(result: Result) -> Iterator[dict[str, Any]]:
+def objects(result: Result) -> Iterator[schema.Finding]:
     """One object for each problem and each finding."""
-    edits = Edits(result)
+    yield from problems(result)
+    yield from findings(result)
+
+
+def problems(result: Result) -> Iterator[schema.Finding]:
+    """One object for each file that could not be checked."""
     yield from (_problem(problem) for problem in result.problems)
+
+
+def findings(result: Result) -> Iterator[schema.Finding]:
+    """One object for each finding."""
+    edits = Edits(result)
     yield from (_finding(result, finding, edits) for finding in result.findings)
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
-    place = {"row": problem.line or 1, "column": 1}
+def _problem(problem: Problem) -> schema.Finding:
+    place: schema.Position = {"row": problem.line or 1, "column": 1}
     return {
         "code": problem.code,
         "name": problem.name,
-        "severity": Severity.ERROR.value,
+        "severity": "error",
         "message": problem.message,
         "help": problem.hint,
         **_file(problem.path),
@@ -52,7 +62,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _finding(result: Result, finding: Finding, edits: Edits) -> dict[str, Any]:
+def _finding(result: Result, finding: Finding, edits: Edits) -> schema.Finding:
     at = finding.site.location()
     return {
         "code": finding.rule.code,
@@ -78,7 +88,7 @@ def _finding(result: Result, finding: Finding, edits: Edits) -> dict[str, Any]:
     }
 
 
-def _fix(result: Result, finding: Finding, edits: Edits) -> dict[str, Any] | None:
+def _fix(result: Result, finding: Finding, edits: Edits) -> schema.Fix | None:
     fix = finding.fix
     if fix is None:
         return None
@@ -92,7 +102,7 @@ def _fix(result: Result, finding: Finding, edits: Edits) -> dict[str, Any] | Non
     }
 
 
-def _edit(result: Result, edit: Edit) -> dict[str, Any] | None:
+def _edit(result: Result, edit: Edit) -> schema.Edit | None:
     source = result.sources.get(edit.path)
     if source is None:
         return None
@@ -106,15 +116,15 @@ def _edit(result: Result, edit: Edit) -> dict[str, Any] | None:
     }
 
 
-def _file(path: str) -> dict[str, Any]:
+def _file(path: str) -> schema.File:
     """The file, and for notebooks the cell that lines refer to."""
     file, cell = split(path)
     return {"filename": file} if cell is None else {"filename": file, "cell": cell}
 
 
-def _start(at: Location) -> dict[str, int]:
+def _start(at: Location) -> schema.Position:
     return {"row": at.line, "column": at.column}
 
 
-def _end(at: Location) -> dict[str, int]:
+def _end(at: Location) -> schema.Position:
     return {"row": at.end_line or at.line, "column": at.end_column or at.column}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fsdplint.report.result import plural
 from fsdplint.runtime.launch.failures import failure_lines, relative_path
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.launch.records import Line
 from fsdplint.runtime.proof.compare_costs import format_bytes
+from fsdplint.runtime.proof.reports.data import end_data
 from fsdplint.runtime.proof.simulated_runs import SimulationResult, steps_of
+from fsdplint.version import __version__
+
+if TYPE_CHECKING:
+    from fsdplint.runtime.proof.reports import schema
 
 HELD = ("parameters", "gradients", "optimizer", "peak")
 _TITLES = {"optimizer": "optimizer state", "peak": "most at once"}
@@ -96,25 +100,41 @@ def _traffic(line: Line, kind: str) -> str:
     )
 
 
-def as_json(simulated: SimulationResult) -> dict[str, Any]:
+def as_json(simulated: SimulationResult) -> schema.Simulation:
     """The complete result; bytes are numbers."""
-    return {
+    data: schema.Simulation = {
+        "schema_version": 1,
+        "version": __version__,
         "script": str(simulated.script),
         "simulated": True,
         "world_size": simulated.world,
         "ok": simulated.ok,
         "diff": simulated.diff,
-        **{name: _run(run) for name, run in simulated.runs.items()},
+        "before": _run(simulated.before),
     }
+    if simulated.after is not None:
+        data["after"] = _run(simulated.after)
+    return data
 
 
-def _run(run: Run) -> dict[str, Any]:
-    keys = (*HELD, "step", "calls", "sent")
+def _run(run: Run) -> schema.SimulatedRun:
     return {
         "status": run.status,
         "problem": run.problem,
         "seconds": run.seconds,
-        "ranks": [dataclasses.asdict(end) for end in run.ends],
-        "steps": [{key: line[key] for key in keys} for line in steps_of(run)],
+        "ranks": [end_data(end) for end in run.ends],
+        "steps": [_step(line) for line in steps_of(run)],
         "output": {str(rank): text for rank, text in run.output.items()},
+    }
+
+
+def _step(line: Line) -> schema.SimulatedStep:
+    return {
+        "step": line["step"],
+        "parameters": line["parameters"],
+        "gradients": line["gradients"],
+        "optimizer": line["optimizer"],
+        "peak": line["peak"],
+        "calls": line["calls"],
+        "sent": line["sent"],
     }
