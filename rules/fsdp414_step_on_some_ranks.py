@@ -17,7 +17,8 @@ class StepOnSomeRanks(Rule):
     ## What it does
     Finds steps of an optimizer over sharded parameters that not every rank makes: under a test of the
     rank, or under a test that each rank decides by its own data, such as `if torch.isfinite(loss):`
-    with the loss of the rank's own batch. A real run shows each step that some rank leaves out.
+    with the loss of the rank's own batch, or a test of the gradients that FSDP1 has sharded, of which
+    each rank sees its own part. A real run shows each step that some rank leaves out.
 
     It reports nothing where the other ranks step at another place, where the value that is tested was
     reduced over the ranks, and where a gradient scaler decides: FSDP407 is about that. In a real run

@@ -236,7 +236,8 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
             note_rank_use(run, node, left)
         return compare_rank(left, op, right)
     if any(isinstance(v, ShardTensor | ParametersOf) for v in (left, right)):
-        return Unknown(varying=True)  # differs from tensor to tensor
+        local = derived(left, *rights) if isinstance(op, _ORDERS) else None
+        return Unknown(varying=True, rank_local=local)  # differs from tensor to tensor
     if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual) and is_none(right):
         chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
         if chosen is not None:

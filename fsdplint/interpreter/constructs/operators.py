@@ -147,6 +147,7 @@ def arithmetic(
         return RankValue("group")
     of_shards = tensors.combine(left, right)
     if of_shards is not None:
+        of_shards.rank_local = of_shards.rank_local or derived(left, right)
         return of_shards
     for value in (left, right):
         if isinstance(value, TensorValue):

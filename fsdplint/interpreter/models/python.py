@@ -238,4 +238,4 @@ def any_or_all(run: Run, name: str, call: Call) -> Value:
             return Const(decisive)
         if len(known) == len(elements.items) and not elements.open:
             return Const(not decisive)
-    return call_unknown(run, Symbol(name), call)
+    return quiet(run, name, call)

@@ -12,6 +12,7 @@ from fsdplint.interpreter import losses
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.module_tree import sharding_of_parameters
+from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LocalGradient,
@@ -58,7 +59,10 @@ def gradient(run: Run, parameter: ParametersOf) -> ShardTensor:
     """`p.grad`"""
     certain = must_be_sharded(run, parameter, gradient=True)
     losses.forget_division(run)
-    return ShardTensor("gradient", parameter.modules, must_be_dtensor=certain)
+    found = ShardTensor("gradient", parameter.modules, must_be_dtensor=certain)
+    if not certain and not run.decisions.single_rank and _is_flat_shard(run, found):
+        found.rank_local = own_data(run, run.site(run.executing))
+    return found
 
 
 def has_sharded_gradients(run: Run, parameters: Value | None) -> bool:
