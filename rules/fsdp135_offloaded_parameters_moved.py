@@ -6,21 +6,23 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Called, Event, ModuleMoved, Sharded, Trace
+from fsdplint.trace import Called, Event, ModuleMoved, Sharded, Trace, Wrapped
 from fsdplint.trace.groups import sharded_by
 from fsdplint.trace.queries.common import class_name
+from fsdplint.trace.queries.wrappers import shards
 
 _ACCELERATORS = ("cuda", "xpu", "npu", "hpu", "mtia")
 
 
 class OffloadedParametersMoved(Rule):
-    """Parameters that `CPUOffloadPolicy` keeps on the CPU are moved to an accelerator.
+    """Parameters that FSDP keeps on the CPU are moved to an accelerator.
 
     ## What it does
     Finds `.to("cuda")`, `.cuda()` and `to_empty(device="cuda")` of a model after `fully_shard` with
-    `offload_policy=CPUOffloadPolicy()`, and before its first call.
+    `offload_policy=CPUOffloadPolicy()`, and before its first call. Also finds them after FSDP1's
+    constructor with `cpu_offload=CPUOffload(offload_params=True)`.
 
-    A move before `fully_shard` is fine: `fully_shard` moves the parameters back to the CPU.
+    A move before the sharding is fine: FSDP moves the parameters back to the CPU.
 
     ## Why is this bad?
     With this policy, FSDP copies the parameters to the accelerator itself, for each forward and backward.
@@ -30,13 +32,18 @@ class OffloadedParametersMoved(Rule):
         example, load a CPU state dict or call module.to_empty(device="cpu"). Found following parameters
         on non-CPU device: ...
 
-    This check and its text are from torch's source. The examples need a GPU and have not been run.
+    FSDP1 has such a check, too:
+
+        RuntimeError: An FSDP-managed module with parameter CPU offloading enabled has parameters on
+        cuda:0. Make sure to not move the module from CPU when offloading parameters.
+
+    These checks and their texts are from torch's source. The examples need a GPU and have not been run.
 
     Call `to_empty(device="cpu")` for a model on the meta device, and do not move other models. Buffers
     stay where the computation is: move only them.
 
     ## Since
-    torch 2.4, the first with FSDP2.
+    torch 2.4, the first with FSDP2; always for FSDP1.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`CPUOffloadPolicy`)
@@ -53,7 +60,7 @@ class OffloadedParametersMoved(Rule):
         for move in trace.of(ModuleMoved):
             if not _to_accelerator(move) or move.site in seen:
                 continue
-            shard = _offloaded(trace, move)
+            shard = _offloaded(trace, move) or _offloaded_by_fsdp1(trace, move)
             if shard is None or not _is_called_next(trace, move):
                 continue
             seen.add(move.site)
@@ -61,7 +68,7 @@ class OffloadedParametersMoved(Rule):
             yield self.finding(
                 move,
                 f"parameters of `{class_name(trace, move.module)}` are moved to `{move.device}`, but "
-                f"`CPUOffloadPolicy` needs them on the CPU: the first forward fails",
+                f"`{_option_of(shard)}` needs them on the CPU: the first forward fails",
                 help='Call `to_empty(device="cpu")` for a model on the meta device, and do not move other '
                 "models.",
                 because=because,
@@ -81,6 +88,21 @@ def _offloaded(trace: Trace, move: ModuleMoved) -> Sharded | None:
             if any(trace.contains(move.module, module) for module in sharded_by(shard)):
                 return shard
     return None
+
+
+def _offloaded_by_fsdp1(trace: Trace, move: ModuleMoved) -> Wrapped | None:
+    """The wrapper in the moved module that certainly offloads its parameters."""
+    for wrapper in trace.before(move, Wrapped):
+        offload = str(wrapper.options.get("cpu_offload"))
+        if offload.endswith("fsdp.CPUOffload(offload_params=True)") and shards(wrapper):
+            if trace.contains(move.module, wrapper.module):
+                return wrapper
+    return None
+
+
+def _option_of(shard: Sharded | Wrapped) -> str:
+    """The object that says that parameters are offloaded, as the program writes it."""
+    return "CPUOffloadPolicy" if isinstance(shard, Sharded) else "CPUOffload(offload_params=True)"
 
 
 def _is_called_next(trace: Trace, move: ModuleMoved) -> bool:

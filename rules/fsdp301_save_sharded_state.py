@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Event, Layout, OptimizerBuilt, Saved, StateTaken, Trace, Wrapped
+from fsdplint.trace import (
+    Event,
+    Layout,
+    Loaded,
+    OptimizerBuilt,
+    Saved,
+    StateLoaded,
+    StateTaken,
+    Trace,
+    Wrapped,
+)
 from fsdplint.trace.queries.common import (
     class_name,
     only_fsdp2,
@@ -35,7 +45,8 @@ class SaveShardedState(Rule):
     the model, of `optimizer.state_dict()` where the optimizer's parameters are sharded (by FSDP1 too),
     of FSDP1's `SHARDED_STATE_DICT`, of `wrapper.module` and other parts of a unit of FSDP1, and of dicts
     of sharded parameters. Tensors stay sharded after `cpu()`, `clone()` or `to()`, under other names, and
-    in a selection of the state dict.
+    in a selection of the state dict. The finding also names the places where the program loads a file
+    into the same model or optimizer, because they change with the file.
 
     These are fine: one file for each rank (the path depends on the rank),
     `torch.distributed.checkpoint.save`, and tensors after `full_tensor()`. FSDP304 finds a sharded model
@@ -104,7 +115,7 @@ class SaveShardedState(Rule):
         taken = [part for part, _ in parts]
         of_optimizers = all(optimizer_of(trace, part.of) is not None for part in taken)
         of = next((m for part in taken for m in _modules_of(trace, part)), None)
-        return self.finding(
+        finding = self.finding(
             event,
             f"{names} sharded but saved as if whole: the file holds one rank's part of each tensor",
             help="Gather it on all ranks with `get_model_state_dict` (or `get_optimizer_state_dict`) "
@@ -116,6 +127,10 @@ class SaveShardedState(Rule):
                 *(sharded_here(trace, of, event) if of else []),
             ],
         )
+        # No conditions of the finding: the file is wrong whether or not this program reads it.
+        loads = ((load.site, "every rank loads a file here") for load in _loads(trace, taken))
+        finding.related = (*finding.related, *loads)
+        return finding
 
     def _finding_of_unit(self, trace: Trace, event: Saved, taken: StateTaken) -> Finding:
         return self.finding(
@@ -175,6 +190,17 @@ def _sharded_parts(trace: Trace, event: Saved) -> Iterator[tuple[StateTaken, str
                 yield taken, f"the optimizer `{built.class_name or 'optimizer'}`"
         elif only_fsdp2(trace, taken.of, event) or _sharded_by_fsdp1(trace, taken, event):
             yield taken, f"`{class_name(trace, taken.of)}`"
+
+
+def _loads(trace: Trace, taken: list[StateTaken]) -> Iterator[StateLoaded]:
+    """Where every rank loads one file into the objects of which these are the states."""
+    owners = {part.of for part in taken}
+    read = {one.state for one in trace.of(Loaded) if whole_file(one.api) and not one.per_rank}
+    places = set()
+    for load in trace.of(StateLoaded):
+        if load.into in owners and load.state in read and load.site not in places:
+            places.add(load.site)
+            yield load
 
 
 def _is_without_wrapper(trace: Trace, taken: StateTaken) -> bool:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
+OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 # The order of the constructor's parameters (torch 2.0 to 2.13).
 PARAMETERS = (
     "module", "process_group", "sharding_strategy", "cpu_offload", "auto_wrap_policy",
@@ -50,7 +51,13 @@ PARAMETERS = (
 
 
 def option(value: Value) -> object:
-    """The value of an option in a trace: a constant, a dotted name, or "?"."""
+    """The value of an option in a trace: a constant, a dotted name, or "?".
+
+    A `CPUOffload` includes its argument, as the recorder writes it.
+    """
+    if isinstance(value, LibraryObject) and value.name == OFFLOAD and not value.open:
+        offloads = constant(value.get("offload_params", "0") or Const(False))
+        return f"{value.name}(offload_params={offloads if isinstance(offloads, bool) else '?'})"
     if isinstance(value, Const) or (isinstance(value, Unknown) and value.is_default):
         return constant(value)
     if isinstance(value, Symbol | LibraryObject):

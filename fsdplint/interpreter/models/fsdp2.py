@@ -58,7 +58,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         call.node,
         module=modules[0].id,
         group=tuple(m.id for m in modules) if isinstance(target, Sequence) else (),
-        options={key: _option(value) for key, value in call.kwargs.items() if key != "module"}
+        options={key: option(value) for key, value in call.kwargs.items() if key != "module"}
         | ({"**": "?"} if call.open else {}),
         positional=tuple(option(value) for value in call.args[1:]),
         mesh=_mesh(run, call.kwargs.get("mesh")),
@@ -75,14 +75,6 @@ def _mesh(run: Run, value: Value | None) -> str:
     if not isinstance(value, LibraryObject) or not value.name.endswith(".init_device_mesh"):
         return ""
     return str(constant(value.get("id")) or "")
-
-
-def _option(value: Value) -> object:
-    """As in FSDP1, but a CPUOffload includes its argument, as the recorder writes it."""
-    if isinstance(value, LibraryObject) and value.name == f"{FSDP}.CPUOffload" and not value.open:
-        offloads = constant(value.get("offload_params", "0") or Const(False))
-        return f"{value.name}(offload_params={offloads if isinstance(offloads, bool) else '?'})"
-    return option(value)
 
 
 @function(f"{FSDP}.register_fsdp_forward_method")
