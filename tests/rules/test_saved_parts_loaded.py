@@ -40,7 +40,10 @@ def places(folder: Path, load_text: str) -> list[tuple[int, list[int]]]:
     assert rule is not None
     found = check(load([path]), [rule()])
     return [
-        (one.site.location().line, [site.location().line for site, word in one.related if "loads" in word])
+        (
+            one.site.location().line,
+            [site.location().line for site, word in one.related if "loads" in word],
+        )
         for one in found
     ]
 
