@@ -328,7 +328,7 @@ def measure(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
     return Unknown(varying=True)
 
 
-def combine(left: Value, right: Value) -> Value | None:
+def combine(left: Value, right: Value) -> TensorValue | None:
     """The result of arithmetic with a parameter or gradient; None without one."""
     for value, other in ((left, right), (right, left)):
         if isinstance(value, ShardTensor):
