@@ -12,7 +12,7 @@ from fsdplint.interpreter.module_tree import child_values, sharding_inside
 from fsdplint.interpreter.modules import DELEGATE, SEQUENTIAL, container_base
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.torch_values import TensorValue
-from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value
+from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value, gathers
 from fsdplint.trace import Called
 
 MAX_CALLED = 6  # nested modules that are followed
@@ -66,7 +66,7 @@ def _enter(
         via=via,
         inside=run.calling[-1] if run.calling else None,
         grad=grad_mode.current(run.contexts, run.grad_default),
-        summoned=any(getattr(c, "kind", "") == "summon_full_params" for c in run.contexts),
+        summoned=gathers(run.contexts),
         collective=via in {"call", "forward"} and sharding_inside(run, module) is not None,
     )
     if via == "call" and not run.calling:

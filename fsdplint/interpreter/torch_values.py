@@ -45,7 +45,8 @@ class ParametersOf(Value):
     complete: whether all are known to come from `modules`.
     named: whether it yields (name, parameter) pairs.
     element: whether it is one parameter, not the iterable.
-    unsharded_copy: whether they are copies or views from before the modules were sharded.
+    unsharded_copy: whether they are copies or views from before the modules were sharded, or copies
+        of parameters that `summon_full_params` has gathered.
     taken_at: the number of events when the parameters were read from the modules; None for an
         iterator that reads them when it is used, such as `m.parameters()`.
     filtered_by: the properties that the program tested; see `parameter_filters`.

@@ -452,6 +452,11 @@ class Context(Value):
     on_exit: Callable[[], None] | None = None
 
 
+def gathers(contexts: Iterable[object]) -> bool:
+    """Whether one of some contexts gathers the parameters of FSDP1's modules."""
+    return any(isinstance(c, Context) and c.kind == "summon_full_params" for c in contexts)
+
+
 def is_none(value: Value | None) -> bool:
     return isinstance(value, Const) and value.value is None
 

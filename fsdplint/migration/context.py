@@ -81,6 +81,7 @@ class Migration:
         symbols: the canonical dotted name of every reference to anything imported.
         uncalled: the nodes of functions that nothing calls and that stay as they are.
         consumed: references that a pass has accounted for.
+        unread: those of them in values that nothing reads.
         aliases: variables that are other names of FSDP1's.
         emitted_helpers: keys of the helper functions that are already written.
         blocking_if_called: functions that nothing calls here; a caller elsewhere would block.
@@ -98,6 +99,7 @@ class Migration:
     names: dict[cst.CSTNode, str] = field(default_factory=dict)
     symbols: dict[cst.CSTNode, str] = field(default_factory=dict)
     consumed: set[cst.CSTNode] = field(default_factory=set)
+    unread: set[cst.CSTNode] = field(default_factory=set)
     aliases: list[Alias] = field(default_factory=list)
     emitted_helpers: set[str] = field(default_factory=set)
     blocking_if_called: dict[cst.CSTNode, Source] = field(default_factory=dict)

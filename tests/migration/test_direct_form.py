@@ -218,6 +218,37 @@ def test_a_helper_that_calls_what_it_gets(tmp_path: Path) -> None:
     assert 'call(print, "built")\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n' in text
 
 
+FORWARDING = """
+def shard(*args, **kwargs):
+    \"\"\"Shard a model.\"\"\"
+    return FSDP(*args, **kwargs)
+"""
+
+
+def test_a_function_that_hands_its_arguments_on(tmp_path: Path) -> None:
+    text = migrated(tmp_path, f"{FORWARDING}\n\nmodel = shard(Net(), {POLICY})\n")
+    assert (
+        text.strip()
+        == textwrap.dedent("""
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+    """).strip()
+    )
+
+
+def test_a_function_of_another_file_that_hands_its_arguments_on(tmp_path: Path) -> None:
+    script = HEAD[HEAD.index("class Block") :] + "model = shard(Net())\n"
+    head = NAMES.replace("import functools", "import functools\nfrom helpers import seed, shard")
+    helpers = f"{NAMES}\n{FORWARDING}\n\ndef seed():\n    torch.manual_seed(0)\n"
+    found = _files(tmp_path, {"train.py": head + script, "helpers.py": helpers})
+    assert "FSDP" not in found["helpers.py"] and "def shard" not in found["helpers.py"]
+    assert "from helpers import seed\n" in found["train.py"]
+    assert found["train.py"].endswith(f"{PLAIN}\n")
+
+
 def test_arguments_of_two_calls(tmp_path: Path) -> None:
     body = """
         shared = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
@@ -272,6 +303,14 @@ KEPT = {
         clip(*given)
         clip(1.0)
         print(clip)
+    """,
+    "a function that hands its arguments on, and is given away": """
+        def shard(*args, **kwargs):
+            return FSDP(*args, **kwargs)
+
+
+        model = shard(Net())
+        print(shard)
     """,
     "a helper with an effect of its own": """
         def call(function, *args, **kwargs):

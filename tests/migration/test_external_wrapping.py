@@ -77,6 +77,23 @@ FORMS = {
                 torch.save(self.take(), f"{dist.get_rank()}.pt")
         """,
     ),
+    "an Accelerator that takes the state by itself": (
+        """
+        import accelerate
+
+
+        def save(accelerator: accelerate.Accelerator, model):
+            config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+                state = accelerator.get_state_dict(model)
+            accelerator.save(state, "x.pt")
+        """,
+        """
+        def save(accelerator: accelerate.Accelerator, model):
+            state = accelerator.get_state_dict(model)
+            accelerator.save(state, "x.pt")
+        """,
+    ),
     "a trainer that takes the state by itself": (
         """
         def save(trainer: transformers.Trainer):
@@ -104,6 +121,7 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
     assert any("other code wraps the model" in note for note in notes)
     assert any("inference_mode" in note for note in notes) == ("inference_mode" in before)
     assert any("Trainer.save_model" in note for note in notes) == ("save_model" in before)
+    assert any("Accelerator.get_state" in note for note in notes) == ("accelerator.get" in before)
 
 
 SAVE = (
@@ -112,6 +130,12 @@ SAVE = (
     "        trainer.save_model()\n"
 )
 BLOCKED = {
+    "another object's method of that name": (
+        "def save(keeper, model):\n"
+        "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+        "        return keeper.get_state_dict(model)\n",
+        "a function that this block calls takes the state",
+    ),
     "what the version decides": (
         "def local(model):\n"
         "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"

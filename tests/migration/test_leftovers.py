@@ -117,6 +117,18 @@ def test_methods_of_others_are_left_alone(call: str, tmp_path: Path) -> None:
     assert call in migrated(tmp_path, CLIPS.format(call=call))
 
 
+def test_functions_of_libraries_in_other_files_are_left_alone(tmp_path: Path) -> None:
+    paths = [tmp_path / "finetune.py", tmp_path / "plain.py"]
+    paths[0].write_text(FINETUNE.replace("def main", "from plain import Net\n\n\ndef main"))
+    paths[1].write_text(
+        "import torch\n\n\nclass Net(torch.nn.Module):\n    pass\n\n\n"
+        "def clip(weights, limit):\n    raise NotImplementedError\n"
+        "    torch.nn.utils.clip_grad_norm_(weights, limit)\n"
+    )
+    (found,) = plans_of(load(paths))
+    assert not found.blockers, [blocked.reason for blocked in found.blockers]
+
+
 MESH = """
 from torch.distributed.device_mesh import init_device_mesh
 

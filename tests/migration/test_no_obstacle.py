@@ -327,3 +327,33 @@ model = FSDP(Net())
     found, text = plan(tmp_path, body)
     assert not found.blockers
     assert "    FSDP = make()\n    return FSDP(nn.Linear(4, 4))\n" in text
+
+
+UNREAD = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main():
+    by_size = functools.partial(
+        size_based_auto_wrap_policy, min_num_params=100,
+    )
+    bf16: MixedPrecision = MixedPrecision(param_dtype=torch.bfloat16)
+    strategy = ShardingStrategy.FULL_SHARD
+    model = DDP(Net().cuda())
+    print(model)
+
+
+main()
+"""
+
+
+def test_values_that_nothing_reads_go(tmp_path: Path) -> None:
+    found, text = plan(tmp_path, UNREAD)
+    assert not found.blockers, [blocked.reason for blocked in found.blockers]
+    assert "fsdp" not in text
+    assert "def main():\n    model = DDP(Net().cuda())\n" in text
+
+
+def test_values_that_code_reads_block(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, "def main():\n    print(ShardingStrategy.FULL_SHARD)\n\n\nmain()\n")
+    assert any("ShardingStrategy.FULL_SHARD" in blocked.reason for blocked in found.blockers)

@@ -51,6 +51,21 @@ FORMS = {
         model.reshard()
         """,
     ),
+    "copied, and compared after the block": (
+        """
+        model = FSDP(Net())
+        with FSDP.summon_full_params(model, writeback=False):
+            whole = {name: p.detach().clone() for name, p in model.named_parameters()}
+        sums = torch.cat([weight.sum().reshape(1) for weight in whole.values()])
+        """,
+        """
+        model = fully_shard(Net())
+        model.unshard()
+        whole = {name: p.detach().clone() for name, p in model.named_parameters()}
+        model.reshard()
+        sums = torch.cat([weight.sum().reshape(1) for weight in whole.values()])
+        """,
+    ),
     "left early": (
         """
         def norm(model):

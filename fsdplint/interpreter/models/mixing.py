@@ -13,12 +13,13 @@ from fsdplint.interpreter.models.registry import FUNCTIONS, function
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
-from fsdplint.interpreter.values import Sequence, Value
+from fsdplint.interpreter.values import Sequence, Value, gathers
 from fsdplint.trace import Layout, ShardComputed, TensorsMixed
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}
 # Methods that copy a tensor or return a view of it.
 _COPIES = {"clone", "detach", "cpu", "cuda", "float", "double", "to", "contiguous"}
+_WHOLE_COPIES = {"clone", "cpu"}  # where `summon_full_params` has gathered the parameter
 
 
 @function("torch.lerp", "torch._foreach_lerp_", "torch._foreach_add_", "torch._foreach_sub_",
@@ -79,6 +80,7 @@ def _parameters(run: Run, value: Value) -> ParametersOf | None:
 
 def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
     """The result of a method that does not change the values of a parameter."""
-    if name in _COPIES and sharding_of_parameters(run, receiver) is None:
+    is_plain = name in _COPIES and sharding_of_parameters(run, receiver) is None
+    if is_plain or (name in _WHOLE_COPIES and gathers(run.contexts)):
         return replace(receiver, unsharded_copy=True, name="")
     return replace(receiver, name="") if receiver.name else receiver

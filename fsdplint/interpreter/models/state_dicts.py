@@ -23,6 +23,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
     constant,
+    gathers,
 )
 from fsdplint.trace import (
     Collective,
@@ -98,24 +99,19 @@ def layout_of(context: Context) -> tuple[Layout, bool]:
 @method("ModuleValue", "state_dict")
 def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     sharding = sharding_inside(run, receiver)
-    if not _in_summon(run) and unit_around(run.trace, receiver.id) is not None:
+    if not gathers(run.contexts) and unit_around(run.trace, receiver.id) is not None:
         # Only the wrapper gathers the parameters of its unit.
         collective = sharding is Sharding.FSDP1
         return take_state(run, call, receiver, Layout.LOCAL, "state_dict", collective=collective)
     if sharding is Sharding.FSDP1:
         layout, rank0 = fsdp1_type(run, receiver)
         # Local states too: the ranks exchange their shards of a flat parameter.
-        collective = not _in_summon(run)
+        collective = not gathers(run.contexts)
         return take_state(
             run, call, receiver, layout, "state_dict", collective=collective, rank0_only=rank0
         )
     layout = Layout.SHARDED if sharding is Sharding.FSDP2 else Layout.PLAIN
     return take_state(run, call, receiver, layout, "state_dict", collective=False)
-
-
-def _in_summon(run: Run) -> bool:
-    """Whether FSDP1 may have gathered all parameters, so that a state needs no communication."""
-    return any(isinstance(c, Context) and c.kind == "summon_full_params" for c in run.contexts)
 
 
 @method("OptimizerValue", "state_dict")

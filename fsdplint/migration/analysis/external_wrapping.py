@@ -22,6 +22,7 @@ from fsdplint.migration.blockers.program import (
     WRAPPED_ELSEWHERE,
     WRAPPING_FUNCTION_NOT_CALLED,
 )
+from fsdplint.migration.constructor import unread_values
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.frameworks.prepared import ONE_PREPARE, obstacles
 from fsdplint.migration.names import FSDP
@@ -72,7 +73,7 @@ def check(migration: Migration) -> None:
     asks_plain_model = False  # whether code tests the class of a model that nothing wraps
     for source in migration.sources:
         for node in nodes(source):
-            name = migration.fsdp1(node)
+            name = migration.fsdp1(node) if node not in migration.unread else ""
             if name in (BLOCK, OPTIMIZER) and _in_block(migration, source, node):
                 states.append((source, node))
             elif name and not (name == FSDP and _asks_plain_model(migration, source, node)):
@@ -145,9 +146,10 @@ def _through_other_names(migration: Migration) -> list[Blocked]:
 
 def _rewritten(migration: Migration) -> list[Blocked]:
     """The blocker of the first use that would be rewritten."""
+    steps = [step for step in migration.steps if step.title != unread_values.TITLE]
     return [
         wrapped_elsewhere(migration, step.source, step.node, step.source.code(step.node))
-        for step in migration.steps[:1]
+        for step in steps[:1]
     ]
 
 

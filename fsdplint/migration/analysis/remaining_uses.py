@@ -66,11 +66,12 @@ def _stem(path: Path) -> str:
 def _check_methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Blocked]:
     for source in migration.program.sources.values():
         changed = [(edit.start, edit.end) for edit in edits if edit.path == source.path]
+        imported = symbols_in(source)
         for node in attributes(source):
             call: cst.CSTNode | None = source.parent(node)
             if node.attr.value not in WRAPPER_METHODS or not isinstance(call, cst.Call):
                 continue
-            if call.func != node or node in migration.symbols or not _unknown(migration, node):
+            if call.func != node or node in imported or not _unknown(migration, node):
                 continue
             start, end = source.span(call)
             if any(left < end and start < right for left, right in changed):

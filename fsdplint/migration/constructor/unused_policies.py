@@ -1,8 +1,4 @@
-"""Policies that no constructor call uses.
-
-The variable of such a policy is deleted. A policy in a function that nothing calls is rewritten in
-its place.
-"""
+"""Policies that no constructor call uses: those in functions that nothing calls are rewritten."""
 
 from __future__ import annotations
 
@@ -10,10 +6,8 @@ import libcst as cst
 
 from fsdplint.migration.analysis.variables import (
     ancestors,
-    home_of,
     is_mentioned,
     outer_function,
-    reads,
 )
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import POLICY_USE_UNSEEN
@@ -21,7 +15,6 @@ from fsdplint.migration.constructor.called_policies import called_policy
 from fsdplint.migration.constructor.policy_reader import convert
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
-from fsdplint.syntax.layout import statement_of
 
 POLICIES = {
     "ModuleWrapPolicy",
@@ -44,16 +37,6 @@ def rewrite(migration: Migration) -> None:
 
 def _rewrite_policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     policy = _policy_around(migration, source, node)
-    statement = statement_of(source, policy)
-    if isinstance(statement, cst.Assign) and statement.value is policy:
-        target = statement.targets[0].target
-        home = home_of(source, target) if isinstance(target, cst.Name) else None
-        if home is not None and isinstance(target, cst.Name) and len(statement.targets) == 1:
-            if home is not source.tree and not reads(source, home, target.value):
-                migration.account_for(source, policy)
-                migration.delete_statement(source, policy)
-                migration.step(source, policy, "Remove a policy that nothing uses")
-                return
     if not isinstance(policy, cst.BaseExpression) or policy is node:
         return
     called = called_policy(migration)

@@ -8,7 +8,9 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     relevance       whether an expression has to do with FSDP1
     assignments     several variables in one assignment, and `:=`
     calls           calls through partials, lambdas, method callers and helpers; spread arguments
+    forwarding      functions that only hand their arguments on to FSDP1
     argument_dicts  dicts that calls of FSDP1 spread, with all of their uses
+    imported_dicts  the files that import such a dict
     items           a variable for each item of such a dict
     parameters      a parameter for each argument that a function hands on to FSDP1
     returned_dicts  functions that return such a dict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -46,6 +46,7 @@ class ArgumentDict:
         spreads: the arguments `**name` of calls of FSDP1.
         returned: the statements `return name` of functions whose callers spread what they get.
         loads: the reads `name["key"]`.
+        in_module: whether it is a variable of the module, which other files may import.
     """
 
     source: Source
@@ -56,6 +57,7 @@ class ArgumentDict:
     spreads: list[cst.Arg] = field(default_factory=list)
     returned: list[cst.Return] = field(default_factory=list)
     loads: list[cst.Subscript] = field(default_factory=list)
+    in_module: bool = False
 
     @property
     def uses(self) -> list[cst.Arg | cst.Return]:
@@ -132,11 +134,17 @@ class Users:
 
 
 def argument_dicts(
-    source: Source, users: Users, is_named_elsewhere: Callable[[str], bool]
+    source: Source,
+    users: Users,
+    is_named_elsewhere: Callable[[str], bool],
+    imported: Iterable[cst.Name] = (),
 ) -> Iterator[ArgumentDict]:
-    """The dicts of a file that calls of FSDP1 spread, and that have no other uses."""
+    """The dicts of a file that calls of FSDP1 spread, and that have no other uses.
+
+    imported: variables that other files import and spread.
+    """
     seen: set[cst.CSTNode] = set()
-    for name in _used_names(source, users):
+    for name in (*_used_names(source, users), *imported):
         found = definitions(source, name)
         if not found or len(found) != 1 or found[0].statement in seen:
             continue
@@ -191,7 +199,7 @@ def read_dict(
         return None
     if home is source.tree and is_named_elsewhere(name.value):
         return None
-    result = ArgumentDict(source, found[0], name.value, items)
+    result = ArgumentDict(source, found[0], name.value, items, in_module=home is source.tree)
     if not all(
         _add_use(result, users, use)
         for use in reads(source, home, name.value)

@@ -7,6 +7,8 @@ default otherwise. A value without an effect moves into the call where it is the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
@@ -14,6 +16,7 @@ from fsdplint.migration.analysis.variables import Definition
 from fsdplint.migration.context import expression
 from fsdplint.migration.direct_form.argument_dicts import ArgumentDict, Users, argument_dicts
 from fsdplint.migration.direct_form.defaults import default
+from fsdplint.migration.direct_form.imported_dicts import Importer, Importers
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.meaning import constant_key
 from fsdplint.migration.text import simple
@@ -21,17 +24,30 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
 
-def write_items_out(inlining: Inlining, users: Users) -> None:
-    """Put variables in the place of the dicts of one file that calls of FSDP1 spread."""
-    found = argument_dicts(inlining.source, users, inlining.meanings.is_named_elsewhere)
+def write_items_out(inlining: Inlining, users: Users, files: Sequence[Inlining]) -> None:
+    """Put variables in the place of the dicts of one file that calls of FSDP1 spread.
+
+    files: all files of the program. Those that import such a dict get its variables.
+    """
+    importers = Importers(inlining, files, users)
+    found = argument_dicts(
+        inlining.source, users, lambda name: importers.of(name) is None, importers.names()
+    )
     calls: set[cst.CSTNode | None] = set()
     taken = _names(inlining.source)
     for one in found:
-        own = {inlining.source.parent(spread) for spread in one.spreads}
-        if own & calls or any(_repeats(inlining.source, one, spread) for spread in one.spreads):
+        others = (importers.of(one.name) or []) if one.in_module else []
+        if others and one.stores:
+            continue
+        spreads = [(inlining.source, spread) for spread in one.spreads]
+        spreads += [(other.inlining.source, x) for other in others for x in other.spreads]
+        own = {source.parent(spread) for source, spread in spreads}
+        if own & calls or any(_repeats(source, one, spread) for source, spread in spreads):
             continue
         calls |= own
-        _Writer(inlining, one, taken).write()
+        for other in others:
+            taken |= _names(other.inlining.source)
+        _Writer(inlining, one, taken, others).write()
 
 
 def _repeats(source: Source, one: ArgumentDict, spread: cst.Arg) -> bool:
@@ -39,7 +55,15 @@ def _repeats(source: Source, one: ArgumentDict, spread: cst.Arg) -> bool:
     call = source.parent(spread)
     args = call.args if isinstance(call, cst.Call) else ()
     named = {arg.keyword.value for arg in args if arg.keyword is not None}
-    return bool(named & set(one.keys(spread))) or sum(other in one.spreads for other in args) > 1
+    keys = one.keys(spread) if spread in one.spreads else list(one.items)
+    same = [
+        other for other in args if other.star == spread.star and _is_same(source, other, spread)
+    ]
+    return bool(named & set(keys)) or len(same) > 1
+
+
+def _is_same(source: Source, one: cst.Arg, other: cst.Arg) -> bool:
+    return source.code(one.value) == source.code(other.value)
 
 
 def _names(source: Source) -> set[str]:
@@ -57,8 +81,11 @@ def _names(source: Source) -> set[str]:
 class _Writer:
     """Writes the variables of one dict."""
 
-    def __init__(self, inlining: Inlining, found: ArgumentDict, taken: set[str]) -> None:
+    def __init__(
+        self, inlining: Inlining, found: ArgumentDict, taken: set[str], importers: list[Importer]
+    ) -> None:
         self._inlining = inlining
+        self._importers = importers
         self._source = inlining.source
         self._dict = found
         self._taken = taken
@@ -77,9 +104,27 @@ class _Writer:
                 self._remove(use)
         for load in self._dict.loads:
             self._inlining.put(load, self._variable(str(constant_key(load))))
+        for importer in self._importers:
+            self._write_import(importer)
         self._write_definition()
         for store in self._dict.stores:
             self._put_lines(store.statement, self._lines(store.items))
+
+    def _write_import(self, importer: Importer) -> None:
+        """Import the variables in the place of the dict, and give them to the calls."""
+        given = {
+            key: self._inlining.text(value) if _is_constant(value) else self._variable(key)
+            for key, value in self._dict.items.items()
+        }
+        for spread in importer.spreads:
+            importer.inlining.put(spread, ", ".join(f"{key}={x}" for key, x in given.items()))
+        variables = [x for key, x in given.items() if x == self._variables.get(key)]
+        if variables:
+            importer.inlining.put(importer.item.alias, ", ".join(variables))
+        else:
+            migration = self._inlining.migration
+            source, spelling = importer.inlining.source, importer.item.spelling
+            migration.rewrite.remove_import_if_unused(source, spelling, anyway=True)
 
     def _texts(self, use: cst.CSTNode) -> dict[str, str]:
         """The values that a place gets instead of the dict."""
@@ -158,6 +203,12 @@ class _Writer:
             self._inlining.put_lines(statement, lines)
         else:
             self._inlining.delete(statement)
+
+
+def _is_constant(value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.BaseNumber | cst.BaseString) or is_constant(
+        value, "True", "False", "None"
+    )
 
 
 def _is_short(value: cst.BaseExpression) -> bool:

@@ -21,6 +21,7 @@ from fsdplint.migration.direct_form import (
     calls,
     constants,
     contexts,
+    forwarding,
     items,
     names,
     parameters,
@@ -85,7 +86,7 @@ def _changed_program(
         one = pieces.setdefault(path, Pieces(before.files[path].text))
         one.apply([edit for edit in edits if edit.path == path])
     whole = before.with_texts({Path(path): one.text for path, one in pieces.items()})
-    paths = {source.path for source in direct.sources}
+    paths = {source.path for source in direct.sources} | set(pieces)
     found = [pair for pair in parts(whole) if paths & {s.path for s in pair[1]}] if whole else []
     if len(found) != 1:
         return None
@@ -98,13 +99,17 @@ def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
     migration = Migration(direct.program, direct.sources)
     changed = _rewrite_imports(direct, migration)
     inlinings = [Inlining(migration, source, depth) for source in direct.sources]
-    if depth.writes_items_out:
-        changed = _write_dicts_out(inlinings, _callers(migration, depth)) or changed
+    callers = _callers(migration, depth)
+    for inlining in inlinings:
+        forwarding.call_directly(inlining, [*inlinings, *callers])
+    if depth.writes_items_out and not any(one.changed for one in inlinings):
+        changed = _write_dicts_out(inlinings, callers) or changed
     for inlining in inlinings:
         if not inlining.changed:  # else the next round
             _rewrite_nodes(inlining)
         inlining.finish()
         changed = changed or inlining.changed
+    changed = changed or any(one.changed for one in callers)
     if not changed:
         return ()
     migration.finish()
@@ -141,7 +146,7 @@ def _write_dicts_out(inlinings: list[Inlining], callers: list[Inlining]) -> bool
     if not any(one.changed for one in files):
         users = argument_dicts.Users(users.calls, frozenset(one.function for one in found))
         for one in files:
-            items.write_items_out(one, users)
+            items.write_items_out(one, users, files)
     return any(one.changed for one in files)
 
 

@@ -37,6 +37,7 @@ from fsdplint.migration.passes.training import (
     write_summons,
 )
 from fsdplint.migration.passes.values import (
+    delete_unread_values,
     follow_aliases,
     keep_read_policies,
     resolve_imports,
@@ -55,6 +56,7 @@ PASSES: tuple[Pass, ...] = (
     # Names and values: they are parts of everything else.
     follow_aliases,
     resolve_imports,
+    delete_unread_values,
     keep_read_policies,
     rewrite_mesh_names,
     rewrite_enum_reads,

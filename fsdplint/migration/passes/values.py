@@ -15,6 +15,7 @@ from fsdplint.migration.constructor import (
     mesh_names,
     policy_uses,
     precision_reads,
+    unread_values,
 )
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import fsdp1_name
@@ -66,6 +67,12 @@ def _check_star(migration: Migration, source: Source) -> None:
         if fsdp1_name(module) is not None:
             reason = STAR_IMPORT(module=module)
             migration.blockers.append(Blocked(source, node, reason))
+
+
+def delete_unread_values(state: PassState) -> None:
+    """Delete variables with FSDP1's policies and configs that nothing reads."""
+    for source, node, name in list(references(state.migration)):
+        unread_values.delete(state.migration, source, node, name)
 
 
 def keep_read_policies(state: PassState) -> None:

@@ -7,7 +7,7 @@ setters.
     state                    blocks and the models' states in them
     helpers                  functions that return a `state_dict_type` context
     called_states            states in functions that a block calls
-    harmless, trainers       calls in a block that take no state, or take it themselves
+    harmless, library_states calls in a block that take no state, or take it themselves
     optim_state              FSDP's static methods for optimizer states
     optimizers               plain optimizer states
     part_states, pretrained  states of parts, `save_pretrained`

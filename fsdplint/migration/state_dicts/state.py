@@ -28,9 +28,9 @@ from fsdplint.migration.state_dicts import (
     compiled_states,
     in_ddp,
     inference,
+    library_states,
     part_states,
     state_functions,
-    trainers,
 )
 from fsdplint.migration.state_dicts.harmless import is_no_model, takes_no_state
 from fsdplint.migration.state_dicts.kind_reader import KindReader
@@ -78,7 +78,7 @@ class ModelStates(KindReader):
         if self._takes_no_state(node, block):
             self.migration.account_for(self.source, node)
             self._remove_head(node, block, [])
-            self.migration.step(self.source, node, trainers.TITLE)
+            self.migration.step(self.source, node, library_states.TITLE)
             return
         kind, model = self.kind(node)
         self.unwrap(node, block, kind, model)
@@ -90,7 +90,7 @@ class ModelStates(KindReader):
             self.migration.blocks.unwrapped.add(block)
         self._modules = self._ids(node)
         called: list[Function] = []
-        known = trainers.self_saving_calls(self.migration, self.source, block, model, kind)
+        known = library_states.self_taking_calls(self.migration, self.source, block, model, kind)
         uses = self._uses(block, model, called, known)
         lines: list[str] = []
         keys = [key for use in uses if (key := self._options_key(kind, use))]
@@ -110,7 +110,7 @@ class ModelStates(KindReader):
             self.migration.delete_statement(self.source, block)
         else:
             self._remove_head(node, block, lines)
-        title = trainers.TITLE if known and not uses else TITLE
+        title = library_states.TITLE if known and not uses else TITLE
         self.migration.step(self.source, node, title)
 
     def _remove_head(self, node: cst.Call, block: cst.With, lines: list[str]) -> None:
@@ -182,10 +182,10 @@ class ModelStates(KindReader):
                 if node not in self.rewritten:
                     found.append(node)
         for node in self.source.descend(block.body):
-            if isinstance(node, cst.Call) and node not in found:
+            if isinstance(node, cst.Call) and node not in [*found, *known]:
                 called += self._check_other(node, model)
         if known:
-            trainers.check(self.migration, self.source, block, [*found, *known])
+            library_states.check(self.migration, self.source, block, [*found, *known])
         elif not found and not called and not self._has_rewritten_call(block):
             raise Blocked(self.source, block.items[0], STATE_IN_CALLED_CODE())
         return sorted(found, key=lambda node: -self.source.span(node)[0])

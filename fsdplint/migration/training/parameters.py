@@ -113,7 +113,11 @@ def _use(
     wrapped: set[str],
 ) -> cst.CSTNode | None:
     """The expression that computes a different value from one rank's part of a parameter, or None."""
-    values = [v for v in migration.values(node) if isinstance(v, ParametersOf) and v.element]
+    values = [
+        v
+        for v in migration.values(node)
+        if isinstance(v, ParametersOf) and v.element and not v.unsharded_copy
+    ]
     if not values:
         return None
     outer = isinstance(node, cst.Attribute) and migration.wrapped(node.value)
