@@ -34,6 +34,10 @@ from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import canonical
 
 
+# Decorators that call the function in the file that is the program.
+RUN_AT_ONCE = ("fastcore.script.call_parse", "fastcore.all.call_parse")
+
+
 def make_function(run: Run, node: cst.FunctionDef) -> Function:
     """The value of a `def`, before its decorators."""
     names = []
@@ -98,10 +102,10 @@ def apply_class_decorators(run: Run, klass: Class, node: cst.ClassDef) -> Value:
 def _decorate(run: Run, decorator: cst.Decorator, value: Value) -> Value | None:
     """The result of a decorator that has a model or code; None for others."""
     wrapper = run.settle(run.evaluations.get(decorator.decorator, Unknown()))
-    of_project = isinstance(wrapper, Function | Partial) or (
+    has_code = isinstance(wrapper, Function | Partial) or (
         isinstance(wrapper, Bound) and isinstance(wrapper.function, Function)
     )
-    if not of_project:
+    if not has_code and not (isinstance(wrapper, Symbol) and wrapper.name in RUN_AT_ONCE):
         return None
     return run.settle(run.call(wrapper, Call(decorator.decorator, [value])))
 

@@ -200,6 +200,24 @@ def main(options: Options):
 """,
         "main()",
     ),
+    "fastcore": (
+        "from fastcore.script import call_parse",
+        """\
+@call_parse()
+def main(a: int = 1, b: int = 2):
+    step(a)
+""",
+        "print(1)",
+    ),
+    "fastcore bare": (
+        "from fastcore.all import call_parse",
+        """\
+@call_parse
+def main(a: int = 1, b: int = 2):
+    step(a)
+""",
+        "print(1)",
+    ),
     "elastic_launch": (
         "from torch.distributed.launcher.api import elastic_launch, LaunchConfig",
         "",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.choices import choose
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.functions import RUN_AT_ONCE
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
@@ -28,6 +29,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    constant,
 )
 
 # Functions that call a function, or construct a class, with the arguments of the command line.
@@ -153,6 +155,17 @@ def give_settings(run: Run, name: str, call: Call) -> Value:
         kind = run.eval(params[0].annotation.annotation)
         if isinstance(kind, Class):
             target.defaults[params[0].name.value] = run.call(kind, Call(call.node, open=True))
+    return target
+
+
+@function(*RUN_AT_ONCE)
+def call_parse(run: Run, name: str, call: Call) -> Value:
+    """`@call_parse` runs the function at once in the program, and wraps it in an imported file."""
+    target = run.settle(call.arg(0, "func") or Unknown())
+    if not isinstance(target, Function):
+        return Partial(Symbol(name))  # `@call_parse()`
+    if constant(run.scope.module.names.get("__name__") or Unknown()) == "__main__":
+        run.call(target, Call(call.node, open=True))
     return target
 
 
