@@ -33,7 +33,6 @@ from fsdplint.interpreter.values import (
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import canonical
 
-
 # Decorators that call the function in the file that is the program.
 RUN_AT_ONCE = ("fastcore.script.call_parse", "fastcore.all.call_parse")
 
