@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fsdplint.comparison.schema import Validation
+from fsdplint.comparison.schema import ShardingPlan, Validation
 from fsdplint.migration.report.schema import Migration
 from fsdplint.report.schema import Check, Coverage
 from fsdplint.report.urls import schema_url
@@ -27,6 +27,7 @@ REPORTS: dict[str, type] = {
     "check": Check,
     "coverage": Coverage,
     "migration": Migration,
+    "plan": ShardingPlan,
     "proof": Proof,
     "simulation": Simulation,
     "validation": Validation,

@@ -26,6 +26,7 @@ ENGINE = (
     "workers", "workspace", "check", "validation", "examine", "fix", "session", "cached", "summary",
     "isolation", "group_check", "checker", "recorded", "fixer", "migrator", "migration",
     "operations", "revisions", "unseen_calls", "comparing",
+    "planning",
 )  # fmt: skip
 
 

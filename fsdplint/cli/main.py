@@ -33,8 +33,8 @@ from fsdplint.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_ELSEWHERE = ("migrate", "prove", "run", "server", "validate")
-_FIRST = ("check", "migrate", "validate", "prove", "run", "rule", "baseline", "clean")
+_ELSEWHERE = ("migrate", "plan", "prove", "run", "server", "validate")
+_FIRST = ("check", "migrate", "plan", "validate", "prove", "run", "rule", "baseline", "clean")
 _ORDER = {name: n for n, name in enumerate(_FIRST)}
 
 
@@ -78,6 +78,10 @@ class DefaultCheck(click.Group):
             from fsdplint.cli.migrate import migrate_command
 
             return migrate_command
+        if name == "plan":
+            from fsdplint.cli.plan import plan_command
+
+            return plan_command
         if name == "validate":
             from fsdplint.cli.validate import validate_command
 

@@ -73,3 +73,94 @@ class Validation(TypedDict):
     not_followed: int
     errors: list[str]
     facts: list[Fact]
+
+
+class PlannedUnit(TypedDict):
+    """A module that is sharded by itself, or a model with such modules.
+
+    Attributes:
+        path: the path of the module, such as "model.layers.0".
+        class_name: its class; may be empty.
+        repeated: whether it stands for several modules, such as all elements of a list.
+        api: the API that shards it; null for a model that is not sharded itself.
+        at: the call that shards it, or null.
+        options: the options by their names, in the terms of FSDP2, as text; "?" is unknown.
+        parameters: the modules whose own parameters it shards, by their paths in the unit; "." is
+            the unit itself. For a model that is not sharded itself, those that stay whole.
+        uncertain: those of `parameters` that may have no own parameters.
+        has_unknown_parts: whether it may have further parts, whose code cannot be seen.
+        ignored: what is ignored: paths of modules, or the expression in the program.
+        marks: what else is done with it: "activation checkpointing", "torch.compile".
+        bytes: the bytes of its parameters that one rank holds; null without a simulation.
+        units: the units inside of it.
+    """
+
+    path: str
+    class_name: str
+    repeated: bool
+    api: Literal["fsdp1", "fsdp2"] | None
+    at: Place | None
+    options: dict[str, str]
+    parameters: list[str]
+    uncertain: list[str]
+    has_unknown_parts: bool
+    ignored: list[str]
+    marks: list[str]
+    bytes: int | None
+    units: list[PlannedUnit]
+
+
+class PlannedLayout(TypedDict):
+    """What a program shards in some configurations.
+
+    Attributes:
+        conditions: what holds in these configurations and not in all others.
+        gaps: what is not known.
+        models: the models that are sharded.
+    """
+
+    conditions: list[str]
+    gaps: list[str]
+    models: list[PlannedUnit]
+
+
+class RankBytes(TypedDict):
+    """What one rank holds, from a simulation.
+
+    Attributes:
+        world_size: the number of ranks.
+        bytes: the bytes after the last step, by what they are for.
+    """
+
+    world_size: int
+    bytes: dict[str, int]
+
+
+class PlannedProgram(TypedDict):
+    """The sharding plan of one program.
+
+    Attributes:
+        entry: the file that is run; null for functions that no program calls.
+        layouts: what it shards, for each set of configurations.
+        held: what one rank holds; null without a simulation.
+    """
+
+    entry: str | None
+    layouts: list[PlannedLayout]
+    held: RankBytes | None
+
+
+class ShardingPlan(TypedDict):
+    """The report of `fsdplint plan --output-format json`.
+
+    Attributes:
+        schema_version: the version of this schema.
+        version: the version of fsdplint.
+        programs: the programs that shard a model.
+        problems: what could not be read.
+    """
+
+    schema_version: Literal[1]
+    version: str
+    programs: list[PlannedProgram]
+    problems: list[str]

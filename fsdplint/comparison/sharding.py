@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
-from fsdplint.comparison.options import of_fsdp1, of_fsdp2
+from fsdplint.comparison.options import Options, of_fsdp1, of_fsdp2
 from fsdplint.comparison.states import RANK_0
 from fsdplint.trace import (
     Checkpointed,
@@ -58,32 +58,42 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
     if shards_unknown_part(trace):
         plan.gaps[UNIT] = "a part of the model that is sharded is unknown"
     sharded = shard_events(trace)
-    inside: dict[str, Wrapped | Sharded] = {}
     for event in sharded:
         if isinstance(event, Wrapped):
             if event.units is None:
                 plan.gaps[UNIT] = "the wrap policy is unknown"
             elif names.is_opaque(event.inner):
                 plan.gaps[UNIT] = "a part of the model is unknown"
-            for unit in (*(event.units or ()), event.inner):
-                inside[unit] = event
-        else:
-            for unit in sharded_by(event):
-                inside[unit] = event
-                if names.is_opaque(unit):
-                    plan.gaps.setdefault(UNIT, "a part of the model is unknown")
-    paths = {unit: names.path(unit) for unit in inside if unit in trace.modules}
+        elif any(map(names.is_opaque, sharded_by(event))):
+            plan.gaps.setdefault(UNIT, "a part of the model is unknown")
+    inside = sharded_units(trace)
+    paths = {unit: names.path(unit) for unit in inside}
     for unit, path in paths.items():
         event = inside[unit]
         root = not any(path.startswith(f"{other}.") for other in paths.values())
         plan.add(UNIT, path, "sharded", event)
-        given = trace.arguments.get(event.index, Arguments(complete=False))
-        given = _with_mesh(trace, event, given)
-        translated = of_fsdp1 if isinstance(event, Wrapped) else of_fsdp2
-        for option, value in translated(given, root=root).items():
+        for option, value in unit_options(trace, event, root=root).items():
             plan.add(option, path, value, event)
     _add_groups(plan, trace, names)
     _add_same_weights(plan, trace, sharded)
+
+
+def sharded_units(trace: Trace) -> dict[str, Wrapped | Sharded]:
+    """The modules that are sharded by themselves, each with the event that shards it."""
+    found: dict[str, Wrapped | Sharded] = {}
+    for event in shard_events(trace):
+        if isinstance(event, Wrapped):
+            found.update(dict.fromkeys((*(event.units or ()), event.inner), event))
+        else:
+            found.update(dict.fromkeys(sharded_by(event), event))
+    return {unit: event for unit, event in found.items() if unit in trace.modules}
+
+
+def unit_options(trace: Trace, event: Wrapped | Sharded, *, root: bool) -> Options:
+    """The options of a unit that an event shards. root: whether it is in no other unit."""
+    given = trace.arguments.get(event.index, Arguments(complete=False))
+    given = _with_mesh(trace, event, given)
+    return (of_fsdp1 if isinstance(event, Wrapped) else of_fsdp2)(given, root=root)
 
 
 def _with_mesh(trace: Trace, event: Wrapped | Sharded, given: Arguments) -> Arguments:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
+from fsdplint.report.sizes import format_bytes
 from fsdplint.runtime.launch.records import Line, RankRecord
 from fsdplint.runtime.proof.checks import Check, Side
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def format_seconds(seconds: float) -> str:
@@ -63,12 +62,3 @@ def _peak(record: RankRecord) -> float | None:
 def _traffic(record: RankRecord) -> float | None:
     lines = steady_steps(record)
     return statistics.median(line["bytes"] for line in lines) if lines else None
-
-
-def format_bytes(count: float) -> str:
-    """A number of bytes as text with a unit."""
-    for unit in _UNITS[:-1]:
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
-        count /= 1024
-    return f"{count:.2f} {_UNITS[-1]}"

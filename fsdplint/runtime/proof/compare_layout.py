@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fsdplint.report.result import plural
+from fsdplint.report.sizes import format_bytes
 from fsdplint.runtime.launch.records import Line, RankRecord
 from fsdplint.runtime.proof.checks import Check, Side
-from fsdplint.runtime.proof.compare_costs import format_bytes
 
 _PLACEMENT = "placement of parameters"
 _BACKWARD = "parameters between forward and backward"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.report.result import plural
+from fsdplint.report.sizes import format_bytes
 from fsdplint.runtime.launch.failures import failure_lines, relative_path
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.launch.records import Line
-from fsdplint.runtime.proof.compare_costs import format_bytes
 from fsdplint.runtime.proof.reports.data import end_data
 from fsdplint.runtime.proof.simulated_runs import SimulationResult, steps_of
 from fsdplint.version import __version__

@@ -1,0 +1,220 @@
+"""The units of programs as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fsdplint.comparison import schema
+from fsdplint.comparison.options import RESHARD
+from fsdplint.comparison.unit_tree import OFFLOAD, Layout, Unit
+from fsdplint.report.sizes import format_bytes
+from fsdplint.version import __version__
+
+MOST = 8  # modules that a line names
+WIDTH = 96
+_APIS = {"fsdp1": "FSDP1", "fsdp2": "fully_shard"}
+# Values that say that an option is not used.
+_UNUSED = {"None", "False"}
+
+
+@dataclass
+class Held:
+    """What one rank holds, from a simulation.
+
+    Attributes:
+        world: the number of ranks.
+        total: the bytes by what they are for.
+        by_path: the bytes of parameters that this rank holds of each unit, by its path.
+    """
+
+    world: int
+    total: Mapping[str, int]
+    by_path: Mapping[str, int]
+
+
+@dataclass
+class ProgramLayouts:
+    """What one program shards.
+
+    Attributes:
+        entry: the file that is run; None for functions that no program calls.
+        layouts: what it shards, for each set of configurations.
+        held: what one rank holds, if the program was simulated.
+    """
+
+    entry: str | None
+    layouts: list[Layout]
+    held: Held | None = None
+
+
+@dataclass
+class Layouts:
+    """What the programs under some paths shard.
+
+    Attributes:
+        programs: the programs that shard a model.
+        problems: what could not be read, a line each.
+    """
+
+    programs: list[ProgramLayouts] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+# Text ---------------------------------------------------------------------------------------------
+
+
+def as_text(result: Layouts) -> Iterator[str]:
+    """A tree for each model of each program."""
+    for number, program in enumerate(result.programs):
+        if number:
+            yield ""
+        yield program.entry or "functions that no program calls"
+        for layout in program.layouts:
+            yield from _Writer(program).layout(layout)
+        if program.held is not None:
+            yield from _held(program.held)
+    if not result.programs:
+        yield "No program that shards a model was found."
+
+
+class _Writer:
+    """Writes the trees of one program."""
+
+    def __init__(self, program: ProgramLayouts) -> None:
+        self.entry = program.entry
+        self.held = program.held
+        self.several = len(program.layouts) > 1
+
+    def layout(self, layout: Layout) -> Iterator[str]:
+        if layout.conditions:
+            yield f"  when {' and '.join(layout.conditions)}:"
+        elif self.several:
+            yield "  in other configurations:"
+        for model in layout.models:
+            yield from self._unit(model, None, "  ", "  ")
+        for gap in layout.gaps:
+            yield f"  not known: {gap}"
+
+    def _unit(self, unit: Unit, above: Unit | None, first: str, rest: str) -> Iterator[str]:
+        """The lines of a unit. first, rest: what its first line and those below it begin with."""
+        yield first + self._title(unit, above)
+        bar = f"{rest}{'|' if unit.units else ' '}   "
+        for detail in _details(unit, above):
+            yield from textwrap.wrap(
+                detail,
+                width=max(WIDTH, len(bar) + 40),
+                initial_indent=bar,
+                subsequent_indent=f"{bar}  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        for number, inner in enumerate(unit.units):
+            last = number == len(unit.units) - 1
+            below = rest + ("    " if last else "|   ")
+            yield from self._unit(inner, unit, f"{rest}+-- ", below)
+
+    def _title(self, unit: Unit, above: Unit | None) -> str:
+        name = unit.path if above is None else unit.path.removeprefix(f"{above.path}.")
+        of_several = "each " if unit.repeated else ""
+        kind = f" ({of_several}{unit.class_name})" if unit.class_name else ""
+        how = _APIS.get(unit.api, "not sharded itself")
+        at = ""
+        if unit.at is not None:
+            same = unit.at.path == self.entry
+            at = f", line {unit.at.line}" if same else f", {unit.at.path}:{unit.at.line}"
+        size = self.held.by_path.get(unit.path) if self.held is not None else None
+        held = f", {format_bytes(size)} of parameters on this rank" if size is not None else ""
+        return f"{name}{kind}: {how}{at}{held}"
+
+
+def _details(unit: Unit, above: Unit | None) -> Iterator[str]:
+    if unit.api and above is not None and _shared(unit) == _shared(above):
+        yield f"{RESHARD} {unit.options.get(RESHARD, '?')}; otherwise as above"
+    elif unit.api:
+        yield "; ".join(_options(unit.options))
+    what = "parameters of" if unit.api else "whole on each rank: parameters of"
+    names = [f"{one} (if any)" if one in unit.uncertain else one for one in unit.parameters]
+    if names:
+        yield f"{what} {_listed(['its own' if one == '.' else one for one in names])}"
+    if unit.ignored and (above is None or unit.ignored != above.ignored):
+        yield f"ignored: {_listed(unit.ignored)}"
+    if unit.marks:
+        yield ", ".join(unit.marks)
+    if unit.has_unknown_parts:
+        yield "it may have further parts, whose code cannot be seen"
+
+
+def _shared(unit: Unit) -> dict[str, str]:
+    """The options that units of one model usually share."""
+    left_out = (RESHARD, "cast_forward_inputs")  # the latter matters at the root only
+    return {name: text for name, text in unit.options.items() if name not in left_out}
+
+
+def _options(options: Mapping[str, str]) -> Iterator[str]:
+    yield f"mesh {options.get('mesh', '?')}: {options.get('placements', '?')}"
+    for name, text in options.items():
+        if name in ("mesh", "placements") or (text in _UNUSED and name != RESHARD):
+            continue
+        yield name if (name, text) == (OFFLOAD, "True") else f"{name} {text}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = [f"{len(names) - MOST} more"] if len(names) > MOST else []
+    return ", ".join([*names[:MOST], *more])
+
+
+def _held(held: Held) -> Iterator[str]:
+    parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in held.total.items())
+    yield f"  rank 0 of {held.world}: {parts}"
+
+
+# JSON ---------------------------------------------------------------------------------------------
+
+
+def as_json(result: Layouts) -> Iterator[str]:
+    """The lines of a report for programs."""
+    data: schema.ShardingPlan = {
+        "schema_version": 1,
+        "version": __version__,
+        "programs": [_program_data(one) for one in result.programs],
+        "problems": result.problems,
+    }
+    yield json.dumps(data, indent=2)
+
+
+def _program_data(program: ProgramLayouts) -> schema.PlannedProgram:
+    held = program.held
+    return {
+        "entry": program.entry,
+        "layouts": [
+            {
+                "conditions": layout.conditions,
+                "gaps": layout.gaps,
+                "models": [_unit_data(one, held) for one in layout.models],
+            }
+            for layout in program.layouts
+        ],
+        "held": None if held is None else {"world_size": held.world, "bytes": dict(held.total)},
+    }
+
+
+def _unit_data(unit: Unit, held: Held | None) -> schema.PlannedUnit:
+    at = unit.at
+    return {
+        "path": unit.path,
+        "class_name": unit.class_name,
+        "repeated": unit.repeated,
+        "api": unit.api or None,
+        "at": None if at is None else {"filename": at.path, "row": at.line},
+        "options": {name.replace(" ", "_"): text for name, text in unit.options.items()},
+        "parameters": unit.parameters,
+        "uncertain": unit.uncertain,
+        "has_unknown_parts": unit.has_unknown_parts,
+        "ignored": unit.ignored,
+        "marks": unit.marks,
+        "bytes": None if held is None else held.by_path.get(unit.path),
+        "units": [_unit_data(one, held) for one in unit.units],
+    }

@@ -1,0 +1,261 @@
+"""The units of a run as a tree: what each shards, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fsdplint.comparison.model_names import ModelNames
+from fsdplint.comparison.options import ALL_RANKS, RESHARD
+from fsdplint.comparison.plan import plan_of
+from fsdplint.comparison.sharding import UNIT, sharded_units, unit_options
+from fsdplint.trace import (
+    Checkpointed,
+    Compiled,
+    GuardKind,
+    Location,
+    Sharded,
+    Trace,
+    Wrapped,
+)
+from fsdplint.trace.arguments import (
+    Argument,
+    Arguments,
+    Built,
+    Constant,
+    OneOf,
+    Opaque,
+    PartOfModel,
+)
+
+PLACEMENT = "shard_placement_fn"
+OFFLOAD = "offload to the CPU"
+_IGNORED = "ignored parameters"
+_IGNORED_BY = ("ignored_params", "ignored_modules", "ignored_states")
+
+Condition = tuple[str, bool]
+
+
+@dataclass
+class Unit:
+    """A module that is sharded by itself, or a model with such modules.
+
+    Attributes:
+        path: the path of the module: "model.layers.0".
+        class_name: its class; may be empty.
+        repeated: whether it stands for several modules, such as all elements of a list.
+        api: "fsdp1" or "fsdp2"; empty for a model that is not sharded itself.
+        at: the call that shards it.
+        options: the values of its options as text, by their names; "?" for an unknown value.
+        parameters: the modules whose own parameters it shards, by their paths in the unit ("." for
+            the unit itself). For a model that is not sharded itself, those that stay whole on each
+            rank.
+        uncertain: those of them whose own parameters are not known to exist.
+        has_unknown_parts: whether it may have further parts.
+        ignored: the modules whose parameters are ignored, by their paths, or the expression for
+            what is ignored where the modules are not known.
+        marks: what else is done with it, such as "torch.compile".
+        units: the units inside of it.
+    """
+
+    path: str
+    class_name: str
+    repeated: bool = False
+    api: Literal["", "fsdp1", "fsdp2"] = ""
+    at: Location | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    parameters: list[str] = field(default_factory=list)
+    uncertain: list[str] = field(default_factory=list)
+    has_unknown_parts: bool = False
+    ignored: list[str] = field(default_factory=list)
+    marks: list[str] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+
+    def all_units(self) -> list[Unit]:
+        """The unit and those inside of it, from the top."""
+        return [self, *(one for unit in self.units for one in unit.all_units())]
+
+
+@dataclass
+class Layout:
+    """What a program shards in some configurations.
+
+    Attributes:
+        models: the models.
+        conditions: what holds in these configurations and not in the others.
+        gaps: what is not known.
+    """
+
+    models: list[Unit]
+    conditions: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+
+
+# Configurations -----------------------------------------------------------------------------------
+
+
+def layouts(traces: Iterable[Trace]) -> list[Layout]:
+    """The different layouts in the runs of a program that shard; those of whole runs, if any."""
+    sharding = [one for one in traces if one.shardings()]
+    whole = [one for one in sharding if one.entry is not None and one.complete]
+    groups: list[tuple[Layout, list[set[Condition]]]] = []
+    for trace in whole or sharding:
+        layout = _layout(trace)
+        known = next((one for one in groups if one[0] == layout), None)
+        if known is None:
+            known = layout, []
+            groups.append(known)
+        known[1].append(_conditions(trace))
+    for layout, runs in groups:
+        others = [run for other, found in groups if other is not layout for run in found]
+        distinctive = _distinctive(runs, others)
+        texts = [f"`{text}` is {'true' if holds else 'false'}" for text, holds in distinctive]
+        layout.conditions = texts
+    return [layout for layout, _ in groups]
+
+
+def _distinctive(runs: list[set[Condition]], others: list[set[Condition]]) -> list[Condition]:
+    """The conditions of some runs by which they differ from other runs.
+
+    If no condition differs from all others, those that the others do not all share.
+    """
+    if not others:
+        return []
+    shared, elsewhere = _common(runs), _common(others)
+    clear = [(text, holds) for text, holds in shared if (text, not holds) in elsewhere]
+    return sorted(clear or shared - elsewhere)
+
+
+def _common(runs: list[set[Condition]]) -> set[Condition]:
+    return runs[0].intersection(*runs[1:])
+
+
+def _conditions(trace: Trace) -> set[Condition]:
+    """The conditions of a run, as the program's text has them."""
+    return {
+        (guard.text, guard.holds)
+        for event in trace
+        for guard in event.guards
+        if guard.kind is GuardKind.CONFIG
+    }
+
+
+# One run ------------------------------------------------------------------------------------------
+
+
+def _layout(trace: Trace) -> Layout:
+    gaps = [reason for topic, reason in plan_of(trace).gaps.items() if topic in ("", UNIT)]
+    names, units = ModelNames(trace), sharded_units(trace)
+    roots = [one for one in trace.modules if one in names.sharded_models]
+    models = [_Model(trace, names, units, root).tree() for root in roots]
+    return Layout(models, gaps=list(dict.fromkeys(gaps)))
+
+
+class _Model:
+    """Makes the tree of one model."""
+
+    def __init__(
+        self, trace: Trace, names: ModelNames, sharded: dict[str, Wrapped | Sharded], root: str
+    ) -> None:
+        self.trace = trace
+        self.names = names
+        self.sharded = {trace.unwrap(unit): event for unit, event in sharded.items()}
+        self.root = root
+        self.top = names.path(root)
+
+    def tree(self) -> Unit:
+        """The model, with the units inside of it."""
+        modules = self._modules()
+        units = {
+            path: self._unit(path, module)
+            for path, module in modules.items()
+            if path == self.top or module in self.sharded
+        }
+        for path, module in modules.items():
+            unit = units[_owner(path, units)]
+            if not any(f"{path}.".startswith(f"{one}.") for one in unit.ignored):
+                self._add_parameters(unit, path, module)
+        for path, unit in units.items():
+            if path != self.top:
+                units[_owner(path.rpartition(".")[0], units)].units.append(unit)
+        return units[self.top]
+
+    def _modules(self) -> dict[str, str]:
+        """The modules of the model by their paths, without wrappers, the model first."""
+        found = {self.top: self.root}
+        for module in self.trace.submodules(self.root):
+            if self.trace.modules[module].inner is None:
+                found.setdefault(self.names.path(module), module)
+        return found
+
+    def _add_parameters(self, unit: Unit, path: str, module: str) -> None:
+        info = self.trace.modules[module]
+        inside = path.removeprefix(unit.path).removeprefix(".") or "."
+        if not info.children_known and not info.qualified_class:
+            unit.has_unknown_parts = True
+        if info.own_parameters is not False and not info.container:
+            unit.parameters.append(inside)
+            if info.own_parameters is None:
+                unit.uncertain.append(inside)
+
+    def _unit(self, path: str, module: str) -> Unit:
+        info = self.trace.modules[module]
+        unit = Unit(path, info.class_name, info.repeated, marks=list(self._marks(module)))
+        event = self.sharded.get(module)
+        if event is None:
+            return unit
+        unit.api = "fsdp2" if isinstance(event, Sharded) else "fsdp1"
+        unit.at = event.site.location()
+        options = unit_options(self.trace, event, root=path == self.top)
+        given = self.trace.arguments.get(event.index, Arguments(complete=False))
+        if options.pop(_IGNORED, Constant("none")) != Constant("none"):
+            passed = [given.given[name] for name in _IGNORED_BY if name in given.given]
+            unit.ignored = [text for one in passed for text in self._ignored(one)] or ["?"]
+        unit.options = {name: _text(value) for name, value in options.items()}
+        if isinstance(options[RESHARD], OneOf):  # FSDP1 keeps the parameters of its root
+            unit.options[RESHARD] = "False"
+        unit.options["placements"] = _placements(options["mesh"], given)
+        return unit
+
+    def _marks(self, module: str) -> Iterator[str]:
+        if any(self.trace.unwrap(one.module) == module for one in self.trace.of(Checkpointed)):
+            yield "activation checkpointing"
+        if any(self.trace.unwrap(one.module) == module for one in self.trace.of(Compiled)):
+            yield "torch.compile"
+
+    def _ignored(self, given: Argument) -> Iterator[str]:
+        """What is ignored: the paths of modules, or an expression."""
+        if isinstance(given, Built) and given.complete:
+            for _, part in given.items:
+                yield from self._ignored(part)
+        elif isinstance(given, PartOfModel) and given.complete:
+            yield from (self.names.path(one) for one in given.modules if one in self.trace.modules)
+        else:
+            yield _text(given)
+
+
+def _placements(mesh: Argument, given: Arguments) -> str:
+    if given.get(PLACEMENT) not in (None, Constant(None)):
+        return f"as {PLACEMENT} says"
+    if not isinstance(mesh, Built):
+        return "?"
+    return "Shard(0)" if mesh == ALL_RANKS else "Replicate(), Shard(0)"
+
+
+def _text(value: Argument) -> str:
+    if isinstance(value, Opaque):
+        return value.code or value.origin or "?"
+    if isinstance(value, Built) and value.name == "mesh":
+        return "(" + ", ".join(str(part) for _, part in value.items) + ")"
+    return str(value)
+
+
+def _owner(path: str, units: dict[str, Unit]) -> str:
+    """The unit that a module is in: the nearest one at or above its path."""
+    while path not in units:
+        above = path.rpartition(".")[0]
+        if not above:
+            return next(iter(units))
+        path = above
+    return path

@@ -1,0 +1,40 @@
+"""The sharding plans of the programs under some paths, from their traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fsdplint.comparison.unit_report import Layouts, ProgramLayouts
+from fsdplint.comparison.unit_tree import layouts
+from fsdplint.config.command_line import CommandLine
+from fsdplint.engine.session import Session
+from fsdplint.interpreter import load
+from fsdplint.report.result import problem_line
+from fsdplint.trace import Trace
+
+
+def plans(paths: Iterable[Path]) -> Layouts:
+    """What each program shards. Functions that no program calls count where no program shards.
+
+    Raises:
+        SettingsError: the settings are wrong.
+        Interrupted: an earlier run was killed while it wrote.
+    """
+    session = Session([*paths], CommandLine(no_baseline=True))
+    result = Layouts()
+    for group in session.groups:
+        files = [path for path in group if path.suffix == ".py"]
+        program = load(files, max_bytes=session.settings.max_file_size, with_arguments=True)
+        session.add_problems(program.problems)
+        by_entry: dict[str | None, list[Trace]] = {}
+        for trace in program.traces:
+            if trace.shardings():
+                by_entry.setdefault(trace.entry, []).append(trace)
+        if len(by_entry) > 1:
+            by_entry.pop(None, None)
+        result.programs += [
+            ProgramLayouts(entry, layouts(traces)) for entry, traces in by_entry.items()
+        ]
+    result.problems = [problem_line(one) for one in session.sorted_problems()]
+    return result
