@@ -30,6 +30,8 @@ _SENTENCE = re.compile(
     r"|No Python files were found; nothing was checked\."
 )
 _OF_FINDING = {"code", "name", "severity", "message", "filename"}
+_OF_CHECK = {"schema_version", "summary", "findings", "problems", "coverage"}
+_OF_COVERAGE = {"schema_version", "sites", "covered", "files"}
 _OF_COUNT = {"code", "name", "count", "fixable"}
 _OF_GITLAB = {"check_name", "description", "severity", "fingerprint"}
 
@@ -79,7 +81,9 @@ def _is_report(text: str) -> bool:
             return _all_have(map(_json, text.splitlines()), _OF_FINDING)
         if isinstance(data, list):
             return any(_all_have(data, keys) for keys in (_OF_FINDING, _OF_COUNT, _OF_GITLAB))
-        return _has(data, _OF_FINDING) or _names_its_tool(data)
+        if any(_has(data, keys) for keys in (_OF_FINDING, _OF_CHECK, _OF_COVERAGE)):
+            return True
+        return _names_its_tool(data)
     if text.startswith("<?xml"):
         return '<testsuites name="fsdplint"' in text[:200]
     lines = [line for line in text.splitlines() if line]

@@ -209,18 +209,18 @@ def prove_command(
         raise click.UsageError(
             "--resume cannot be used with --simulate, which writes no checkpoints"
         )
-    _require_torch("prove")
+    require_torch("prove")
     from fsdplint.runtime.launch.workplace import WorkplaceError
     from fsdplint.runtime.proof.program_pair import Options, ProveError
     from fsdplint.runtime.proof.reports.page import PageError
 
-    again = _arguments_of(resume)
+    again = None if resume is None else arguments_of("--resume", resume)
     options = Options(simulate=world_size, resume=again, nodes=_nodes(values), **values)
     paths = {"json": json_path, "html": html_path, "markdown": markdown_path}
     files = {kind: path for kind, path in paths.items() if path}
     _prepare_files(files.values(), force)
     try:
-        with _cleanup_on_signals():
+        with cleanup_on_signals():
             if simulated:
                 good = _simulate(options, files)
             else:
@@ -230,12 +230,12 @@ def prove_command(
     sys.exit(CLEAN if good else FOUND)
 
 
-def _arguments_of(resume: str | None) -> tuple[str, ...] | None:
-    """The arguments in the value of --resume, split as a shell does."""
+def arguments_of(option: str, text: str) -> tuple[str, ...]:
+    """The arguments in the value of an option, split as a shell does."""
     try:
-        return None if resume is None else tuple(shlex.split(resume))
+        return tuple(shlex.split(text))
     except ValueError as error:
-        raise click.UsageError(f"--resume {resume}: {str(error).lower()}") from error
+        raise click.UsageError(f"{option} {text}: {str(error).lower()}") from error
 
 
 def _nodes(values: dict[str, Any]) -> Nodes:
@@ -323,7 +323,8 @@ def _simulate(options: Options, files: dict[str, Path]) -> bool:
     return simulated.ok
 
 
-def _require_torch(command: str) -> None:
+def require_torch(command: str) -> None:
+    """End the command with an error if torch is not installed."""
     import importlib.util
 
     if importlib.util.find_spec("torch") is None:
@@ -336,7 +337,7 @@ _SIGNALS = [
 
 
 @contextmanager
-def _cleanup_on_signals() -> Iterator[None]:
+def cleanup_on_signals() -> Iterator[None]:
     """Let a signal end the command's ranks and remove its folder."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():
@@ -383,7 +384,7 @@ def run_command(
     SCRIPT. The output of SCRIPT is not shown. Exit codes: 0 if there are no findings; 1 if there
     are findings; 2 if the program could not be run, or failed and nothing was found.
     """
-    _require_torch("run")
+    require_torch("run")
     from fsdplint.config.command_line import CommandLine
     from fsdplint.diagnostics.codes import split
 
@@ -424,7 +425,7 @@ def _record(
             refuse_overwriting(output_file, "report", force=force)
         if statistics:  # an error comes before the run
             refuse_statistics(SettingsFinder(command_line).of(values["script"]).output_format)
-        with _cleanup_on_signals():
+        with cleanup_on_signals():
             return watch(
                 Options(command_line=command_line, nodes=_nodes(values), **values),
                 OnStandardError(),

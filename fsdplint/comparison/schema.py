@@ -79,9 +79,9 @@ class PlannedUnit(TypedDict):
     """A module that is sharded by itself, or a model with such modules.
 
     Attributes:
-        path: the path of the module, such as "model.layers.0".
+        path: the path of the module, such as "model.layers.*.mlp"; "*" stands for all elements of
+            a list.
         class_name: its class; may be empty.
-        repeated: whether it stands for several modules, such as all elements of a list.
         api: the API that shards it; null for a model that is not sharded itself.
         at: the call that shards it, or null.
         options: the options by their names, in the terms of FSDP2, as text; "?" is unknown.
@@ -91,13 +91,13 @@ class PlannedUnit(TypedDict):
         has_unknown_parts: whether it may have further parts, whose code cannot be seen.
         ignored: what is ignored: paths of modules, or the expression in the program.
         marks: what else is done with it: "activation checkpointing", "torch.compile".
-        bytes: the bytes of its parameters that one rank holds; null without a simulation.
+        bytes: the bytes of its parameters that one rank holds, of all modules that it stands for;
+            null without a simulation.
         units: the units inside of it.
     """
 
     path: str
     class_name: str
-    repeated: bool
     api: Literal["fsdp1", "fsdp2"] | None
     at: Place | None
     options: dict[str, str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,12 +28,32 @@ class Held:
     Attributes:
         world: the number of ranks.
         total: the bytes by what they are for.
-        by_path: the bytes of parameters that this rank holds of each unit, by its path.
+        by_name: the bytes of each parameter, by its name in the model; empty if there are several
+            models.
     """
 
     world: int
     total: Mapping[str, int]
-    by_path: Mapping[str, int]
+    by_name: Mapping[str, int]
+
+    def by_path(self, layout: Layout) -> dict[str, int]:
+        """The bytes of parameters of each unit, by its path; empty for several models."""
+        if len(layout.models) != 1 or not self.by_name:
+            return {}
+        (model,) = layout.models
+        found = dict.fromkeys((one.path for one in model.all_units()), 0)
+        patterns = {one.path: _pattern(one) for one in reversed(model.all_units())}
+        for name, size in self.by_name.items():
+            path = f"{model.path}.{name}"
+            owner = next(unit for unit, pattern in patterns.items() if pattern.match(path))
+            found[owner] += size
+        return found
+
+
+def _pattern(unit: Unit) -> re.Pattern[str]:
+    """What the names of a unit's parameters begin with."""
+    parts = ["[^.]+" if part == "*" else re.escape(part) for part in unit.path.split(".")]
+    return re.compile(r"\.".join(parts) + r"\.")
 
 
 @dataclass
@@ -87,8 +108,10 @@ class _Writer:
         self.entry = program.entry
         self.held = program.held
         self.several = len(program.layouts) > 1
+        self.bytes: dict[str, int] = {}
 
     def layout(self, layout: Layout) -> Iterator[str]:
+        self.bytes = self.held.by_path(layout) if self.held is not None else {}
         if layout.conditions:
             yield f"  when {' and '.join(layout.conditions)}:"
         elif self.several:
@@ -118,15 +141,16 @@ class _Writer:
 
     def _title(self, unit: Unit, above: Unit | None) -> str:
         name = unit.path if above is None else unit.path.removeprefix(f"{above.path}.")
-        of_several = "each " if unit.repeated else ""
+        of_several = "each " if "*" in name else ""
         kind = f" ({of_several}{unit.class_name})" if unit.class_name else ""
         how = _APIS.get(unit.api, "not sharded itself")
         at = ""
         if unit.at is not None:
             same = unit.at.path == self.entry
             at = f", line {unit.at.line}" if same else f", {unit.at.path}:{unit.at.line}"
-        size = self.held.by_path.get(unit.path) if self.held is not None else None
-        held = f", {format_bytes(size)} of parameters on this rank" if size is not None else ""
+        size = self.bytes.get(unit.path)
+        in_all = " in all" if "*" in unit.path else ""
+        held = f", {format_bytes(size)} on this rank{in_all}" if size is not None else ""
         return f"{name}{kind}: {how}{at}{held}"
 
 
@@ -193,7 +217,10 @@ def _program_data(program: ProgramLayouts) -> schema.PlannedProgram:
             {
                 "conditions": layout.conditions,
                 "gaps": layout.gaps,
-                "models": [_unit_data(one, held) for one in layout.models],
+                "models": [
+                    _unit_data(one, {} if held is None else held.by_path(layout))
+                    for one in layout.models
+                ],
             }
             for layout in program.layouts
         ],
@@ -201,12 +228,11 @@ def _program_data(program: ProgramLayouts) -> schema.PlannedProgram:
     }
 
 
-def _unit_data(unit: Unit, held: Held | None) -> schema.PlannedUnit:
+def _unit_data(unit: Unit, sizes: Mapping[str, int]) -> schema.PlannedUnit:
     at = unit.at
     return {
         "path": unit.path,
         "class_name": unit.class_name,
-        "repeated": unit.repeated,
         "api": unit.api or None,
         "at": None if at is None else {"filename": at.path, "row": at.line},
         "options": {name.replace(" ", "_"): text for name, text in unit.options.items()},
@@ -215,6 +241,6 @@ def _unit_data(unit: Unit, held: Held | None) -> schema.PlannedUnit:
         "has_unknown_parts": unit.has_unknown_parts,
         "ignored": unit.ignored,
         "marks": unit.marks,
-        "bytes": None if held is None else held.by_path.get(unit.path),
-        "units": [_unit_data(one, held) for one in unit.units],
+        "bytes": sizes.get(unit.path),
+        "units": [_unit_data(one, sizes) for one in unit.units],
     }

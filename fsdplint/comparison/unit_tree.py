@@ -42,9 +42,8 @@ class Unit:
     """A module that is sharded by itself, or a model with such modules.
 
     Attributes:
-        path: the path of the module: "model.layers.0".
+        path: the path of the module: "model.layers.*.mlp"; "*" stands for all elements of a list.
         class_name: its class; may be empty.
-        repeated: whether it stands for several modules, such as all elements of a list.
         api: "fsdp1" or "fsdp2"; empty for a model that is not sharded itself.
         at: the call that shards it.
         options: the values of its options as text, by their names; "?" for an unknown value.
@@ -61,7 +60,6 @@ class Unit:
 
     path: str
     class_name: str
-    repeated: bool = False
     api: Literal["", "fsdp1", "fsdp2"] = ""
     at: Location | None = None
     options: dict[str, str] = field(default_factory=dict)
@@ -99,6 +97,7 @@ def layouts(traces: Iterable[Trace]) -> list[Layout]:
     """The different layouts in the runs of a program that shard; those of whole runs, if any."""
     sharding = [one for one in traces if one.shardings()]
     whole = [one for one in sharding if one.entry is not None and one.complete]
+    spelling = _spelling(whole or sharding)
     groups: list[tuple[Layout, list[set[Condition]]]] = []
     for trace in whole or sharding:
         layout = _layout(trace)
@@ -106,7 +105,8 @@ def layouts(traces: Iterable[Trace]) -> list[Layout]:
         if known is None:
             known = layout, []
             groups.append(known)
-        known[1].append(_conditions(trace))
+        decided = {(spelling.get(text, text), holds) for text, holds in trace.decisions.items()}
+        known[1].append(_tests(trace) | decided)
     for layout, runs in groups:
         others = [run for other, found in groups if other is not layout for run in found]
         distinctive = _distinctive(runs, others)
@@ -131,14 +131,34 @@ def _common(runs: list[set[Condition]]) -> set[Condition]:
     return runs[0].intersection(*runs[1:])
 
 
-def _conditions(trace: Trace) -> set[Condition]:
-    """The conditions of a run, as the program's text has them."""
+def _tests(trace: Trace) -> set[Condition]:
+    """The tests of the configuration around the events of a run, as the program's text has them."""
     return {
         (guard.text, guard.holds)
         for event in trace
         for guard in event.guards
         if guard.kind is GuardKind.CONFIG
     }
+
+
+def _spelling(traces: Iterable[Trace]) -> dict[str, str]:
+    """The program's own text for what the interpreter decided, where a test has it.
+
+    The interpreter names a setting by where it comes from, such as `parse_args().blocks` for
+    `args.blocks`.
+    """
+    found: dict[str, str] = {}
+    for trace in traces:
+        tests = _tests(trace)
+        for text, holds in trace.decisions.items():
+            own = [test for test, held in tests if held is holds and _tail(test) == _tail(text)]
+            if own:
+                found.setdefault(text, min(own, key=len))
+    return found
+
+
+def _tail(text: str) -> str:
+    return text.rpartition(".")[2]
 
 
 # One run ------------------------------------------------------------------------------------------
@@ -163,10 +183,17 @@ class _Model:
         self.sharded = {trace.unwrap(unit): event for unit, event in sharded.items()}
         self.root = root
         self.top = names.path(root)
+        self.roots: set[str] = set()
 
     def tree(self) -> Unit:
         """The model, with the units inside of it."""
         modules = self._modules()
+        sharded = [path for path, module in modules.items() if module in self.sharded]
+        self.roots = {
+            path
+            for path in sharded
+            if not any(path != other and path.startswith(f"{other}.") for other in sharded)
+        }
         units = {
             path: self._unit(path, module)
             for path, module in modules.items()
@@ -186,8 +213,18 @@ class _Model:
         found = {self.top: self.root}
         for module in self.trace.submodules(self.root):
             if self.trace.modules[module].inner is None:
-                found.setdefault(self.names.path(module), module)
+                found.setdefault(self._path(module), module)
         return found
+
+    def _path(self, module: str) -> str:
+        """The path of a module, with "*" for the index of an element that stands for several."""
+        parts = self.names.path(module).split(".")
+        for one in (module, *self.trace.ancestors(module)):
+            info = self.trace.modules[one]
+            place = len(self.names.path(one).split(".")) - 1
+            if info.repeated and 0 < place < len(parts) and parts[place].isdecimal():
+                parts[place] = "*"
+        return ".".join(parts)
 
     def _add_parameters(self, unit: Unit, path: str, module: str) -> None:
         info = self.trace.modules[module]
@@ -201,19 +238,19 @@ class _Model:
 
     def _unit(self, path: str, module: str) -> Unit:
         info = self.trace.modules[module]
-        unit = Unit(path, info.class_name, info.repeated, marks=list(self._marks(module)))
+        unit = Unit(path, info.class_name, marks=list(self._marks(module)))
         event = self.sharded.get(module)
         if event is None:
             return unit
         unit.api = "fsdp2" if isinstance(event, Sharded) else "fsdp1"
         unit.at = event.site.location()
-        options = unit_options(self.trace, event, root=path == self.top)
+        options = unit_options(self.trace, event, root=path in self.roots)
         given = self.trace.arguments.get(event.index, Arguments(complete=False))
         if options.pop(_IGNORED, Constant("none")) != Constant("none"):
             passed = [given.given[name] for name in _IGNORED_BY if name in given.given]
             unit.ignored = [text for one in passed for text in self._ignored(one)] or ["?"]
         unit.options = {name: _text(value) for name, value in options.items()}
-        if isinstance(options[RESHARD], OneOf):  # FSDP1 keeps the parameters of its root
+        if isinstance(options[RESHARD], OneOf):  # FSDP1 keeps the parameters of a root
             unit.options[RESHARD] = "False"
         unit.options["placements"] = _placements(options["mesh"], given)
         return unit
@@ -230,7 +267,7 @@ class _Model:
             for _, part in given.items:
                 yield from self._ignored(part)
         elif isinstance(given, PartOfModel) and given.complete:
-            yield from (self.names.path(one) for one in given.modules if one in self.trace.modules)
+            yield from (self._path(one) for one in given.modules if one in self.trace.modules)
         else:
             yield _text(given)
 

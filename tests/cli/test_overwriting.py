@@ -95,6 +95,11 @@ def test_a_report_is_overwritten_by_another_one(
     assert second.exit_code == 0, (output_format, (folder / "out").read_text(), second.stderr)
 
 
+def test_a_report_of_the_coverage_is_one(folder: Path) -> None:
+    for _ in range(2):
+        assert run("--coverage", "--output-format", "json", "train.py", "-o", "out").exit_code == 0
+
+
 @pytest.mark.parametrize("kind", ["diff", "files", "settings", "statistics", "baseline"])
 def test_other_kinds_are_known_again(folder: Path, kind: str) -> None:
     for _ in range(2):

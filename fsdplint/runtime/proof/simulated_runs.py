@@ -81,6 +81,18 @@ def simulate(options: Options, progress: Progress | None = None) -> SimulationRe
         return _simulate_pair(pair, changed, remaining)
 
 
+def simulate_as_it_is(options: Options, progress: Progress | None = None) -> Run:
+    """Simulate one rank of the program without any change.
+
+    Raises: see `simulate`.
+    """
+    script = script_of(options.script)
+    with workplace("plan", options.keep) as work:
+        pair = pair_of_programs(options, work, script, script, progress)
+        pair.progress(f"simulating a rank of {options.simulate}: {script.name}")
+        return pair.run("before")
+
+
 def _simulate_pair(pair: Pair, changed: bool, remaining: list[Finding]) -> SimulationResult:
     world = pair.options.simulate or 1
     pair.progress(f"simulating a rank of {world}: {pair.script.name} as it is")

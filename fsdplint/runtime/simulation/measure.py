@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch.optim import optimizer as optimizers
 
+from fsdplint.runtime.recorder.final_state import plain_name
 from fsdplint.runtime.recorder.measures import StopTraining
 from fsdplint.runtime.recorder.recording import current
-from fsdplint.runtime.simulation.accounting import Accounting, memory
+from fsdplint.runtime.simulation.accounting import Accounting, memory, size
 
 
 class Measure:
@@ -63,6 +64,7 @@ class Measure:
                 "gradients": self._gradients,
                 "optimizer": memory([list(state.values()) for state in optimizer.state.values()]),
                 "peak": accounting.peak,
+                "held": self._held(),
                 "calls": dict(sorted(accounting.calls.items())),
                 "sent": dict(sorted(accounting.sent.items())),
             }
@@ -70,6 +72,16 @@ class Measure:
         accounting.restart()
         if self.limit is not None and max(self.steps.values()) >= self.limit:
             raise StopTraining(0)
+
+    def _held(self) -> dict[str, int]:
+        """The bytes of each parameter that this rank holds, by its name without wrappers.
+
+        Empty if the program calls several models, whose names may be the same.
+        """
+        models = list(self.models)
+        if len(models) != 1:
+            return {}
+        return {plain_name(name): size(p) for name, p in models[0].named_parameters()}
 
     def _parameters(self, optimizer: Any) -> Iterator[Any]:
         """The parameters of the models and of the optimizer, as they are sharded now."""
