@@ -94,9 +94,11 @@ class EntryRuns:
                 break
             if result.steps > self.max_steps or events > MAX_PROGRAM_EVENTS:
                 break
+        if not search.finished:
+            next(runs, None)  # note what the last run has shown
         self.coverage.add_excluded(unsharded, search.sharding)
-        leaves_choices = search.leaves_choices()
-        if not search.finished and (search.untried or next(runs, None) is not None):
+        if not search.finished and search.leaves_targets():
+            leaves_choices = search.leaves_choices()
             self._cut(entry.node, _configurations(len(done)), unfinished=leaves_choices)
         result.shown = search.outcomes()
         if counted and any(one.shards for one in done):

@@ -64,13 +64,11 @@ class Search:
     Attributes:
         max_runs: the bound on the number of runs.
         shown: the outcomes of tests that the runs of other entries have shown.
-        untried: targets that were not tried because of it; set at the end.
         finished: whether further runs would repeat what other entries have shown.
     """
 
     max_runs: int = field(default_factory=lambda: MAX_RUNS)
     shown: set[Shown] = field(default_factory=set)
-    untried: int = 0
     finished: bool = False
     _done: list[Decisions] = field(default_factory=list)
     _going_on: dict[str, bool] = field(default_factory=dict)
@@ -104,7 +102,6 @@ class Search:
             yield decisions
             if not self._learn(decisions):
                 self._attempts[target.name] -= 1
-        self.untried = sum(1 for _ in self._targets())
 
     def finish(self, decisions: Decisions) -> None:
         """End the search with the last run."""
@@ -128,6 +125,10 @@ class Search:
     def sharding(self) -> Set[Choice]:
         """The decisions under which a model was sharded."""
         return self._sharding
+
+    def leaves_targets(self) -> bool:
+        """Whether there is something that no run, also of another entry, has shown."""
+        return any(True for _ in self._targets())
 
     def leaves_choices(self) -> bool:
         """Whether some values that a name may choose were not tried."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -113,6 +114,30 @@ def test_what_is_small_is_not_cut(tmp_path: Path) -> None:
     path.write_text(HEAD + "if fsdp:\n    model = FSDP(model)\n" * 20)
     program, _ = explored(path)
     assert not program.cut_short and program.cuts == {}
+
+
+def test_a_program_that_has_nothing_new_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    tests = "".join(f"    if options.a{n}:\n        model = FSDP(model)\n" for n in range(4))
+    (tmp_path / "setup.py").write_text(HEAD + f"def run(options):\n    model = torch.nn.Linear(8, 8)\n{tests}")
+    start = "import argparse\nimport setup\nsetup.run(argparse.ArgumentParser().parse_args())\n"
+    paths = [tmp_path / "a.py", tmp_path / "b.py", tmp_path / "c.py"]
+    paths[0].write_text(HEAD + start)
+    paths[1].write_text(HEAD + start)
+    more = "if argparse.ArgumentParser().parse_args().more:\n    FSDP(model)\n"
+    paths[2].write_text(HEAD + start + more)
+    load = exploration.ProgramLoader(paths)
+    once = exploration.ProgramLoader._explore
+
+    def explore(self: exploration.ProgramLoader, *arguments: Any) -> None:
+        once(self, *arguments)
+        self.limit = self.steps  # the others are run once
+
+    monkeypatch.setattr(exploration.ProgramLoader, "_explore", explore)
+    program = deep_stack(load.run)
+    assert [Path(path).name for path in program.cuts] == ["c.py"]
 
 
 def checked(*arguments: str) -> tuple[int, str]:

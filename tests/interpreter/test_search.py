@@ -169,7 +169,7 @@ def test_each_option_is_seen_with_the_sharding() -> None:
             found.append(dict(decisions.values_by_key))
     for option in options:
         assert {run[option] for run in found} == {True, False}
-    assert search.untried == 0
+    assert not search.leaves_targets()
 
 
 def test_what_one_entry_has_shown_another_need_not_show() -> None:
