@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+import libcst as cst
+
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.module_tree import sharding_inside
@@ -141,6 +143,8 @@ def owners_of(run: Run, value: Value | None) -> tuple[list[ModuleValue], bool]:
     value = run.settle(value) if value is not None else Unknown()
     if isinstance(value, ParametersOf):
         return list(value.modules), value.complete
+    if isinstance(value, Unknown):
+        return _given_for(run, value), False
     parts: list[Value] = []
     if isinstance(value, Sequence):
         parts = value.items
@@ -153,6 +157,15 @@ def owners_of(run: Run, value: Value | None) -> tuple[list[ModuleValue], bool]:
         complete = complete and whole
         modules.extend(m for m in found if m not in modules)
     return modules, complete
+
+
+def _given_for(run: Run, value: Unknown) -> list[ModuleValue]:
+    """The modules that the call of an unknown function got, which made parameter groups."""
+    call = value.created_at.node if value.created_at is not None else None
+    if not isinstance(call, cst.Call):
+        return []
+    given = [run.settle(run.evaluations.get(arg.value, Unknown())) for arg in call.args]
+    return [one for one in given if isinstance(one, ModuleValue)]
 
 
 def take_parameters(run: Run, value: ParametersOf, *, element: bool = False) -> ParametersOf:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from programs import events, program
 
-from fsdplint.trace import Collective, ParameterMarked
+from fsdplint.trace import Collective, OptimizerBuilt, ParameterMarked
 
 SHARDED = """\
 dist.init_process_group("gloo")
@@ -149,3 +149,24 @@ HOOKED = "model = nn.Sequential(nn.Linear(8, 8))\nwork = lambda grad: None\n"
 def test_hooks_and_marks_are_taken_away(tmp_path: Path, code: str, left: int) -> None:
     found = program(tmp_path, HOOKED + code + "\n")
     assert len([mark for mark in events(found, ParameterMarked) if not mark.removed]) == left
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        "library.groups_by_decay(model, 0.1)",
+        "library.groups_by_decay(model=model, decay=0.1)",
+        "library.Groups(0.1).of(model)",
+    ],
+)
+def test_groups_that_a_library_makes_of_a_model(tmp_path: Path, groups: str) -> None:
+    text = f"""\
+    import library
+    import torch
+    model = torch.nn.Linear(4, 4)
+    groups = {groups}
+    optimizer = torch.optim.AdamW(groups)
+    """
+    found = program(tmp_path, text)
+    built = [event for trace in found.traces for event in trace.of(OptimizerBuilt)]
+    assert [(len(event.modules), event.complete) for event in built] == [(1, False)]
