@@ -121,7 +121,9 @@ def test_a_program_that_has_nothing_new_is_not_cut(
 ) -> None:
     (tmp_path / "pyproject.toml").touch()
     tests = "".join(f"    if options.a{n}:\n        model = FSDP(model)\n" for n in range(4))
-    (tmp_path / "setup.py").write_text(HEAD + f"def run(options):\n    model = torch.nn.Linear(8, 8)\n{tests}")
+    (tmp_path / "setup.py").write_text(
+        HEAD + f"def run(options):\n    model = torch.nn.Linear(8, 8)\n{tests}"
+    )
     start = "import argparse\nimport setup\nsetup.run(argparse.ArgumentParser().parse_args())\n"
     paths = [tmp_path / "a.py", tmp_path / "b.py", tmp_path / "c.py"]
     paths[0].write_text(HEAD + start)
