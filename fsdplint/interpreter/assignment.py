@@ -17,7 +17,7 @@ from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_m
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.settings import override_settings
+from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import ParametersOf, SamplerValue, StateValue, TensorValue
 from fsdplint.interpreter.values import (
     Bound,
@@ -31,6 +31,7 @@ from fsdplint.interpreter.values import (
     ModuleValue,
     Namespace,
     OptimizerValue,
+    ProjectModule,
     Symbol,
     Unknown,
     Value,
@@ -98,6 +99,8 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
             container.items[key.value] = value
         else:
             container.open = True
+            if isinstance(key, Unknown):
+                override_entries(container)
             if isinstance(value, StateValue | ParametersOf | TensorValue | Unknown):
                 text = run.text(target.slice[0])
                 known = container.tensors.get(text, value)
@@ -120,7 +123,7 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
         if isinstance(key, Const):
             container.scope.names[str(key.value)] = value
         else:
-            override_settings(container.scope)
+            override_entries(container)
     elif isinstance(container, Unknown):
         module = as_module(run, container) if isinstance(value, ModuleValue) else None
         if module is not None:
@@ -157,6 +160,8 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
         target.attributes[name] = value
     elif isinstance(target, Class):
         target.attributes[name] = value
+    elif isinstance(target, ProjectModule):
+        target.scope.names[name] = value
     elif isinstance(target, Unknown):
         note_write(run, target.parts, name, target.parts.get(name))
         target.parts[name] = value

@@ -133,6 +133,9 @@ def _instance_attribute(run: Run, value: Instance, name: str, node: cst.CSTNode)
         return bind(run, found, value, value.cls, node)
     if name == "__class__":
         return value.cls
+    if name == "__dict__":
+        scope = Scope(value.cls.site.source, kind="class", names=value.attributes)
+        return Namespace(scope, value)
     if find_method(value, name) is not None:
         return Method(value, name)
     result = value_by_name(name, f"{value.cls.name}.{name}")
@@ -152,7 +155,7 @@ def _class_attribute(value: Class, name: str) -> Value:
     if isinstance(forward, Function) and _AUTOGRAD & set(value.library_bases()):
         return Partial(forward, [Unknown()])
     if name == "__dict__":
-        return Namespace(Scope(value.site.source, kind="class", names=value.attributes))
+        return Namespace(Scope(value.site.source, kind="class", names=value.attributes), value)
     return Method(value, name)
 
 

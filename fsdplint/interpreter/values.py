@@ -223,9 +223,13 @@ class ProjectModule(Value):
 
 @dataclass(eq=False, repr=False)
 class Namespace(Value):
-    """The names of a scope as a dict: `globals()`."""
+    """The names of a scope as a dict: `globals()`, `vars(config)`.
+
+    owner: the object whose attributes they are; None for the names of a file.
+    """
 
     scope: Scope
+    owner: Class | Instance | None = None
 
 
 @dataclass(eq=False, repr=False)

@@ -83,3 +83,73 @@ def test_a_default_that_the_program_takes_is_an_argument(code: str, tmp_path: Pa
     file.write_text(f"{SETTINGS}{code}\n{call}\n")
     events = [event for trace in load([file]).traces for event in trace.of(Sharded)]
     assert {event.options["reshard_after_forward"] for event in events} == {TAKEN[code]}
+
+
+HOLDERS = {
+    "instance": "class Settings:\n    use_fsdp = False\ns = Settings()\n",
+    "attributes": (
+        "class Settings:\n    def __init__(self):\n        self.use_fsdp = False\ns = Settings()\n"
+    ),
+    "class": "class s:\n    use_fsdp = False\n",
+    "inherited": "class Base:\n    use_fsdp = False\nclass s(Base):\n    pass\n",
+    "module": "import settings as s\n",
+    "namespace": "import types\ns = types.SimpleNamespace(use_fsdp=False)\n",
+    "dict": "s = {'use_fsdp': False}\n",
+    "dict call": "s = dict(use_fsdp=False)\n",
+}
+HELPER = """\
+def override(holder, **values):
+    if isinstance(holder, (tuple, list)):
+        for one in holder:
+            override(one, **values)
+    else:
+        for key, value in values.items():
+            if hasattr(holder, key):
+                setattr(holder, key, value)
+override((s,), **read())
+"""
+OF_ATTRIBUTES = {
+    "for key, value in read().items():\n    setattr(s, key, value)\n": True,
+    "vars(s).update(read())\n": True,
+    "s.__dict__.update(read())\n": True,
+    "for key, value in read():\n    vars(s)[key] = value\n": True,
+    HELPER: True,
+    "s.other = True\n": False,
+    "vars(s).update(other=True)\n": False,
+}
+OF_ENTRIES = {
+    "for key, value in read().items():\n    s[key] = value\n": True,
+    "s.update(read())\n": True,
+    "s.update(**read())\n": True,
+    "s = {**s, **read()}\n": True,
+    "s = {**read(), **s}\n": False,
+    "s.update(other=True)\n": False,
+    "s['other'] = True\n": False,
+}
+CASES = [
+    (holder, code, outcome)
+    for holder in HOLDERS
+    for code, outcome in (OF_ENTRIES if holder.startswith("dict") else OF_ATTRIBUTES).items()
+]
+
+
+@pytest.mark.parametrize(("holder", "code", "outcome"), CASES)
+def test_a_name_that_is_unknown_may_be_any_setting(
+    holder: str, code: str, outcome: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.py").write_text("use_fsdp = False\n")
+    file = tmp_path / "train.py"
+    head = HEAD.replace("use_fsdp = False\n", HOLDERS[holder])
+    test = "s['use_fsdp']" if holder.startswith("dict") else "s.use_fsdp"
+    file.write_text(f"{head}{code}\n{TAIL.replace('use_fsdp', test)}")
+    traces = load([file]).traces
+    assert any(list(trace.of(Sharded)) for trace in traces) is outcome
+
+
+def test_a_module_attribute_that_the_program_sets_is_known(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text("use_fsdp = False\n")
+    file = tmp_path / "train.py"
+    code = "import settings\nsettings.use_fsdp = True\n"
+    head = HEAD.replace("use_fsdp = False\n", code)
+    file.write_text(f"{head}{TAIL.replace('use_fsdp', 'settings.use_fsdp')}")
+    assert all(list(trace.of(Sharded)) for trace in load([file]).traces)

@@ -14,6 +14,7 @@ from fsdplint.interpreter.rank_local import derived
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.sets import set_of
+from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import StateValue
 from fsdplint.interpreter.values import (
     MAX_ELEMENTS,
@@ -151,11 +152,12 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
                 result.items.update(value.items)
                 result.tensors.update(value.tensors)
                 result.open = result.open or value.open
-            else:
+            elif isinstance(value, StateValue):
                 result.open = True
-                if isinstance(value, StateValue):
-                    result.tensors[f"**{value.id}"] = value
-                elif isinstance(value, Unknown):
+                result.tensors[f"**{value.id}"] = value
+            else:
+                override_entries(result)
+                if isinstance(value, Unknown):
                     result.items.update(_known_elements(value))
     return result
 

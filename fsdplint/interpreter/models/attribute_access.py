@@ -20,6 +20,7 @@ from fsdplint.interpreter.module_attributes import (
 from fsdplint.interpreter.modules import set_element
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.settings import override_attributes
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
     ParametersOf,
@@ -29,6 +30,7 @@ from fsdplint.interpreter.torch_values import (
 )
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
+    Class,
     Condition,
     Const,
     Instance,
@@ -76,15 +78,8 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
         elif isinstance(target, ModuleValue):
             meta_device.note_attribute(target, value)
             set_element(run, target, key, value)
-        elif isinstance(target, Instance):
-            target.attributes_unknown = True
-            for attribute, old in list(target.attributes.items()):
-                if isinstance(old, Unknown) and old.is_default:
-                    target.attributes[attribute] = Unknown(old.origin, default=old.default)
-                elif isinstance(old, Const):
-                    target.attributes[attribute] = Unknown(
-                        origin=f"{target.cls.name}.{attribute}", default=old
-                    )
+        else:
+            override_attributes(target)
     return Const(None)
 
 
@@ -158,6 +153,6 @@ def attributes_of(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, OptimizerValue):
         return read_attribute(run, value, "__dict__", call.node)
-    if isinstance(value, Symbol | ProjectModule):
+    if isinstance(value, Symbol | ProjectModule | Class | Instance):
         return read_attribute(run, value, "__dict__", call.node)
     return unknown_result(call)

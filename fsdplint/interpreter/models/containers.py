@@ -15,6 +15,7 @@ from fsdplint.interpreter.parameter_filters import (
 )
 from fsdplint.interpreter.removals import forget_items
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import (
     ParametersOf,
     StateValue,
@@ -128,12 +129,14 @@ def dict_update(run: Run, receiver: Dict, name: str, call: Call) -> Value:
             receiver.items.update(value.items)
             receiver.tensors.update(value.tensors)
             receiver.open = receiver.open or value.open
-        else:
+        elif isinstance(value, StateValue):
             receiver.open = True
-            if isinstance(value, StateValue):
-                receiver.tensors[f"**{value.id}"] = value
+            receiver.tensors[f"**{value.id}"] = value
+        else:
+            override_entries(receiver)
+    if call.open:
+        override_entries(receiver)
     receiver.items.update(call.kwargs)
-    receiver.open = receiver.open or call.open
     return Const(None)
 
 

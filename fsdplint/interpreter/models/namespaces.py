@@ -14,7 +14,7 @@ from fsdplint.interpreter.choices import member
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.settings import override_settings
+from fsdplint.interpreter.settings import override_entries, override_settings
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
@@ -36,8 +36,8 @@ def execute_code(run: Run, name: str, call: Call) -> Value:
         return Const(None)
     if namespace is None:
         override_settings(run.scope)
-    elif isinstance(found := run.settle(namespace), Namespace):
-        override_settings(found.scope)
+    elif isinstance(found := run.settle(namespace), Namespace | Dict):
+        override_entries(found)
     return Const(None)
 
 
@@ -71,7 +71,7 @@ def update(run: Run, receiver: Namespace, name: str, call: Call) -> Value:
         for key, value in new.items.items():
             receiver.scope.names[str(key)] = value
     if not isinstance(new, Dict) or new.open:
-        override_settings(receiver.scope)
+        override_entries(receiver)
     return Const(None)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
+from fsdplint.interpreter.builtin_types import is_of_builtin_type
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.models import tensors
@@ -40,6 +41,9 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
     value, kinds = run.settle(call.args[0]), call.args[1]
     wanted = kinds.items if isinstance(kinds, Sequence) else [kinds]
     wanted = [run.settle(kind) for kind in wanted]
+    known = is_of_builtin_type(value, wanted) if name == "builtins.isinstance" else None
+    if known is not None:
+        return Const(known)
     if isinstance(value, ModuleValue):
         answers = [module_is(run, value, kind) for kind in wanted]
         if any(a is True for a in answers):

@@ -1,0 +1,71 @@
+"""The types of Python's own objects, as `isinstance` tests them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Wanted
+
+from fsdplint.interpreter.values import (
+    Bound,
+    Class,
+    Const,
+    Dict,
+    Function,
+    Instance,
+    ModuleValue,
+    ProjectModule,
+    Sequence,
+    Symbol,
+    Value,
+)
+
+_NUMBERS_AND_TEXTS = {"bool", "bytes", "complex", "float", "int", "str"}
+_CONTAINERS = {"dict", "frozenset", "list", "set", "tuple"}
+_DATA = {f"builtins.{name}" for name in _NUMBERS_AND_TEXTS | _CONTAINERS}
+# Base classes that make no object of another class an object of a builtin type.
+_PLAIN_BASES = {"abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"}
+# Abstract classes of the container types.
+_ABSTRACT = {
+    "dict": {"Mapping", "MutableMapping", "Collection", "Iterable"},
+    "list": {"Sequence", "MutableSequence", "Collection", "Iterable"},
+    "tuple": {"Sequence", "Collection", "Iterable"},
+    "set": {"Set", "MutableSet", "Collection", "Iterable"},
+}
+
+
+def is_of_builtin_type(value: Value, wanted: Wanted[Value]) -> bool | None:
+    """Whether a value is an object of one of some classes; None if that is unknown.
+
+    Only types of Python itself answer. A text or number has no certain answer for its own type:
+    it can stand for the member of an enum.
+    """
+    names = {kind.name if isinstance(kind, Symbol) else "" for kind in wanted}
+    own = _container_type(value)
+    if own and not names.isdisjoint(_names_of(own)):
+        return True
+    if not names or not names <= _DATA:
+        return None
+    if own or isinstance(value, Class | Function | Bound | ModuleValue | ProjectModule):
+        return False
+    if isinstance(value, Const):
+        plain = value.value is None or {name.rpartition(".")[2] for name in names} <= _CONTAINERS
+        return False if plain and type(value.value).__name__ not in _CONTAINERS else None
+    if isinstance(value, Instance) and not value.cls.has_unknown_base():
+        return False if _PLAIN_BASES.issuperset(value.cls.library_bases()) else None
+    return None
+
+
+def _container_type(value: Value) -> str:
+    """The name of the container type of a value, or ""."""
+    if isinstance(value, Dict):
+        return "dict"
+    if isinstance(value, Sequence) and value.kind in _CONTAINERS:
+        return value.kind
+    return ""
+
+
+def _names_of(container: str) -> set[str]:
+    abstract = _ABSTRACT.get(container, set())
+    return {
+        f"builtins.{container}",
+        *(f"{module}.{name}" for module in ("typing", "collections.abc") for name in abstract),
+    }
