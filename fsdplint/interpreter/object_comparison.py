@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter.torch_values import LoaderValue, RankValue, SamplerValue
+from fsdplint.interpreter.torch_values import LoaderValue, RankValue, SamplerValue, StateValue
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -36,10 +36,17 @@ NEVER_NONE = (
 )
 
 
+def _is_never_none(value: Value) -> bool:
+    """Whether a value is certainly an object. An entry of a state dict may be None."""
+    if isinstance(value, StateValue):
+        return value.of is not None and not (value.tensor or value.view)
+    return isinstance(value, NEVER_NONE)
+
+
 def identity(left: Value, right: Value) -> bool | None:
     """Whether two values are the same; None if that depends on constants or is unknown."""
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Const) and one.value is None and isinstance(other, NEVER_NONE):
+        if isinstance(one, Const) and one.value is None and _is_never_none(other):
             return False
     if isinstance(left, Symbol) and isinstance(right, Symbol):
         mine, theirs = left.name.split("."), right.name.split(".")

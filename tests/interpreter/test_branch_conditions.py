@@ -609,3 +609,32 @@ def test_an_option_agrees_with_its_normal_form(tmp_path: Path) -> None:
     traces = [t for t in program(tmp_path, body).traces if t.entry]
     assert any(list(t.of(Sharded)) for t in traces)
     assert not any(list(t.of(Sharded)) and list(t.of(Collective)) for t in traces)
+
+
+@pytest.mark.parametrize("save", ["state if state is not None else model.state_dict()",
+                                  "model.state_dict() if state is None else state"])  # fmt: skip
+def test_a_state_dict_is_not_none(tmp_path: Path, save: str) -> None:
+    body = f"""\
+import sys
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+model = torch.nn.Linear(4, 4)
+if "fsdp" in sys.argv:
+    model = FSDP(model)
+state = None
+if isinstance(model, FSDP):
+    state = model.state_dict()
+if dist.get_rank() == 0:
+    torch.save({save}, "model.pt")
+"""
+    taken = events(program(tmp_path, body), StateTaken)
+    assert not any(event.ranks.partial and event.collective for event in taken)
+
+
+def test_an_entry_of_a_state_dict_may_be_none(tmp_path: Path) -> None:
+    body = """\
+model = torch.nn.Linear(4, 4)
+saved = torch.load("model.pt").get("optimizer")
+if saved is None:
+    dist.barrier()
+"""
+    assert events(program(tmp_path, body), Collective)
