@@ -153,7 +153,10 @@ def optimizer_named(built: OptimizerBuilt) -> str:
 
 
 def reduced_by_hand(trace: Trace) -> bool:
-    """Whether the program reduces a tensor between a backward pass and the next step."""
+    """Whether the program may reduce a gradient between a backward pass and the next step.
+
+    A loss that is averaged there is not one. A record does not tell it from a gradient.
+    """
     after_backward = False
     for event in trace:
         if isinstance(event, BackwardRun):
@@ -161,5 +164,6 @@ def reduced_by_hand(trace: Trace) -> bool:
         elif isinstance(event, OptimizerStepped):
             after_backward = False
         elif after_backward and isinstance(event, Collective) and "reduce" in event.api:
-            return True
+            if not event.of_output:
+                return True
     return False
