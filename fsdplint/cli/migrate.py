@@ -58,6 +58,11 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
     is_flag=True,
     help="Mark each blocker with a comment in the files; remove outdated marks.",
 )
+@click.option(
+    "--assist",
+    is_flag=True,
+    help="Rewrite blocked programs in part: code that needs a decision raises.",
+)
 @target_option
 @colour_option
 @exit_zero_option("FSDP1 remains")
@@ -70,6 +75,7 @@ def migrate_command(
     report_file: Path | None,
     force: bool,
     annotate: bool,
+    assist: bool,
     target_torch: str | None,
     colour: str,
     exit_zero: bool,
@@ -78,7 +84,8 @@ def migrate_command(
 
     For each program, the report lists the rewrites and their reasons, the blockers, the decisions
     to take, the changes in behaviour or cost, and the command that proves the migration. A program
-    is migrated as a whole or not at all; --fix migrates the programs without blockers.
+    is migrated as a whole or not at all; --fix migrates the programs without blockers. With
+    --assist, blocked programs are rewritten in part.
 
     Exit codes: 0 if no FSDP1 remains; 1 if some remains, blocked or not written yet; 2 if something
     could not be read or written.
@@ -100,6 +107,7 @@ def migrate_command(
             project=project,
             unsafe=unsafe,
             writes=fix or annotate,
+            assist=assist,
         )
         migrated = run.migrate(fix=fix or diff, annotate=annotate)
         if diff:

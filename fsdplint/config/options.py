@@ -34,6 +34,27 @@ CHECKPOINTS = (FULL, DCP)
 
 
 @dataclass(frozen=True)
+class Refused:
+    """Code whose rewrite made the migrated program worse, with the reason."""
+
+    path: str
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Assist:
+    """An assisted migration: code that blocks is replaced by statements that raise.
+
+    Attributes:
+        refused: code that the validation of earlier attempts refused.
+    """
+
+    refused: tuple[Refused, ...] = ()
+
+
+@dataclass(frozen=True)
 class Options:
     """The options of a program's checks and fixes.
 
@@ -41,10 +62,12 @@ class Options:
         target: the torch that the program must support; None if unknown.
         checkpoint: how fixes save sharded states: "full" (gathered and written by rank 0) or "dcp"
             (each rank writes its part with torch.distributed.checkpoint).
+        assist: how migrations are assisted; None if blocked programs are left as they are.
     """
 
     target: Target | None = None
     checkpoint: str = FULL
+    assist: Assist | None = None
 
 
 DEFAULT = Options()

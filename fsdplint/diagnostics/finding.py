@@ -84,6 +84,8 @@ class Fix:
         notes: other changes in cost or behaviour that it makes.
         same_objects: whether it only names the same objects by other paths, so that the program
             does the same.
+        undecided: (path, name) pairs of names that have no value until a person has decided about
+            the code that the fix replaces by a `raise`.
     """
 
     title: str
@@ -95,6 +97,7 @@ class Fix:
     depends_on: tuple[tuple[str, int, int], ...] = ()
     notes: tuple[Note, ...] = ()
     same_objects: bool = False
+    undecided: tuple[tuple[str, str], ...] = ()
 
 
 class RuleInfo:

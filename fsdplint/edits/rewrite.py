@@ -120,6 +120,16 @@ class Rewrite:
         for other in others:
             changes.change(other).deleted = True
 
+    def discard(self, source: Source, start: int, end: int) -> None:
+        """Discard the changes so far to the characters start..end. Lines that were inserted before
+        or after a statement that begins there stay."""
+        self._edits = [
+            edit
+            for edit in self._edits
+            if edit.path != source.path or not (start <= edit.start and edit.end <= end)
+        ]
+        self._of(source).discard(start, end)
+
     def unwrap(self, source: Source, block: cst.CSTNode, lines: Sequence[str] = ()) -> None:
         """Replace the header of a `with` (or similar statement) by lines, and dedent its body.
 

@@ -51,6 +51,19 @@ class Statements:
     def change(self, statement: cst.CSTNode) -> Change:
         return self.changes.setdefault(statement, Change())
 
+    def discard(self, start: int, end: int) -> None:
+        """Discard the changes to the statements in start..end, apart from lines around it."""
+        for statement, change in list(self.changes.items()):
+            left, right = self.source.span(statement)
+            if layout.start_of(self.source, statement) == start:
+                change.replaced, change.deleted = None, False
+            elif start <= left and right <= end:
+                del self.changes[statement]
+        for block in list(self.unwrapped):
+            left, right = self.source.span(block)
+            if start <= left and right <= end:
+                del self.unwrapped[block]
+
     def edits(self) -> tuple[list[Edit], list[Edit]]:
         """The edits, and separately those that only remove indentation.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import PurePath
 
 from fsdplint.source.source import Source
@@ -29,22 +29,26 @@ def unbound(bindings: Bindings) -> set[str]:
 
 
 def lost_names(
-    sources: Mapping[str, Source], changed: Mapping[str, Source]
+    sources: Mapping[str, Source],
+    changed: Mapping[str, Source],
+    undecided: Set[tuple[str, str]] = frozenset(),
 ) -> Iterator[tuple[str, Location | None]]:
     """The names that a change leaves unbound, and where they are read.
 
     Args:
         sources: the files of a program, by their paths.
         changed: the files that change, with their new texts.
+        undecided: names by their files that may be left unbound, because code before them raises.
 
     Yields:
         A description of the name, and its location if it is in a file that does not change.
     """
     for path, source in changed.items():
         before, after = bindings_of(sources[path]), bindings_of(source)
-        for name in sorted(unbound(after) - unbound(before)):
+        open_names = {name for file, name in undecided if file == path}
+        for name in sorted(unbound(after) - unbound(before) - open_names):
             yield f"`{name}` without a value in {path}", None
-        removed = _top_level(before) - _top_level(after)
+        removed = _top_level(before) - _top_level(after) - open_names
         for at, text in _named_by_strings(path, removed, {**sources, **changed}):
             yield f'"{text}" without what it names', at
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.config.command_line import CommandLine
+from fsdplint.config.options import Assist
 from fsdplint.engine.session import Session
-from fsdplint.migration.report.model import Report
+from fsdplint.migration.report.model import OpenPlace, Report
+from fsdplint.source.files import Unreadable, open_source
 
+PREFIX = "fsdplint: "  # of the message that an open place raises
 RULES = ("FSDP2",)  # what the command selects, above the settings
 
 
@@ -41,8 +44,9 @@ class MigrationRun:
         project: bool = False,
         unsafe: bool | None = None,
         writes: bool = False,
+        assist: bool = False,
     ) -> None:
-        """See `Session`."""
+        """See `Session`. assist: whether code that blocks is replaced by statements that raise."""
         wanted = CommandLine(
             select=RULES,
             target_torch=target_torch,
@@ -51,6 +55,7 @@ class MigrationRun:
             no_baseline=True,
         )
         self.session = Session(arguments, wanted, writes=writes)
+        self.session.assist = Assist() if assist else None
         self._proving = [] if target_torch is None else ["--target-torch", target_torch]
         self._proving += ["--unsafe-fixes"] if unsafe else []
 
@@ -69,5 +74,29 @@ class MigrationRun:
             for group in session.groups:
                 migrated.contents.update(migrator.migrate(group).contents)
         migrated.contents = dict(sorted(migrated.contents.items()))
+        migrated.report.open = self._open_places(migrated)
         migrated.report.problems = session.sorted_problems()
         return migrated
+
+    def _open_places(self, migrated: Migrated) -> list[OpenPlace]:
+        """The code that raises since an earlier assisted migration, in files without a section."""
+        known = {path for section in migrated.report.sections for path in section.files}
+        found = []
+        for path in self.session.files:
+            if str(path) not in known and PREFIX.encode() in _content(path):
+                try:
+                    found.append(open_source(path))
+                except Unreadable:
+                    continue
+        if not found:
+            return []
+        from fsdplint.migration.report.open_places import of_sources
+
+        return of_sources(found)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

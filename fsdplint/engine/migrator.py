@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.config.options import Assist, Refused
 from fsdplint.diagnostics.coverage import merged
 from fsdplint.edits.annotations import with_blocker_comments
 from fsdplint.engine.changes import Changes
@@ -25,12 +26,26 @@ from fsdplint.source.files import Problem
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
+MAX_REFUSALS = 6  # attempts at an assisted migration that the validation refuses
 FRAMEWORKS = "FSDP22"  # rules on the FSDP1 settings of frameworks; they belong to no group
 
 
 def migration_rules() -> list[type[Rule]]:
     """The rules whose fixes make a migration."""
     return [rule for rule in all_rules() if rule.grouped or rule.code.startswith(FRAMEWORKS)]
+
+
+def _refused(program: Program) -> list[Refused]:
+    """The code whose rewrite the validation refused."""
+    from fsdplint.migration.blockers.program import REFUSED
+    from fsdplint.migration.planner import plans_of
+
+    blockers = [one for plan in plans_of(program) for one in plan.blockers]
+    return [
+        Refused(one.source.path, *one.source.span(one.node), one.reason)
+        for one in blockers
+        if one.code == REFUSED.code
+    ]
 
 
 class Migrator:
@@ -102,7 +117,22 @@ class Migrator:
             self._add_annotations(program, sections, changes)
 
     def _check(self, paths: Sequence[Path], changes: Changes) -> CheckedProgram:
-        """The program before the migration; if it is to be fixed, the changes of that are added."""
+        """The program before the migration; if it is to be fixed, the changes of that are added.
+
+        If the validation refuses an assisted migration, the code that it names raises as well.
+        """
+        for _ in range(MAX_REFUSALS):
+            checked = self._check_once(paths, changes)
+            assist = self._session.assist
+            if assist is None:
+                return checked
+            refused = [*assist.refused, *_refused(checked.program)]
+            if len(refused) == len(assist.refused):
+                return checked
+            self._session.assist = Assist(tuple(refused))
+        return checked
+
+    def _check_once(self, paths: Sequence[Path], changes: Changes) -> CheckedProgram:
         rules = [rule() for rule in self._rules]
         if not self._fix:
             return examine(self._session.workspace(paths), rules)

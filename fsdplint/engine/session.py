@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ from fsdplint.source.files import NOTEBOOK, Problem, Unreadable, decode_or_refus
 from fsdplint.source.folders import project_root
 
 if TYPE_CHECKING:
-    from fsdplint.config.options import Options
+    from fsdplint.config.options import Assist, Options
     from fsdplint.engine.scope import Scope
     from fsdplint.source.source import Source
 
@@ -54,6 +55,7 @@ class Session:
         editable: the real paths of the files that may be changed.
         filter: decides which findings are enabled.
         problems: what could not be read or checked so far.
+        assist: how migrations are assisted; None if they are not.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Session:
         self._root = arguments[0] if arguments else Path()
         self.settings: Settings = self.finder.of(self._root)
         self.problems: list[Problem] = []
+        self.assist: Assist | None = None
         self.stdin = stdin
         self._recovered = Recovered()
         self.overrides: dict[Path, str] = dict(overlays or {})
@@ -176,7 +179,8 @@ class Session:
 
     def options_of(self, paths: Sequence[Path]) -> Options:
         """Which torch the files of a group have to run on, and how they are fixed."""
-        return self._scope.options(paths or [self._root])
+        options = self._scope.options(paths or [self._root])
+        return options if self.assist is None else replace(options, assist=self.assist)
 
     @cached_property
     def _scope(self) -> Scope:

@@ -194,7 +194,8 @@ class Validation:
         applied = self._applied(fixes)
         texts, sources = applied.texts, self.program.sources
         changed = {path: one for path, one in applied.sources.items() if path in sources}
-        unbound = next(lost_names(sources, changed), None)
+        undecided = {name for fix in fixes for name in fix.undecided}
+        unbound = next(lost_names(sources, changed, undecided), None)
         if unbound is not None:
             what, at = unbound
             return Refusal(f"would leave {what}", at)

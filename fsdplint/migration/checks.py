@@ -18,7 +18,7 @@ from fsdplint.migration.blockers.state_dicts import INNER_STATE, LOCAL_STATE_ONE
 from fsdplint.migration.blockers.training import PART_FIRST
 from fsdplint.migration.constructor import device
 from fsdplint.migration.context import Migration, nodes
-from fsdplint.migration.names import PARAMETERS
+from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.migration.state_dicts import part_states
 from fsdplint.migration.training import (
     early_optimizers,
@@ -76,7 +76,7 @@ def run(migration: Migration) -> None:
         group_state.check_requires_grad,
     ):
         check(migration, calls)
-    notes.add(migration, calls)
+    notes.add(migration, [x for x in calls if x[1] not in migration.undecided_nodes])
 
 
 def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: Reason) -> None:
@@ -84,8 +84,10 @@ def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: Reas
 
 
 def _check_external_wrapping(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Check the other uses if no constructor call is given, unless they concern FSDP2 models."""
-    if not calls and not _of_fsdp2(migration):
+    """Check the other uses if no constructor call is given, unless they concern FSDP2 models or an
+    undecided statement names the class."""
+    undecided = any(migration.undecided_name(node) == FSDP for node in migration.undecided_nodes)
+    if not calls and not undecided and not _of_fsdp2(migration):
         external_wrapping.check(migration)
 
 

@@ -79,7 +79,9 @@ class Migration:
     Attributes:
         names: every reference to a name of FSDP1 in the files, by node.
         symbols: the canonical dotted name of every reference to anything imported.
-        uncalled: the nodes of functions that nothing calls and that stay as they are.
+        uncalled_nodes: the nodes of functions that nothing calls and that stay as they are, and
+            those of `undecided_nodes`.
+        undecided_nodes: the nodes of statements that an assisted migration sets aside.
         consumed: references that a pass has accounted for.
         unread: those of them in values that nothing reads.
         aliases: variables that are other names of FSDP1's.
@@ -92,6 +94,7 @@ class Migration:
     program: Program
     sources: list[Source]
     uncalled_nodes: frozenset[cst.CSTNode] = frozenset()
+    undecided_nodes: frozenset[cst.CSTNode] = frozenset()
     rewrite: Rewrite = field(default_factory=Rewrite)
     steps: list[Step] = field(default_factory=list)
     blockers: list[Blocked] = field(default_factory=list)
@@ -116,6 +119,7 @@ class Migration:
     _owned_spans: dict[Source, list[Span]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.uncalled_nodes |= self.undecided_nodes
         for source in self.sources:
             for node, full in symbols_in(source).items():
                 self.symbols[node] = full
@@ -142,6 +146,10 @@ class Migration:
         """The name of FSDP1 that a node refers to, or ""."""
         return self.names.get(node, "") if node is not None else ""
 
+    def undecided_name(self, node: cst.CSTNode | None) -> str:
+        """The name of FSDP1 that a node of an undecided statement refers to, or ""."""
+        return (fsdp1_name(self.symbol(node)) or "") if node in self.undecided_nodes else ""
+
     def called_name(self, node: cst.CSTNode | None) -> str:
         """The name of FSDP1 that a node is a call of, or ""."""
         return self.fsdp1(node.func) if isinstance(node, cst.Call) else ""
@@ -163,11 +171,18 @@ class Migration:
         return any(blocker.node is node for blocker in self.blockers)
 
     @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Turn a `Blocked` that the block raises into a blocker of the migration."""
+    def collecting(
+        self, source: Source | None = None, use: cst.CSTNode | None = None
+    ) -> Iterator[None]:
+        """Turn a `Blocked` that the block raises into a blocker of the migration.
+
+        use: the use of FSDP1 that the block rewrites.
+        """
         try:
             yield
         except Blocked as blocked:
+            if source is not None and use is not None:
+                blocked.use = source, use
             self.blockers.append(blocked)
 
     def wrapped(self, node: cst.CSTNode) -> str:
@@ -287,7 +302,18 @@ class Migration:
 
     def own(self, source: Source, node: cst.CSTNode) -> None:
         """Record that a change to its statement rewrites or deletes the node's whole text."""
-        self._owned_spans.setdefault(source, []).append(source.span(node))
+        self.own_span(source, *source.span(node))
+
+    def own_span(self, source: Source, start: int, end: int) -> None:
+        """The same for the characters start..end."""
+        self._owned_spans.setdefault(source, []).append((start, end))
+
+    def owner(self, source: Source, start: int, end: int) -> Span | None:
+        """Code around the characters start..end whose whole text a change replaces."""
+        for left, right in self._owned_spans.get(source, ()):
+            if left <= start and end <= right and (left, right) != (start, end):
+                return left, right
+        return None
 
     def replace_statement(self, source: Source, node: cst.CSTNode, lines: list[str]) -> None:
         """Replace the statement of a node by lines, which contain the new texts of its parts."""

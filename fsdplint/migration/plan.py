@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.diagnostics.finding import Edit, Fix, Import, Safety
 from fsdplint.diagnostics.finding import Note as FixNote
 from fsdplint.interpreter import Program
+from fsdplint.migration.assisted.undecided import Undecided
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import REFUSED
 from fsdplint.migration.constructor import wrap
@@ -28,6 +29,7 @@ class Plan:
         steps: the uses that are rewritten, with a title each.
         edits, imports, maybe_unused_imports: the whole rewrite.
         notes: changes in cost or in details of behaviour.
+        undecided: the statements that the rewrite replaces by a `raise`.
     """
 
     MAX_NOTES: ClassVar[int] = 2  # notes in a title
@@ -40,6 +42,7 @@ class Plan:
     imports: tuple[tuple[str, Import], ...] = ()
     maybe_unused_imports: tuple[tuple[str, str], ...] = ()
     notes: tuple[Note, ...] = ()
+    undecided: Undecided | None = None
 
     @property
     def safety(self) -> Safety:
@@ -66,6 +69,7 @@ class Plan:
             group=self.group,
             maybe_unused_imports=self.maybe_unused_imports,
             notes=tuple(_public(note) for note in self.notes),
+            undecided=self.undecided.names if self.undecided is not None else (),
         )
 
     def _remarks(self, *, whole: bool) -> list[str]:

@@ -4,6 +4,7 @@ none.
 
 from __future__ import annotations
 
+from fsdplint.config.options import Assist
 from fsdplint.diagnostics.finding import Fix, Safety
 from fsdplint.interpreter import Program
 from fsdplint.migration import framework_configs, unread_parameters
@@ -15,6 +16,7 @@ from fsdplint.migration.analysis import (
     uncalled_functions,
 )
 from fsdplint.migration.analysis.components import parts
+from fsdplint.migration.assisted.undecided import Undecided
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLASH, TOO_MANY_USES
 from fsdplint.migration.context import Migration
@@ -28,12 +30,16 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
 MAX_USES = 500  # of FSDP1, in one migration
+MAX_ROUNDS = 30  # in which an assisted migration sets statements aside
 
 
 def plans_of(program: Program) -> list[Plan]:
     """The plans of a program, one for each set of files that belong together (cached)."""
     if "plans" not in program.cache:
-        program.cache["plans"] = [make_plan(part, files) for part, files in parts(program)]
+        program.cache["plans"] = [
+            _assisted(part, files, make_plan(part, files), program.options.assist)
+            for part, files in parts(program)
+        ]
     result: list[Plan] = program.cache["plans"]
     return result
 
@@ -60,13 +66,35 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
     return plan
 
 
-def _plan_as_is(program: Program, sources: list[Source]) -> Plan:
+def _assisted(program: Program, sources: list[Source], plan: Plan, assist: Assist | None) -> Plan:
+    """The plan, or if it is blocked, one that sets the blocking statements aside.
+
+    A blocker of the whole program stays.
+    """
+    if assist is None or program.cut_short:
+        return plan
+    undecided = Undecided(program, sources)
+    undecided.add_refused(assist.refused)
+    if not plan.blockers and not undecided.places:
+        return plan
+    for _ in range(MAX_ROUNDS):
+        other = _plan_as_is(program, sources, undecided)
+        if not other.blockers:
+            return other
+        if not undecided.add(other.blockers):
+            break
+    return plan
+
+
+def _plan_as_is(
+    program: Program, sources: list[Source], undecided: Undecided | None = None
+) -> Plan:
     """The plan for some files. Functions that nothing calls may stay as they are."""
-    plan = _make_plan(program, sources, {})
+    plan = _make_plan(program, sources, {}, undecided)
     untouched = uncalled_functions.find_uncalled(program, plan.blockers)
     if not untouched:
         return plan
-    other = _make_plan(program, sources, untouched)
+    other = _make_plan(program, sources, untouched, undecided)
     return plan if _touches(other, untouched) else other
 
 
@@ -86,11 +114,15 @@ def _touches(plan: Plan, functions: uncalled_functions.Functions) -> bool:
 
 
 def _make_plan(
-    program: Program, sources: list[Source], untouched: uncalled_functions.Functions
+    program: Program,
+    sources: list[Source],
+    untouched: uncalled_functions.Functions,
+    undecided: Undecided | None = None,
 ) -> Plan:
+    undecided = undecided or Undecided(program, sources)
     plan = Plan(group=f"migration of {sources[0].path}", sources=sources)
     nodes_of = (node for function in untouched for node in descend(function))
-    migration = Migration(program, sources, frozenset(nodes_of))
+    migration = Migration(program, sources, frozenset(nodes_of), undecided.nodes)
     migration.blocking_if_called.update(untouched.items())
     too_large = _too_many_uses(migration) or _cut_short(migration)
     if too_large is not None:
@@ -99,9 +131,10 @@ def _make_plan(
     state = PassState(migration)
     for run_pass in PASSES:
         run_pass(state)
-    if migration.blockers:
-        plan.blockers = migration.blockers
+    plan.blockers = undecided.uncovered(migration.blockers) or undecided.enclosing(migration)
+    if plan.blockers:
         return plan
+    undecided.write(migration)
     migration.finish()
     try:
         fix = migration.rewrite.fix("Migrate to FSDP2", Safety.SAFE)
@@ -111,9 +144,10 @@ def _make_plan(
         reason = REWRITES_CLASH()
         plan.blockers = [Blocked(step.source, step.node, reason)]
         return plan
-    plan.blockers = _check_fix(migration, fix)
+    plan.blockers = undecided.uncovered(_check_fix(migration, fix))
     if plan.blockers:
         return plan
+    plan.undecided = undecided
     plan.steps = migration.steps
     unread_parameters.note(migration, fix.edits)
     plan.edits, plan.imports, plan.maybe_unused_imports = (

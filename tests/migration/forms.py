@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from assisted_forms import check_assisted
+
 from fsdplint.interpreter import load
 from fsdplint.migration.plan import Plan
 from fsdplint.migration.planner import plans_of
@@ -58,7 +60,10 @@ dist.init_process_group("nccl")
 
 
 def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
-    """The plan of a program, and its migrated text ("" where it is blocked)."""
+    """The plan of a program, and its migrated text ("" where it is blocked).
+
+    If it is blocked, its assisted migration is tested, too.
+    """
     from fsdplint.diagnostics.finding import Fix, Safety
     from fsdplint.edits.apply import apply
 
@@ -67,6 +72,7 @@ def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
     program = load([path])
     (found,) = plans_of(program)
     if found.blockers:
+        check_assisted(path)
         return found, ""
     whole = Fix(
         "", Safety.SAFE, found.edits, found.imports, found.group, found.maybe_unused_imports

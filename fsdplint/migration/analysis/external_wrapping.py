@@ -47,7 +47,7 @@ DETAIL = (
 
 
 def constructors(migration: Migration) -> list[tuple[Source, cst.Call]]:
-    """The calls that wrap a model, including `partial(FSDP, ...)` and `wrap`."""
+    """The calls that wrap a model, including `partial(FSDP, ...)`, `wrap` and undecided calls."""
     return [
         (source, node)
         for source in migration.sources
@@ -61,8 +61,12 @@ def _wraps(migration: Migration, call: cst.Call) -> bool:
     block.
     """
     if migration.symbol(call.func) == "functools.partial":
-        return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
-    return migration.fsdp1(call.func) in (FSDP, "wrap")
+        return bool(call.args) and _fsdp1(migration, call.args[0].value) == FSDP
+    return _fsdp1(migration, call.func) in (FSDP, "wrap")
+
+
+def _fsdp1(migration: Migration, node: cst.CSTNode) -> str:
+    return migration.fsdp1(node) or migration.undecided_name(node)
 
 
 def check(migration: Migration) -> None:

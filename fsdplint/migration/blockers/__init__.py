@@ -53,6 +53,8 @@ class Blocked(Exception):
 
     `advice` is what a person has to decide or do: a sentence or two. `internal` is "name" where it
     is about a name of FSDP1's internals, and "attribute" where about an attribute of its wrapper.
+    `use` is the use of FSDP1 whose rewrite failed, if it is known. `rewritten_with_other` says that
+    the rewrite of another use accounts for the code.
     """
 
     def __init__(
@@ -65,8 +67,14 @@ class Blocked(Exception):
         self.reason = reason.message
         self.advice = reason.advice
         self.internal = internal
+        self.use: tuple[Source, cst.CSTNode] | None = None
+        self.rewritten_with_other = False
 
     @property
     def code(self) -> str:
         """The stable code of the blocker."""
         return self.blocker.code
+
+    def at(self, source: Source, node: cst.CSTNode) -> Blocked:
+        """The same reason at another place."""
+        return Blocked(source, node, Reason(self.blocker, self.reason, self.advice))

@@ -153,6 +153,11 @@ FLAT_PARAMETER_INTERNAL = Blocker(
     "`{name}` is internal to FSDP1, and FSDP2 does not have it",
     advice.FLAT_PARAMETERS,
 )
+DEPENDS = Blocker(
+    "FSDP201-depends-on-decision",
+    "the rewrite of this code depends on the decision about `{code}`",
+    "Decide about that code first; then write this for FSDP2.",
+)
 RULE_TURNED_OFF = Blocker(
     "FSDP201-rule-turned-off",
     "{code} is turned off here, and a program is migrated whole or not at all",

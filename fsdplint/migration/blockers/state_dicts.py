@@ -17,6 +17,12 @@ TYPE_OUTSIDE_BLOCK = Blocker(
     "`state_dict_type` is not the head of a `with` block",
     advice.WITH_BLOCK,
 )
+TYPE_UNDECIDED = Blocker(
+    "FSDP202-type-undecided",
+    "the type of this state is set by a call of `set_state_dict_type` that has no rewrite",
+    "Decide first which type that call sets; then write `get_model_state_dict` or "
+    "`set_model_state_dict` with the options for this type.",
+)
 OLD_CHECKPOINT = Blocker(
     "FSDP203-old-checkpoint",
     "this reads a checkpoint in the format of FSDP1",

@@ -111,7 +111,8 @@ def _is_harmless(migration: Migration, use: Use) -> bool:
 
 def _is_harmless_call(migration: Migration, use: Use, arg: cst.Arg, call: cst.Call) -> bool:
     """Whether a call that gets a policy is rewritten for FSDP2, or does not call the policy."""
-    if migration.fsdp1(call.func) in WRAPPING or arg.star:
+    wraps = migration.fsdp1(call.func) or migration.undecided_name(call.func)
+    if wraps in WRAPPING or arg.star:
         return True
     symbol = migration.symbol(call.func)
     if symbol == "functools.partial":

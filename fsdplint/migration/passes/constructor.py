@@ -32,7 +32,7 @@ def rewrite_class(state: PassState) -> None:
     for source, node, name in reversed(list(references(migration))):
         if node in in_heads:
             continue
-        with migration.collecting():
+        with migration.collecting(source, node):
             if name == f"{FSDP}.fsdp_modules":
                 migration.consumed.add(node)
                 classes.rewrite_modules(migration, source, node)

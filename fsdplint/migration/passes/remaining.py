@@ -35,7 +35,7 @@ def drop_aliases(state: PassState) -> None:
     """Delete variables that are other names of FSDP1's and have no reader left."""
     migration = state.migration
     for alias in migration.aliases:
-        if all(node in migration.consumed for node in alias.uses):
+        if alias.uses.keys() <= migration.consumed | migration.undecided_nodes:
             migration.forget(alias.source, alias.statement.value)
             migration.delete_statement(alias.source, alias.statement)
 
@@ -50,9 +50,9 @@ def check_references(state: PassState) -> None:
             # `FSDP.forward` that is not called here is stored or replaced.
             member = name.startswith(f"{FSDP}.") and not is_called(source, node)
             internal = "name" if member or symbols.is_internal(name) else ""
-            migration.blockers.append(
-                Blocked(source, node, symbols.reason(name), internal=internal)
-            )
+            blocked = Blocked(source, node, symbols.reason(name), internal=internal)
+            blocked.rewritten_with_other = symbols.is_rewritten_with_other(name)
+            migration.blockers.append(blocked)
 
 
 def check_old_loads(state: PassState) -> None:

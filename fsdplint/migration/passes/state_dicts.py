@@ -6,7 +6,7 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.state_dicts import TYPE_OUTSIDE_BLOCK
+from fsdplint.migration.blockers.state_dicts import TYPE_OUTSIDE_BLOCK, TYPE_UNDECIDED
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.passes.state import PassState, references
@@ -19,14 +19,16 @@ from fsdplint.migration.state_dicts import (
 )
 from fsdplint.source.source import Source
 
+SET_TYPE = f"{FSDP}.set_state_dict_type"
+
 
 def read_set_types(state: PassState) -> None:
     """Read `FSDP.set_state_dict_type(...)`, which sets the kind of all states outside of blocks."""
     migration = state.migration
     for source, node, name in list(references(migration)):
         call = source.parent(node)
-        if name == f"{FSDP}.set_state_dict_type" and isinstance(call, cst.Call):
-            with migration.collecting():
+        if name == SET_TYPE and isinstance(call, cst.Call):
+            with migration.collecting(source, node):
                 state.types.add(source, call, state.states[source].kind(call)[0])
 
 
@@ -37,7 +39,7 @@ def rewrite_typed_states(state: PassState) -> None:
     for source, node in typed:
         state.states[source].mark_unwrapped(node)
     for source, node in reversed(typed):  # inner blocks first
-        with migration.collecting():
+        with migration.collecting(source, node):
             _rewrite_typed_block(state, source, node)
 
 
@@ -59,7 +61,7 @@ def rewrite_untyped_states(state: PassState) -> None:
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
                 continue
             if node not in states.rewritten:
-                with state.migration.collecting():
+                with state.migration.collecting(source, node):
                     _rewrite_untyped_state(state, source, node, node.func)
 
 
@@ -67,6 +69,8 @@ def _rewrite_untyped_state(
     state: PassState, source: Source, call: cst.Call, func: cst.Attribute
 ) -> None:
     migration, states = state.migration, state.states[source]
+    if call in migration.undecided_nodes:
+        return
     name = migration.fsdp1(func).removeprefix(FSDP + ".")
     attribute = func.attr.value
     if name and name in kinds.OPTIMIZER_METHODS and func not in migration.consumed:
@@ -74,6 +78,8 @@ def _rewrite_untyped_state(
     elif attribute in ("state_dict", "load_state_dict") and (
         migration.wrapped(func.value) or (state.types.calls and _is_fsdp2(migration, func.value))
     ):
+        if any(migration.undecided_name(x) == SET_TYPE for x in migration.undecided_nodes):
+            raise Blocked(source, call, TYPE_UNDECIDED())
         states.rewrite_outside_block(call, kinds.DEFAULT)
     elif attribute in pretrained.METHODS:
         pretrained.rewrite(migration, source, call)
@@ -98,6 +104,8 @@ def rewrite_optimizer_loads(state: PassState) -> None:
         for node in nodes(source):
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
                 continue
+            if node in state.migration.undecided_nodes:
+                continue
             if node.func.attr.value == "load_state_dict" and node not in states.rewritten:
-                with state.migration.collecting():
+                with state.migration.collecting(source, node):
                     optimizers.rewrite_load(state.migration, states, node)

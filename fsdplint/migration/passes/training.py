@@ -34,7 +34,7 @@ def collect_summons(state: PassState) -> None:
     """Collect the `summon_full_params` blocks, and choose their rewrite before their bodies change."""
     migration = state.migration
     for source, node in _summons(migration):
-        with migration.collecting():
+        with migration.collecting(source, node):
             migration.consumed.add(node)
             state.summons.append(summon.collect(migration, source, node, state.migration.precision))
 
@@ -54,18 +54,22 @@ def rewrite_wrapper_members(state: PassState) -> None:
     migration = state.migration
     for source in migration.sources:
         for call in nodes(source):
+            if call in migration.undecided_nodes:
+                continue
             if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
-                with migration.collecting():
+                with migration.collecting(source, call):
                     _rewrite_method(migration, source, call, call.func)
             if isinstance(call, cst.Call):
-                with migration.collecting():
+                with migration.collecting(source, call):
                     wrapper.check_by_name(migration, source, call)
         for node in reversed(attributes(source)):
+            if node in migration.undecided_nodes:
+                continue
             if node not in migration.symbols or migration.wrapped(node.value):
                 _rewrite_attribute(migration, source, node)
         for call in nodes(source):
             if isinstance(call, cst.Call) and migration.symbol(call.func) == CLIP:
-                with migration.collecting():
+                with migration.collecting(source, call):
                     clipping.complete_norm(migration, source, call)
 
 
@@ -83,23 +87,23 @@ def _rewrite_method(
 def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute) -> None:
     name = node.attr.value
     if name == wrapper.INNER:
-        with migration.collecting():
+        with migration.collecting(source, node):
             wrapper.rewrite_inner(migration, source, node)
         return
     if not migration.wrapped(node.value):
         if (model := _outside(migration, node)) is not None and is_called(source, node):
-            with migration.collecting():
+            with migration.collecting(source, node):
                 forward_methods.rewrite(migration, source, node, model)
         if name == "forward":
-            with migration.collecting():
+            with migration.collecting(source, node):
                 part_forward.rewrite(migration, source, node)
-        with migration.collecting():
+        with migration.collecting(source, node):
             wrapper.check_private(migration, source, node)
         return
     if migration.narrowing(node.value) == "sometimes":
-        with migration.collecting():
+        with migration.collecting(source, node):
             loop.check_one_of_several(migration, source, node)
-    with migration.collecting():
+    with migration.collecting(source, node):
         if name == "module":
             loop.rewrite_inner_module(migration, source, node)
         elif name == "forward":

@@ -31,7 +31,9 @@ def follow_aliases(state: PassState) -> None:
     migration = state.migration
     for source in migration.sources:
         for alias in aliases_in(source):
-            nodes = {alias.statement, *alias.uses}
+            nodes = {alias.statement, *alias.uses} - migration.undecided_nodes
+            if alias.statement not in nodes:
+                continue
             if nodes & migration.uncalled_nodes or is_read_elsewhere(migration.program, alias):
                 continue
             migration.aliases.append(alias)
@@ -40,7 +42,7 @@ def follow_aliases(state: PassState) -> None:
             for node, full in alias.uses.items():
                 migration.symbols[node] = full
                 name = fsdp1_name(full)
-                if name is not None:
+                if name is not None and node in nodes:
                     migration.names[node] = name
 
 
@@ -94,7 +96,7 @@ def rewrite_values(state: PassState) -> None:
     """Rewrite enums and config objects."""
     migration = state.migration
     for source, node, name in references(migration):
-        with migration.collecting():
+        with migration.collecting(source, node):
             _rewrite_value(migration, source, node, name)
 
 

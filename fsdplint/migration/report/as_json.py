@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from typing import Literal
 
 from fsdplint.migration.report import schema
-from fsdplint.migration.report.model import Change, Obstacle, Report, Section, summary
+from fsdplint.migration.report.model import (
+    Change,
+    Obstacle,
+    OpenPlace,
+    Report,
+    Section,
+    summary,
+)
 from fsdplint.migration.report.postconditions import postcondition
 from fsdplint.migration.report.proof_commands import validate_command
 from fsdplint.report.coverage import counts
@@ -35,6 +42,7 @@ def as_data(report: Report) -> schema.Migration:
             for one in report.problems
         ],
         "programs": [_section(section) for section in report.sections],
+        "open": [_open_place(one) for one in report.open],
     }
 
 
@@ -45,12 +53,14 @@ def _section(section: Section) -> schema.Program:
         "verdict": _verdict(section),
         "changes": [_change(one) for one in section.changes],
         "blockers": [_blocker(one, section) for one in section.obstacles],
+        "open": [_open_place(one) for one in section.open],
+        "sites": {"rewritten": section.sites[0], "all": section.sites[1]},
         "waiting": [place_data(one) for one in section.waiting],
         "notes": note_data(section.remarks),
         "outside": section.outside,
         "prove": section.prove,
         "prove_note": section.prove_note,
-        "validate": validate_command(section),
+        "validate": validate_command(section.title),
     }
 
 
@@ -78,11 +88,30 @@ def _blocker(obstacle: Obstacle, section: Section) -> schema.Blocker:
         "reason": obstacle.reason,
         "advice": obstacle.advice,
         "postcondition": postcondition(obstacle.blocker),
-        "checks": [shlex.join(["fsdplint", "migrate", *section.files]), validate_command(section)],
+        "checks": [
+            shlex.join(["fsdplint", "migrate", *section.files]),
+            validate_command(section.title),
+        ],
     }
 
 
-def _verdict(section: Section) -> Literal["blocked", "migratable", "migrated"]:
+def _open_place(one: OpenPlace) -> schema.OpenPlace:
+    return {
+        **place_data(one.place),
+        "blocker": one.blocker,
+        "decision": one.decision,
+        "reason": one.reason,
+        "lines": list(one.old),
+        "postcondition": one.postcondition,
+        "checks": list(one.checks),
+    }
+
+
+def _verdict(
+    section: Section,
+) -> Literal["blocked", "migratable", "migrated", "partly migratable", "partly migrated"]:
     if section.is_blocked:
         return "blocked"
+    if section.is_partial:
+        return "partly migrated" if section.is_written else "partly migratable"
     return "migrated" if section.is_written else "migratable"

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from fsdplint.migration.report.model import Change, Obstacle, Report, Section, summary
+from fsdplint.migration.report.model import (
+    Change,
+    Obstacle,
+    OpenPlace,
+    Report,
+    Section,
+    open_heading,
+    summary,
+)
 from fsdplint.report.result import problem_line
 from fsdplint.report.urls import rule_url
 
@@ -26,6 +34,11 @@ def write(report: Report) -> Iterator[str]:
             yield f"| {_code(section.title)} | {section.verdict} |"
     for section in report.sections:
         yield from _section(section)
+    if report.open:
+        yield ""
+        yield "## Open since an earlier assisted migration"
+    for place in report.open:
+        yield from _open_place(place)
 
 
 def _section(section: Section) -> Iterator[str]:
@@ -42,6 +55,13 @@ def _section(section: Section) -> Iterator[str]:
         yield "Nothing is rewritten while one of these is there."
         for obstacle in section.obstacles:
             yield from _obstacle(obstacle)
+    if section.open:
+        yield ""
+        yield "### Code that raises"
+        yield ""
+        yield open_heading(section)
+    for place in section.open:
+        yield from _open_place(place)
     if section.waiting:
         yield ""
         yield f"Will be rewritten then: {', '.join(map(str, section.waiting))}."
@@ -92,6 +112,19 @@ def _obstacle(obstacle: Obstacle) -> Iterator[str]:
         yield from _code_block("python", [line for _, line in obstacle.lines])
     yield ""
     yield f"**To do:** {obstacle.advice} ({obstacle.code})"
+
+
+def _open_place(place: OpenPlace) -> Iterator[str]:
+    yield ""
+    yield f"#### {_code(str(place.place))}: {place.decision}"
+    if place.reason:
+        yield ""
+        yield place.reason
+    if place.old:
+        yield ""
+        yield from _code_block("python", place.old)
+    yield ""
+    yield f"**Then:** {place.postcondition} To check it: {_codes(place.checks)}."
 
 
 def _code_block(language: str, lines: Sequence[str]) -> Iterator[str]:

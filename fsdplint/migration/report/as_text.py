@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.migration.report.model import Change, Obstacle, Report, Section, summary
+from fsdplint.migration.report.model import (
+    Change,
+    Obstacle,
+    OpenPlace,
+    Report,
+    Section,
+    open_heading,
+    summary,
+)
 from fsdplint.report.frames import shown
 from fsdplint.report.remarks import remark_lines, wrapped
 from fsdplint.report.result import plural, problem_line
@@ -20,6 +28,11 @@ def write(report: Report, *, colour: bool = False) -> Iterator[str]:
         yield ""
     for section in report.sections:
         yield from _Writer(colour).section(section)
+        yield ""
+    if report.open:
+        yield "Open since an earlier assisted migration:"
+        for place in report.open:
+            yield from _Writer(colour).open_place(place)
         yield ""
     yield from summary(report)
 
@@ -42,6 +55,11 @@ class _Writer:
             yield "  To be decided:"
         for obstacle in section.obstacles:
             yield from self._obstacle(obstacle)
+        if section.open:
+            yield ""
+            yield f"  {open_heading(section)}"
+        for one in section.open:
+            yield from self.open_place(one)
         if section.waiting:
             yield ""
             words = plural(len(section.waiting), "other use")
@@ -82,6 +100,12 @@ class _Writer:
         for number, line in obstacle.lines:
             yield f"    {number:>{margin}} | {shown(line)}".rstrip()
         yield from wrapped("    = to do: ", obstacle.advice)
+
+    def open_place(self, place: OpenPlace) -> Iterator[str]:
+        yield ""
+        yield from wrapped(f"  {place.place}: ", place.reason or place.decision)
+        yield from wrapped("    = then: ", place.postcondition)
+        yield from (f"    = check: {command}" for command in place.checks)
 
     def _style(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self.colour else text

@@ -63,6 +63,29 @@ class Obstacle:
     end_line: int = 0
 
 
+@dataclass(frozen=True)
+class OpenPlace:
+    """Code that raises until a person has decided about it.
+
+    Attributes:
+        place: the line that raises, in the new file.
+        decision: what to decide, in one sentence.
+        reason: why fsdplint does not decide it.
+        blocker: the stable code of the reason, if it has one.
+        old: the lines for FSDP1.
+        postcondition: what has to hold after it is replaced.
+        checks: the commands that check that.
+    """
+
+    place: Place
+    decision: str
+    reason: str
+    blocker: str
+    old: tuple[str, ...]
+    postcondition: str
+    checks: tuple[str, ...]
+
+
 @dataclass
 class Section:
     """The migration of files that belong together.
@@ -79,6 +102,8 @@ class Section:
         is_written: whether the changes were written.
         prove: the commands that prove the migration.
         prove_note: a remark on these commands.
+        open: the code that raises after an assisted migration.
+        sites: how many uses of FSDP1 are rewritten, and how many there are.
     """
 
     group: str
@@ -92,10 +117,17 @@ class Section:
     is_written: bool = False
     prove: list[str] = field(default_factory=list)
     prove_note: str = ""
+    open: list[OpenPlace] = field(default_factory=list)
+    sites: tuple[int, int] = (0, 0)
 
     @property
     def is_blocked(self) -> bool:
         return bool(self.obstacles)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether an assisted migration leaves code that raises."""
+        return bool(self.open) and not self.is_blocked
 
     @property
     def verdict(self) -> str:
@@ -104,6 +136,9 @@ class Section:
             return f"not migrated: blocked at {places}"
         changed = plural(len({split(one.place.path)[0] for one in self.changes}), "file")
         what = f"{plural(len(self.changes), 'change')} in {changed}"
+        if self.is_partial:
+            how = "rewritten" if self.is_written else "can be rewritten"
+            return f"{how} except for {plural(len(self.open), 'place')} to decide ({what})"
         if self.is_written:
             return f"migrated whole ({what})"
         if self.outside:
@@ -123,6 +158,7 @@ class Report:
         annotated_files: files whose comments on blockers changed.
         files: the number of files that were read.
         coverage: the calls of the contract's API in the files, and which of them were reached.
+        open: code that raises since an earlier assisted migration, in files without a section.
     """
 
     sections: list[Section] = field(default_factory=list)
@@ -132,11 +168,23 @@ class Report:
     annotated_files: list[str] = field(default_factory=list)
     files: int = 0
     coverage: Sequence[CoveredSite] = ()
+    open: Sequence[OpenPlace] = ()
 
     @property
     def uses_fsdp1(self) -> bool:
-        """Whether a program still uses FSDP1."""
-        return any(not section.is_written for section in self.sections)
+        """Whether a program still uses FSDP1, or raises where it did."""
+        open_places = self.open or any(section.open for section in self.sections)
+        return bool(open_places) or any(not section.is_written for section in self.sections)
+
+
+def open_heading(section: Section) -> str:
+    """The sentence above the places that raise."""
+    done, every = section.sites
+    verb = "are" if section.is_written else "would be"
+    return (
+        f"{done} of {plural(every, 'use')} of FSDP1 {verb} rewritten. These lines of the new files "
+        "raise until you replace them:"
+    )
 
 
 def summary(report: Report) -> list[str]:
@@ -144,7 +192,11 @@ def summary(report: Report) -> list[str]:
     sections = report.sections
     blocked = [one for one in sections if one.is_blocked]
     pending = [one for one in sections if not one.is_blocked and not one.is_written]
-    done = [one for one in sections if one.is_written]
+    partial = [one for one in sections if one.is_partial]
+    pending = [one for one in pending if not one.is_partial]
+    done = [one for one in sections if one.is_written and not one.is_partial]
+    if not sections and report.open:
+        return [_open_line(report.open)]
     if not sections:
         if report.files == 0 and not report.problems:
             return ["No Python files were found; nothing was looked at."]
@@ -157,11 +209,15 @@ def summary(report: Report) -> list[str]:
         lines.append(f"{plural(len(done), 'program')} {verb} whole.")
     if pending:
         lines.append(f"{plural(len(pending), 'program')} can be migrated whole.")
+    if partial:
+        lines += _partial_lines(partial, report.wrote)
+    if report.open:
+        lines.append(_open_line(report.open))
     if blocked:
         places = plural(len({o.place for one in blocked for o in one.obstacles}), "place")
         words = plural(len(blocked), "program")
         lines.append(f"{words} blocked at {places}; nothing of {_pronoun(blocked)} is rewritten.")
-    if pending and not report.wrote:
+    if (pending or partial) and not report.wrote:
         lines.append("Nothing was written: --fix writes.")
     if any(one.outside for one in pending):
         lines.append("Name the files outside of the paths as well, or give --project.")
@@ -170,6 +226,22 @@ def summary(report: Report) -> list[str]:
     if report.annotated_files:
         lines.append(f"The comments were changed in {', '.join(report.annotated_files)}.")
     return lines
+
+
+def _partial_lines(sections: Sequence[Section], wrote: bool) -> list[str]:
+    """What an assisted migration rewrites, and what it leaves open."""
+    places = [one for section in sections for one in section.open]
+    done, every = (sum(one.sites[number] for one in sections) for number in (0, 1))
+    verb = "rewritten" if wrote else "would be rewritten"
+    words = plural(len(sections), "program")
+    share = f"{done} of {plural(every, 'use')} of FSDP1 ({100 * done // max(every, 1)} %)"
+    return [f"{words} {verb} in part: {share}.", _open_line(places)]
+
+
+def _open_line(places: Sequence[OpenPlace]) -> str:
+    words = plural(len(places), "place")
+    verb = "raises" if len(places) == 1 else "raise"
+    return f"{words} {verb} NotImplementedError until you replace the code; then run this again."
 
 
 def _pronoun(sections: Sequence[Section]) -> str:

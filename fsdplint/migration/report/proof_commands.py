@@ -72,13 +72,13 @@ def after_writing(section: Section) -> None:
         section.prove_note = " ".join(filter(None, [note, section.prove_note]))
 
 
-def validate_command(section: Section) -> str:
-    """The command that compares the program with what it was before the migration.
+def validate_command(program: str) -> str:
+    """The command that compares a program with what it was before the migration.
 
     This is the last commit if the program is in the Git repository of the current folder, else a
     copy of its folder.
     """
-    path = split(section.title)[0]
+    path = split(program)[0]
     top = _top(path)
     inside = os.path.relpath(os.path.realpath(path), top)
     here = os.path.realpath(os.getcwd())

@@ -58,7 +58,7 @@ class Change(Line):
 
 
 class Blocker(Line):
-    """An open place: code that keeps the program from being migrated.
+    """Code that keeps the program from being migrated.
 
     Attributes:
         end_row: the last line of the code.
@@ -82,15 +82,51 @@ class Blocker(Line):
     checks: list[str]
 
 
+class OpenPlace(Line):
+    """Code that raises after an assisted migration, until a person has decided about it.
+
+    Attributes:
+        blocker: the stable name of the reason; may be empty.
+        decision: what to decide, in one sentence.
+        reason: why fsdplint does not decide it.
+        lines: the code for FSDP1, which stands in a comment above.
+        postcondition: what has to hold after the change.
+        checks: the commands that check the change: the first no longer reports the place, and the
+            second finds no difference once all places are decided.
+    """
+
+    blocker: str
+    decision: str
+    reason: str
+    lines: list[str]
+    postcondition: str
+    checks: list[str]
+
+
+class Sites(TypedDict):
+    """How much of a program is rewritten.
+
+    Attributes:
+        rewritten: the uses of FSDP1 that are rewritten.
+        all: the uses of FSDP1.
+    """
+
+    rewritten: int
+    all: int
+
+
 class Program(TypedDict):
     """Files that are migrated together.
 
     Attributes:
         name: the file that names the program.
         files: the files of the program that use FSDP1.
-        verdict: whether the program is blocked, can be migrated, or was migrated.
+        verdict: whether the program is blocked, can be migrated, or was migrated; "partly" if an
+            assisted migration leaves code that raises.
         changes: the rewritten lines; empty for a blocked program.
-        blockers: the open places.
+        blockers: the code that blocks it.
+        open: the code that raises after an assisted migration; its rows are those of the new file.
+        sites: how many uses of FSDP1 are rewritten.
         waiting: the uses of FSDP1 that are rewritten once nothing blocks.
         notes: what changes in behaviour or cost.
         outside: the files that have to change, too, and were not given.
@@ -101,9 +137,11 @@ class Program(TypedDict):
 
     name: str
     files: list[str]
-    verdict: Literal["blocked", "migratable", "migrated"]
+    verdict: Literal["blocked", "migratable", "migrated", "partly migratable", "partly migrated"]
     changes: list[Change]
     blockers: list[Blocker]
+    open: list[OpenPlace]
+    sites: Sites
     waiting: list[Line]
     notes: list[Note]
     outside: list[str]
@@ -124,6 +162,7 @@ class Migration(TypedDict):
         coverage: how much of the code was reached.
         problems: the files that could not be read.
         programs: the programs that use FSDP1.
+        open: the code that raises since an earlier assisted migration, in other files.
     """
 
     schema_version: Literal[1]
@@ -134,3 +173,4 @@ class Migration(TypedDict):
     coverage: CoverageCounts
     problems: list[Problem]
     programs: list[Program]
+    open: list[OpenPlace]

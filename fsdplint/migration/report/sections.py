@@ -18,7 +18,7 @@ from fsdplint.diagnostics.finding import (
 )
 from fsdplint.edits import apply
 from fsdplint.edits.regions import Region, regions
-from fsdplint.migration.report import remaining_names
+from fsdplint.migration.report import open_places, remaining_names
 from fsdplint.migration.report.model import Change, Obstacle, Reason, Section
 from fsdplint.migration.report.proof_commands import commands
 from fsdplint.migration.report.titles import titles_of
@@ -117,6 +117,11 @@ class Sections:
                 places += remaining_names.remaining_places(sources, findings)
             section.waiting = list(dict.fromkeys(p for p in places if p not in at))
         section.prove, section.prove_note, section.title = commands(self.program, section)
+        if plan is not None and plan.undecided is not None and group in self.fixes:
+            section.sites = plan.undecided.sites
+            section.open = open_places.of_section(self.program, section, self.fixes[group])
+            if section.open:
+                section.prove, section.prove_note = [], ""
         return section
 
     def _place_of(self, at: Location) -> Place:
