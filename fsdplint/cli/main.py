@@ -33,7 +33,7 @@ from fsdplint.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_ELSEWHERE = ("migrate", "plan", "prove", "run", "server", "validate")
+_ELSEWHERE = ("migrate", "plan", "prove", "run", "server", "skill", "validate")
 _FIRST = ("check", "migrate", "plan", "validate", "prove", "run", "rule", "baseline", "clean")
 _ORDER = {name: n for n, name in enumerate(_FIRST)}
 
@@ -86,6 +86,10 @@ class DefaultCheck(click.Group):
             from fsdplint.cli.validate import validate_command
 
             return validate_command
+        if name == "skill":
+            from fsdplint.cli.skill import skill_command
+
+            return skill_command
         if name == "server":
             from fsdplint.server.command import server_command
 
