@@ -44,6 +44,7 @@ COMMANDS = [
     *(["rule", *more] for more in (["FSDP103"], ["--all"], ["--all", "--output-format=json"])),
     *([*more, "--help"] for more in ([], ["server"])),
     ["generate-shell-completion", "fish"],
+    *([name, *more] for name, more in (("plan", ["."]), ("skill", []))),
     ["prove", "clean.py"],
     ["run", "missing.py"],
 ]

@@ -16,6 +16,7 @@ from fsdplint.cli.options import (
     GivenPath,
     Sections,
     cache_options,
+    complete_rules,
     file_options,
     force_option,
     output_file_option,
@@ -44,8 +45,21 @@ class DefaultCheck(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {name for parameter in self.get_params(ctx) for name in parameter.opts}
         if args and args[0] not in self.list_commands(ctx) and args[0] not in own:
+            self._refuse_mistyped(ctx, args[0])
             args = ["check", *args]
         return super().parse_args(ctx, args)
+
+    def _refuse_mistyped(self, ctx: click.Context, name: str) -> None:
+        """Refuse a word that is no path and nearly a command."""
+        if not name.replace("-", "").isalpha() or os.path.lexists(name):
+            return
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, self.list_commands(ctx), n=1, cutoff=0.7)
+        if close:
+            raise click.UsageError(
+                f"{name!r} is no command, file or folder. Did you mean {close[0]!r}?", ctx
+            )
 
     def main(self, *args: Any, **extra: Any) -> Any:
         with streams():  # click itself reports wrong options
@@ -339,7 +353,7 @@ def generate_shell_completion(shell: str) -> None:
 
 
 @main.command()
-@click.argument("rule", metavar="[RULE]", required=False)
+@click.argument("rule", metavar="[RULE]", required=False, shell_complete=complete_rules)
 @click.option("--all", "every", is_flag=True, help="Explain all rules.")
 @click.option(
     "--output-format",

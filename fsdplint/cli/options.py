@@ -79,7 +79,7 @@ def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def _rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Completions for codes and names of rules."""
     from click.shell_completion import CompletionItem
 
@@ -94,7 +94,9 @@ def _rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
 
 
 def _select(name: str, text: str) -> Callable[[F], F]:
-    return click.option(name, multiple=True, metavar="RULES", help=text, shell_complete=_rules)
+    return click.option(
+        name, multiple=True, metavar="RULES", help=text, shell_complete=complete_rules
+    )
 
 
 rule_options = all_of(

@@ -24,6 +24,7 @@ from fsdplint.cli.options import (
     rule_options,
     target_option,
 )
+from fsdplint.cli.program_command import RunsProgram
 from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
 
 if TYPE_CHECKING:
@@ -117,25 +118,8 @@ def _run_options(seed: int | None) -> list[Callable[[F], F]]:
     ]
 
 
-class _Launcher(click.Command):
-    """A command that runs a program. Options of the program come after `--`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = list(args)
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            at = [arg.partition("=")[0] for arg in given].index(error.option_name)
-            has_script = any(arg.endswith(".py") for arg in given[:at])
-            arguments = given[:at] if has_script else ["SCRIPT"]
-            options = given[at:] if has_script else [given[at]]
-            command = shlex.join([*ctx.command_path.split(), *arguments, "--", *options])
-            text = f"{error.format_message()}\nPut options of the program after `--`: {command}"
-            raise click.UsageError(text, ctx) from error
-
-
 @click.command(
-    "prove", cls=_Launcher, short_help="Run a program before and after its fixes, and compare."
+    "prove", cls=RunsProgram, short_help="Run a program before and after its fixes, and compare."
 )
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -358,7 +342,7 @@ def _end(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-@click.command("run", cls=_Launcher, short_help="Run a program once, and check the recorded run.")
+@click.command("run", cls=RunsProgram, short_help="Run a program once, and check the recorded run.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @_launch_options(seed=None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.config.options import FULL
 from fsdplint.config.patterns import compiled
+from fsdplint.config.run_settings import RunSettings
 from fsdplint.diagnostics.codes import Selection, resolve
 from fsdplint.source.files import MAX_BYTES
 
@@ -44,6 +45,7 @@ class Settings:
         baseline: a file of known findings, which are not reported (see
             `fsdplint.diagnostics.baseline`).
         noqa: whether comments turn findings off.
+        run: how `fsdplint prove` and `fsdplint run` run programs.
         file: the settings file; None if there is none.
     """
 
@@ -61,6 +63,7 @@ class Settings:
     cache_dir: Path | None = None
     baseline: Path | None = None
     noqa: bool = True
+    run: RunSettings = field(default_factory=RunSettings)
     file: Path | None = None
 
     def enables(self, code: str, path: Path) -> bool:
@@ -73,6 +76,13 @@ class Settings:
             ).match_file(self._relative(path)):
                 return False
         return True
+
+    def arguments_of(self, script: Path) -> tuple[str, ...]:
+        """The arguments of a program that is run without any."""
+        for pattern, arguments in self.run.arguments.items():
+            if _spec((pattern,)).match_file(self._relative(script)):
+                return arguments
+        return ()
 
     def excludes(self, path: Path, is_folder: bool) -> bool:
         end = "/" if is_folder else ""
@@ -100,6 +110,7 @@ class Settings:
             "unsafe-fixes": self.unsafe_fixes,
             "cache-dir": str(self.cache_dir) if self.cache_dir else None,
             "baseline": str(self.baseline) if self.baseline else None,
+            "run": {**self.run.options, "arguments": dict(self.run.arguments)},
         }
         settings_lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         return [

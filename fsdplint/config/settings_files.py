@@ -11,6 +11,7 @@ from typing import Any
 
 from fsdplint.config.options import CHECKPOINTS, FORMATS, FULL
 from fsdplint.config.patterns import pattern_error
+from fsdplint.config.run_settings import RunSettings, read_run_settings
 from fsdplint.config.settings import Settings, SettingsError
 from fsdplint.diagnostics.codes import ALL, Selection, resolve
 from fsdplint.source import reading
@@ -83,6 +84,7 @@ def read_settings(file: Path) -> Settings | None:
         unsafe_fixes=values.get("unsafe-fixes", False),
         cache_dir=_inside(file, "cache-dir", values),
         baseline=_inside(file, "baseline", values),
+        run=values.get("run", RunSettings()),
         file=file,
     )
 
@@ -201,6 +203,13 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[object], str]:
     return read
 
 
+def _run(value: object) -> RunSettings:
+    settings = read_run_settings(value)
+    for pattern in settings.arguments:
+        refuse_pattern(pattern)
+    return settings
+
+
 KEYS: dict[str, Callable[[object], Any]] = {
     "select": _selectors,
     "ignore": _selectors,
@@ -217,4 +226,5 @@ KEYS: dict[str, Callable[[object], Any]] = {
     "unsafe-fixes": _boolean,
     "cache-dir": _file,
     "baseline": _file,
+    "run": _run,
 }

@@ -175,3 +175,45 @@ def test_ignoring_all_is_the_same_in_the_file(tmp_path: Path) -> None:
     assert found == [[], ["FSDP103"], []]
     more = settings(tmp_path, 'ignore = ["ALL"]', extend_select=("FSDP1",)).selection
     assert more.has("FSDP101") and not more.has("FSDP401")
+
+
+RUN = """
+[tool.fsdplint.run]
+nproc-per-node = 4
+timeout = 30
+
+[tool.fsdplint.run.arguments]
+"train.py" = ["--config", "small.yaml"]
+"examples/" = ["--epochs", "1"]
+"""
+
+
+def test_how_programs_are_run(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(RUN)
+    settings = SettingsFinder().of(tmp_path / "train.py")
+    assert settings.run.options == {"nproc-per-node": 4, "timeout": 30.0}
+    assert settings.arguments_of(tmp_path / "train.py") == ("--config", "small.yaml")
+    assert settings.arguments_of(tmp_path / "examples" / "one.py") == ("--epochs", "1")
+    assert settings.arguments_of(tmp_path / "other.py") == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("run = 3", "run: must be a table, is 3"),
+        ("run = { nproc = 3 }", "unknown key 'nproc'"),
+        ("run = { step = 3 }", "did you mean 'steps'?"),
+        ("run = { steps = 0 }", "steps must be a number from 1, is 0"),
+        ("run = { steps = true }", "steps must be a number from 1, is True"),
+        ("run = { seed = 1.5 }", "seed must be a whole number, is 1.5"),
+        ("run = { timeout = 'x' }", "timeout must be a number of seconds from 1, is 'x'"),
+        ("run = { device = 'tpu' }", "device must be one of auto, cpu, cuda, is 'tpu'"),
+        ("run = { arguments = [] }", "arguments must be a table of patterns with lists"),
+        ("run = { arguments = { a = 'b' } }", "arguments must have lists of strings, has 'b'"),
+    ],
+)
+def test_wrong_settings_of_runs(tmp_path: Path, table: str, message: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.fsdplint]\n{table}\n")
+    with pytest.raises(SettingsError) as error:
+        SettingsFinder().of(tmp_path / "train.py")
+    assert message in str(error.value)

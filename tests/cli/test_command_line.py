@@ -1,0 +1,84 @@
+"""Mistyped commands, completion, and the settings of commands that run programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from command import run
+
+from fsdplint.cli.main import main
+from fsdplint.cli.prove import prove_command, run_command
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"), [("chekc", "check"), ("migrat", "migrate"), ("valdiate", "validate")]
+)
+def test_a_mistyped_command(folder: Path, word: str, wanted: str) -> None:
+    result = run(word, "train.py")
+    assert result.exit_code == 2
+    assert f"'{word}' is no command, file or folder. Did you mean '{wanted}'?" in result.output
+    (folder / word).mkdir()  # a folder of that name is meant
+    assert run(word).exit_code == 0
+
+
+@pytest.mark.parametrize("word", ["training", "train.py", "src/check", "checkpoints"])
+def test_a_missing_path_is_no_command(folder: Path, word: str) -> None:
+    result = run(word)
+    assert result.exit_code == 2
+    assert "no such file or folder" in result.output and "Did you mean" not in result.output
+
+
+def completions(*words: str) -> list[str]:
+    complete = ShellComplete(main, {}, "fsdplint", "_FSDPLINT_COMPLETE")
+    *before, last = words
+    return [item.value for item in complete.get_completions(before, last)]
+
+
+def test_completion() -> None:
+    assert {"FSDP101", "FSDP103"} <= set(completions("rule", "FSDP10"))
+    assert completions("rule", "optimizer-before") == ["FSDP103"]
+    assert completions("check", "--select", "FSDP101,FSDP103")[0] == "FSDP101,FSDP103"
+    assert "FSDP301" in completions("--ignore", "FSDP30")
+    assert {"migrate", "plan", "skill"} <= set(completions(""))
+    assert "--world-size" in completions("plan", "--wo")
+
+
+SETTINGS = """
+[tool.fsdplint.run]
+nproc-per-node = 4
+steps = 20
+device = "cpu"
+
+[tool.fsdplint.run.arguments]
+"train.py" = ["--config", "small.yaml"]
+"""
+
+
+@pytest.mark.parametrize("command", [prove_command, run_command], ids=["prove", "run"])
+def test_settings_of_runs(folder: Path, command: click.Command) -> None:
+    (folder / "pyproject.toml").write_text(SETTINGS)
+
+    def values(*arguments: str) -> tuple[object, ...]:
+        with command.make_context(command.name, list(arguments)) as context:
+            names = ("ranks", "steps", "device", "timeout", "args")
+            return tuple(context.params[name] for name in names)
+
+    small = ("--config", "small.yaml")
+    assert values("train.py") == (4, 20, "cpu", 600.0, small)
+    assert values("train.py", "--steps", "3", "--device", "auto") == (4, 3, "auto", 600.0, small)
+    # What is the default on the command line is a choice, too.
+    assert values("train.py", "--nproc-per-node", "2")[0] == 2
+    assert values("train.py", "--", "--epochs", "1")[-1] == ("--epochs", "1")
+    assert values("train.py", "--")[-1] == ()
+    assert values("other.py")[-1] == ()
+
+
+def test_wrong_settings_of_runs(folder: Path) -> None:
+    (folder / "train.py").touch()
+    (folder / "pyproject.toml").write_text("[tool.fsdplint.run]\nsteps = 0\n")
+    result = run("prove", "train.py")
+    assert result.exit_code == 2
+    assert "[tool.fsdplint] run: steps must be a number from 1, is 0" in result.stderr
