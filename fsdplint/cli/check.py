@@ -19,6 +19,7 @@ import click
 from fsdplint.cli.caches import cache_of
 from fsdplint.cli.output import emit, refuse_statistics, report, show_problems, show_warnings
 from fsdplint.cli.overwriting import refuse_overwriting
+from fsdplint.cli.progress import progress_line, stop_line
 from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
 from fsdplint.config.command_line import CommandLine
 from fsdplint.config.settings_finder import SettingsFinder
@@ -83,10 +84,17 @@ def do(job: Job) -> int:
     """
     if job.output is not None:
         refuse_overwriting(job.output, _kind(job), force=job.force)
+    with progress_line():
+        return _do(job)
+
+
+def _do(job: Job) -> int:
     # Trees and traces hold many long-lived cycles, so frequent garbage collection finds nothing.
     gc.set_threshold(100_000, 60, 20)
     cache = None if job.no_cache or job.stdin is not None else _cache(job)
     session = Session(job.paths, job.command_line, stdin=job.stdin, writes=_writes_sources(job))
+    if job.show_files or job.show_settings or job.verbose:
+        stop_line()
     if job.show_files:
         return _show_files(job, session)
     if job.show_settings:
@@ -111,7 +119,9 @@ def do(job: Job) -> int:
 
 
 def _check(job: Job, session: Session, cache: Cache | None) -> Result:
-    return check_files(session, processes=_processes(job), cache=cache)
+    result = check_files(session, processes=_processes(job), cache=cache)
+    stop_line()
+    return result
 
 
 def _processes(job: Job) -> int:
@@ -214,6 +224,7 @@ def _problems(session: Session) -> int:
 
 def _fix(job: Job, session: Session, cache: Cache | None) -> int:
     changes = fix_files(session, processes=_processes(job), cache=cache)
+    stop_line()
     result = changes.result
     if session.stdin is not None:
         contents = [new for _, new in changes.contents.values()] or [session.stdin]
@@ -278,6 +289,7 @@ def _diff(job: Job, session: Session, cache: Cache | None) -> int:
     from fsdplint.report.unified_diff import unified_diff
 
     changes = fix_files(session, processes=_processes(job), cache=cache)
+    stop_line()
     lines = [
         line
         for path, (old, new) in changes.texts.items()

@@ -51,7 +51,7 @@ class DefaultCheck(click.Group):
 
     def _refuse_mistyped(self, ctx: click.Context, name: str) -> None:
         """Refuse a word that is no path and nearly a command."""
-        if not name.replace("-", "").isalpha() or os.path.lexists(name):
+        if not name[:1].isalpha() or not name.replace("-", "").isalpha() or os.path.lexists(name):
             return
         from difflib import get_close_matches
 

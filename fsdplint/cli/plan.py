@@ -49,6 +49,7 @@ def plan_command(
 
     Exit codes: 0, or 2 if something could not be read or simulated.
     """
+    from fsdplint.cli.progress import progress_line
     from fsdplint.comparison.unit_report import as_json, as_text
     from fsdplint.config.settings import SettingsError
     from fsdplint.edits.journal import Interrupted
@@ -59,7 +60,8 @@ def plan_command(
     if simulated and (len(paths) != 1 or not paths[0].is_file()):
         raise click.UsageError("--simulate needs exactly one program")
     try:
-        result = plans(paths or (Path(),))
+        with progress_line():
+            result = plans(paths or (Path(),))
     except (SettingsError, Interrupted) as error:
         fail(str(error))
     if world_size is not None and result.programs:

@@ -41,13 +41,15 @@ def validate_command(
     Exit codes: 0 if nothing differs; 1 if something differs; 2 if the programs could not be
     compared.
     """
+    from fsdplint.cli.progress import progress_line
     from fsdplint.comparison.result import as_json, as_text
     from fsdplint.config.settings import SettingsError
     from fsdplint.edits.journal import Interrupted
     from fsdplint.engine.revisions import RevisionError
 
     try:
-        result = _compared(before, after, paths)
+        with progress_line():
+            result = _compared(before, after, paths)
     except (RevisionError, SettingsError, Interrupted) as error:
         fail(str(error))
     for line in (as_json if output_format == "json" else as_text)(result):

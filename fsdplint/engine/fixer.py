@@ -13,6 +13,7 @@ from fsdplint.engine.fix import FixResult, fix
 from fsdplint.engine.group_check import wanted_rules
 from fsdplint.engine.group_result import GroupResult, without_trace
 from fsdplint.engine.isolation import run_isolated
+from fsdplint.engine.progress import PROGRESS
 from fsdplint.engine.session import Session
 from fsdplint.engine.summary import summarize
 from fsdplint.registry.rule import Rule
@@ -51,11 +52,13 @@ class Fixer:
         note_setup_problems(session)
         checked = checker.group_results() if len(session.groups) > 1 else None
         results: list[GroupResult] = []
+        PROGRESS.begin("fixing", len(session.groups))
         for number, group in enumerate(session.groups):
             one = None if checked is None else checked[number]
             if one is None or any(finding.fix is not None for finding in one.found):
                 one = run_isolated(session, self._rules, group, self._fix_group)
             results.append(one)
+            PROGRESS.advance()
         changes.texts = dict(sorted(changes.texts.items()))
         changes.contents = dict(sorted(changes.contents.items()))
         changes.result = summarize(session, results)

@@ -8,6 +8,7 @@ from pathlib import Path
 from fsdplint.comparison.unit_report import Layouts, ProgramLayouts
 from fsdplint.comparison.unit_tree import layouts
 from fsdplint.config.command_line import CommandLine
+from fsdplint.engine.progress import PROGRESS
 from fsdplint.engine.session import Session
 from fsdplint.interpreter import load
 from fsdplint.report.result import problem_line
@@ -23,6 +24,7 @@ def plans(paths: Iterable[Path]) -> Layouts:
     """
     session = Session([*paths], CommandLine(no_baseline=True))
     result = Layouts()
+    PROGRESS.begin("following", len(session.groups))
     for group in session.groups:
         files = [path for path in group if path.suffix == ".py"]
         program = load(files, max_bytes=session.settings.max_file_size, with_arguments=True)
@@ -36,5 +38,6 @@ def plans(paths: Iterable[Path]) -> Layouts:
         result.programs += [
             ProgramLayouts(entry, layouts(traces)) for entry, traces in by_entry.items()
         ]
+        PROGRESS.advance()
     result.problems = [problem_line(one) for one in session.sorted_problems()]
     return result

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsdplint.engine.progress import PROGRESS
+
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
@@ -37,6 +39,7 @@ def check_groups(
         check: checks one group.
         processes: the largest number of processes; small groups use fewer.
     """
+    PROGRESS.begin("checking", len(groups))
     sizes = [sum(_size(path) for path in group) for group in groups]
     number = min(processes, len(groups), sum(sizes) // WORTH_A_PROCESS)
     if number < 2 or not sys.platform.startswith("linux"):
@@ -61,6 +64,7 @@ def _one_by_one(
             gc.collect()
             kept = 0
         result.append(check(group))
+        PROGRESS.advance()
         kept += size
     return result
 
@@ -108,6 +112,7 @@ class WorkerPool:
                     goes_on = False
                 else:
                     result[at] = one
+                    PROGRESS.advance()
                 if goes_on and todo and self._send(ready, todo[-1]):
                     todo.pop()
                     continue

@@ -31,6 +31,11 @@ def test_a_missing_path_is_no_command(folder: Path, word: str) -> None:
     assert "no such file or folder" in result.output and "Did you mean" not in result.output
 
 
+def test_an_option_is_no_command(train: Path) -> None:
+    assert run("--baseline", "missing.json", "train.py").exit_code == 2
+    assert run("--diff", "train.py").exit_code == 1
+
+
 def completions(*words: str) -> list[str]:
     complete = ShellComplete(main, {}, "fsdplint", "_FSDPLINT_COMPLETE")
     *before, last = words
