@@ -28,6 +28,8 @@ class Fsdp1LocalClipping(Rule):
     Finds `torch.nn.utils.clip_grad_norm_` over the parameters of a model that
     `FullyShardedDataParallel` wraps with a strategy that shards (all but `NO_SHARD`).
 
+    Also finds `clip_grads_with_norm_` with a norm of the gradients that no collective has added up.
+
     `clip_grad_value_` is fine, because it clips each element. So is an infinite bound, which only
     measures the norm.
 
@@ -58,7 +60,7 @@ class Fsdp1LocalClipping(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Clipped):
-            if event.api != "utils" or not event.by_norm or _infinite(event.max_norm):
+            if event.api == "method" or not event.by_norm or _infinite(event.max_norm):
                 continue
             for module in event.modules:
                 wrapper = _sharding_wrapper(trace, module, event)
@@ -81,7 +83,9 @@ class Fsdp1LocalClipping(Rule):
         from fsdplint.fixes.syntax import call_at
         from fsdplint.fixes.wrapper_options import rely_on_wrapping
 
-        found = call_at(finding.site)
+        found, event = call_at(finding.site), finding.events[0]
+        if not isinstance(event, Clipped) or event.api != "utils":
+            return None
         if found is None or not _always_clips_root(finding, program):
             return None
         rewrite = Rewrite()

@@ -31,8 +31,9 @@ class EveryRankSameData(Rule):
     `DistributedSampler`, and neither its dataset nor the seed depends on the rank.
 
     A loader is reported only if this is certain: the dataset is a `TensorDataset`, one of torchvision or
-    a class of the program that does not use the rank; the loader does not shuffle, or all ranks set the
-    same seed; nothing is selected by rank; and the model is sharded over a mesh of one dimension.
+    a class of the program that does not use the rank; `collate_fn` uses neither the rank nor random
+    numbers; the loader does not shuffle, or all ranks set the same seed; nothing is selected by rank; and
+    the model is sharded over a mesh of one dimension.
 
     ## Why is this bad?
     FSDP is data parallel: it averages the gradients of the ranks, so every rank should have other samples.

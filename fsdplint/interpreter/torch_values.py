@@ -136,12 +136,14 @@ class LoaderValue(Value):
 
     sampler: its DistributedSampler; None if it has none or it is unknown.
     shuffle: whether it shuffles; None if its order is unknown.
+    collate: what makes a batch of samples, if it is given.
     """
 
     id: str
     sampler: SamplerValue | None = None
     dataset: Value | None = None
     shuffle: bool | None = None
+    collate: Value | None = None
 
 
 @dataclass(eq=False, repr=False)

@@ -33,6 +33,10 @@ PICKS = {"narrow", "select", "index_select", "shard", "skip", "take", "split", "
 _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
 
 
+# Functions that show their arguments, and select nothing.
+_REPORTS = re.compile(r"^(info|debug|warning|warn|error|critical|exception|log\w*|print\w*)$")
+
+
 # Methods of tensors and batches that copy them to a device.
 _MOVES = {"cuda", "to", "xpu"}
 
@@ -84,7 +88,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if name == "set_epoch":
         run.emit(EpochSet, call.node)
     if any(depends_on_rank(v) for v in call.values):
-        if name in PICKS or any(isinstance(v, Unknown) and v.varying for v in call.values):
+        varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
+        if name in PICKS or (varying and not _REPORTS.search(name)):
             run.emit(PickedByRank, call.node)
     if "seed" in name and call.values:
         note_seed(run, call.values[0])

@@ -74,3 +74,11 @@ def test_a_path_in_settings_is_the_same_on_all_ranks(
     code = f"{settings}\nimport os\ntorch.save(table, os.path.join(config.out, 'model.pt'))\n"
     found = list(events(program(tmp_path, DATA + code), Saved))
     assert {event.per_rank for event in found if isinstance(event, Saved)} == {may_differ}
+
+
+@pytest.mark.parametrize("call", ["logger.info", "log", "log_dist", "print_rank"])
+def test_a_report_selects_nothing_by_rank(tmp_path: Path, call: str) -> None:
+    code = "from elsewhere import logger, log, log_dist, print_rank\n"
+    code += f"for (data,) in torch.utils.data.DataLoader(read('samples')):\n    {call}('%d', rank, data)\n"
+    assert not picks(tmp_path, code)
+    assert picks(tmp_path, code.replace(f"{call}(", "select("))

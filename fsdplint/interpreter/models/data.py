@@ -116,7 +116,6 @@ def loader(run: Run, name: str, call: Call) -> Value:
         for value in (
             call.arg(3, "sampler"),
             batches,
-            call.arg(6, "collate_fn"),
             call.arg(10, "worker_init_fn"),
             call.arg(12, "generator"),
         )
@@ -127,6 +126,7 @@ def loader(run: Run, name: str, call: Call) -> Value:
         sampler=sampler if isinstance(sampler, SamplerValue) else None,
         dataset=call.arg(0, "dataset"),
         shuffle=known if ordered and isinstance(known, bool) else None,
+        collate=call.arg(6, "collate_fn"),
     )
     run.emit(
         LoaderBuilt,

@@ -16,12 +16,14 @@ from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import LoaderValue
 from fsdplint.interpreter.values import (
+    Bound,
     Class,
     Const,
     Dict,
     Function,
     Instance,
     LibraryObject,
+    Partial,
     Sequence,
     Symbol,
     Unknown,
@@ -32,13 +34,19 @@ DATA = "torch.utils.data"
 # Libraries whose functions return the same on every rank for the same arguments.
 RANK_INVARIANT_LIBRARIES = {
     "torch", "torchvision", "transformers", "numpy", "pandas", "PIL", "os", "json", "pathlib",
-    "builtins", "argparse", "csv", "pickle", "glob", "math", "re",
+    "builtins", "argparse", "csv", "pickle", "glob", "math", "re", "pyarrow", "h5py", "polars",
+    "tokenizers", "tiktoken", "sentencepiece", "cv2", "soundfile",
 }  # fmt: skip
 # Words in the code of a dataset that may depend on the rank.
 _BY_RANK = re.compile(
     r"rank|world|\bdist\b|distributed|shard|worker|partition|environ|replica|host|process", re.I
 )
 _RANDOM = re.compile(r"rand|normal|choice|sample|shuffle|seed|time\b|uuid", re.I)
+_RANDOM_CODE = re.compile(
+    r"rand|normal_?\(|choices?\(|\bsample\(|sampler|shuffle|seed|\btime\b|uuid|bernoulli|multinomial",
+    re.I,
+)
+_MASKS = re.compile(r"LanguageModeling|WholeWord|SOP|noise|mask", re.I)  # collators by chance
 
 
 def note_seed(run: Run, value: Value | None) -> None:
@@ -60,6 +68,8 @@ def same_on_all_ranks(run: Run, loader: LoaderValue) -> bool | None:
         return None
     if loader.shuffle and not run.seeded:
         return None  # each rank shuffles with its own seed
+    if loader.collate is not None and not _collates_alike(run, run.settle(loader.collate)):
+        return None
     return True if _same_dataset(run, run.settle(loader.dataset)) else None
 
 
@@ -78,13 +88,43 @@ def _same_dataset(run: Run, value: Value) -> bool:
     )
 
 
+def _collates_alike(run: Run, value: Value) -> bool:
+    """Whether a function makes the same batch of the same samples on all ranks."""
+    if isinstance(value, Partial):
+        given = [*value.args, *value.kwargs.values()]
+        return _collates_alike(run, value.function) and all(
+            _rank_invariant(run, one) for one in given
+        )
+    if isinstance(value, Bound) and isinstance(value.receiver, Instance):
+        return _collates_alike(run, value.receiver)
+    if isinstance(value, Instance):
+        known = not (value.attributes_unknown or value.cls.has_unknown_base())
+        known = known and not value.cls.library_bases() and _rank_invariant_code(run, value.cls)
+        return known and all(_rank_invariant(run, one) for one in value.attributes.values())
+    if isinstance(value, Function):
+        return _is_invariant_text(value) and all(
+            _rank_invariant_callee(run, value, name) for name in _called_names(value.node)
+        )
+    library = value.name if isinstance(value, Symbol | LibraryObject) else ""
+    library = value.library if isinstance(value, Unknown) else library
+    return bool(library) and not _MASKS.search(library) and _rank_invariant(run, value)
+
+
+def _is_invariant_text(value: Function | Class) -> bool:
+    """Whether the words in the code of a value do not depend on the rank or on random numbers."""
+    text = value.site.source.tree.code_for_node(value.node)
+    return not (_BY_RANK.search(text) or _RANDOM_CODE.search(text))
+
+
 def _rank_invariant(run: Run, value: Value, depth: int = 0) -> bool:
     """Whether a value is the same on all ranks."""
     value = run.settle(value)
     if depth > 4:
         return False
-    if isinstance(value, Const | Symbol | Function | Class):
+    if isinstance(value, Const | Function | Class):
         return True
+    if isinstance(value, Symbol):
+        return _is_invariant_library(value.name)
     if isinstance(value, Sequence):
         return all(_rank_invariant(run, item, depth + 1) for item in value.items)
     if isinstance(value, Dict):
@@ -95,13 +135,16 @@ def _rank_invariant(run: Run, value: Value, depth: int = 0) -> bool:
         return False
     if "parse_args()" in value.origin:
         return True
-    if value.library.partition(".")[0] not in RANK_INVARIANT_LIBRARIES or _BY_RANK.search(
-        value.library
-    ):
+    if not _is_invariant_library(value.library):
         return False
     if _RANDOM.search(value.library):
         return value.library.startswith("torch.") and run.seeded is True
     return True
+
+
+def _is_invariant_library(name: str) -> bool:
+    """Whether the dotted name of a library's function, which no rank is in, is known."""
+    return name.partition(".")[0] in RANK_INVARIANT_LIBRARIES and not _BY_RANK.search(name)
 
 
 def _rank_invariant_code(run: Run, cls: Class) -> bool:
@@ -111,7 +154,7 @@ def _rank_invariant_code(run: Run, cls: Class) -> bool:
         if _BY_RANK.search(text):
             return False
         for part in one.node.body.body:
-            if isinstance(part, cst.FunctionDef) and _RANDOM.search(
+            if isinstance(part, cst.FunctionDef) and _RANDOM_CODE.search(
                 one.site.source.tree.code_for_node(part)
             ):
                 if part.name.value != "__init__" or not run.seeded:
@@ -138,8 +181,8 @@ def _called_names(node: cst.CSTNode) -> set[str]:
     return found
 
 
-def _rank_invariant_callee(run: Run, cls: Class, name: str) -> bool:
-    value = cls.scope.lookup(name)
+def _rank_invariant_callee(run: Run, code: Class | Function, name: str) -> bool:
+    value = code.scope.lookup(name)
     if value is None:
         # Local names hold what __init__ got or what the class made: its attributes are looked at.
         return True
@@ -147,6 +190,5 @@ def _rank_invariant_callee(run: Run, cls: Class, name: str) -> bool:
     if isinstance(value, Symbol):
         return value.name.partition(".")[0] in RANK_INVARIANT_LIBRARIES
     if isinstance(value, Function | Class):
-        text = value.site.source.tree.code_for_node(value.node)
-        return not (_BY_RANK.search(text) or _RANDOM.search(text))
+        return _is_invariant_text(value)
     return isinstance(value, Const) or hasattr(builtins, name)

@@ -22,6 +22,7 @@ from fsdplint.interpreter.optimizers import (
     stale_modules,
 )
 from fsdplint.interpreter.own_optimizers import fill_own_optimizer
+from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ScalerValue, ShardTensor, TensorValue
 from fsdplint.interpreter.values import (
@@ -181,6 +182,23 @@ def scale_unknown(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 @method("ScalerValue", "unscale_", "update", "state_dict", "load_state_dict")
 def scaler_method(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     return Unknown()
+
+
+@function("torch.nn.utils.clip_grads_with_norm_", "torch.nn.utils.clip_grad.clip_grads_with_norm_",
+          "torch.nn.utils.clip_grad._clip_grads_with_norm_")  # fmt: skip
+def clip_with_norm(run: Run, name: str, call: Call) -> Value:
+    """Only the norm of the rank's own part makes an event: any other may be that of all parts."""
+    norm = call.arg(2, "total_norm")
+    if local_of(run.settle(norm) if norm is not None else None) is not None:
+        modules, _ = owners_of(run, call.arg(0, "parameters"))
+        run.emit(
+            Clipped,
+            call.node,
+            api="with_norm",
+            modules=tuple(module.id for module in modules),
+            max_norm=option(call.arg(1, "max_norm") or Unknown()),
+        )
+    return Const(None)
 
 
 @function("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_",
