@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,8 @@ from fsdplint.cli.options import (
 from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
 
 if TYPE_CHECKING:
-    from fsdplint.engine.migration import Migrated
-    from fsdplint.migration.report.model import Report
+    from fsdplint.engine.migration import Contents, Migrated
+    from fsdplint.migration.report.model import Report, Section
 
 SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
 
@@ -42,6 +43,12 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
     "--fix", is_flag=True, help="Write the migrated files; without this option no file changes."
 )
 @click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
+@click.option(
+    "-i",
+    "--interactive",
+    is_flag=True,
+    help="Show the changes to files that belong together, and ask for each set whether to write.",
+)
 @unsafe_option("rewrites", "unsafe")
 @project_option("the migration")
 @click.option(
@@ -70,6 +77,7 @@ def migrate_command(
     paths: tuple[Path, ...],
     fix: bool,
     diff: bool,
+    interactive: bool,
     unsafe: bool | None,
     project: bool,
     report_file: Path | None,
@@ -91,30 +99,41 @@ def migrate_command(
     could not be read or written.
     """
     from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
+    from fsdplint.cli.progress import progress_line
     from fsdplint.config.settings import SettingsError
     from fsdplint.edits.journal import Interrupted
     from fsdplint.edits.write import WriteError
     from fsdplint.engine.migration import MigrationRun
 
+    if interactive and (fix or diff or annotate):
+        raise click.UsageError("--interactive cannot be used with --fix, --diff or --annotate.")
     if diff and (fix or annotate or report_file is not None):
         raise click.UsageError("--diff cannot be used with --fix, --annotate or --report.")
     try:
         if report_file is not None:
             refuse_overwriting(report_file, "migration report", force=force)
-        run = MigrationRun(
-            paths or (Path(),),
-            target_torch,
-            project=project,
-            unsafe=unsafe,
-            writes=fix or annotate,
-            assist=assist,
-        )
-        migrated = run.migrate(fix=fix or diff, annotate=annotate)
+        with progress_line():
+            run = MigrationRun(
+                paths or (Path(),),
+                target_torch,
+                project=project,
+                unsafe=unsafe,
+                writes=fix or annotate or interactive,
+                assist=assist,
+            )
+            migrated = run.migrate(
+                fix=fix or diff or interactive,
+                annotate=annotate,
+                accept=_ask if interactive else None,
+            )
         if diff:
             _show_diff(migrated)
         else:
             _write(migrated)
-            _show(migrated.report, report_file, colour)
+            if interactive and report_file is None:
+                _show_summary(migrated.report)
+            else:
+                _show(migrated.report, report_file, colour)
     except (SettingsError, Interrupted, OverwriteError, WriteError) as error:
         text = error.strerror if isinstance(error, WriteError) else None
         fail(text or str(error))
@@ -137,15 +156,43 @@ def _write(migrated: Migrated) -> None:
         write([NewContent(str(p), old, new) for p, (old, new) in migrated.contents.items()])
 
 
+def _ask(sections: Sequence[Section], contents: Contents) -> bool:
+    """Show the changes to files that belong together, and ask whether they are wanted."""
+    from fsdplint.cli.progress import stop_line
+    from fsdplint.report.notes import note_lines
+
+    stop_line()
+    _show_contents(contents)
+    for line in note_lines([one for section in sections for one in section.remarks]):
+        click.echo(line)
+    names = ", ".join(dict.fromkeys(section.title for section in sections if section.is_written))
+    return click.confirm(f"Migrate {names}?", default=False)
+
+
+def _show_contents(contents: Contents) -> None:
+    """Show the changes to files as a diff."""
+    from fsdplint.report.unified_diff import unified_diff
+
+    for path, (old, new) in contents.items():
+        texts = (text.decode("utf-8", "backslashreplace") for text in (old, new))
+        click.echo(unified_diff(str(path), *texts), nl=False)
+
+
+def _show_summary(report: Report) -> None:
+    from fsdplint.cli.output import show_problems
+    from fsdplint.migration.report.model import summary
+
+    show_problems(report.problems)
+    for line in summary(report):
+        click.echo(line)
+
+
 def _show_diff(migrated: Migrated) -> None:
     """Show the changes, and on standard error what is not among them."""
     from fsdplint.cli.output import show_problems
     from fsdplint.migration.report.model import summary
-    from fsdplint.report.unified_diff import unified_diff
 
-    for path, (old, new) in migrated.contents.items():
-        texts = (text.decode("utf-8", "backslashreplace") for text in (old, new))
-        click.echo(unified_diff(str(path), *texts), nl=False)
+    _show_contents(migrated.contents)
     show_problems(migrated.report.problems)
     migrated.report.wrote = False
     for line in summary(migrated.report):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from fsdplint.config.command_line import CommandLine
 from fsdplint.config.options import Assist
+from fsdplint.engine.progress import PROGRESS
 from fsdplint.engine.session import Session
-from fsdplint.migration.report.model import OpenPlace, Report
+from fsdplint.migration.report.model import OpenPlace, Report, Section
 from fsdplint.source.files import Unreadable, open_source
 
 PREFIX = "fsdplint: "  # of the message that an open place raises
 RULES = ("FSDP2",)  # what the command selects, above the settings
+
+
+Contents = dict[Path, tuple[bytes, bytes]]
+Accept = Callable[[Sequence[Section], Contents], bool]
 
 
 @dataclass
@@ -26,7 +31,7 @@ class Migrated:
     """
 
     report: Report = field(default_factory=Report)
-    contents: dict[Path, tuple[bytes, bytes]] = field(default_factory=dict)
+    contents: Contents = field(default_factory=dict)
 
 
 class MigrationRun:
@@ -59,10 +64,15 @@ class MigrationRun:
         self._proving = [] if target_torch is None else ["--target-torch", target_torch]
         self._proving += ["--unsafe-fixes"] if unsafe else []
 
-    def migrate(self, *, fix: bool = False, annotate: bool = False) -> Migrated:
+    def migrate(
+        self, *, fix: bool = False, annotate: bool = False, accept: Accept | None = None
+    ) -> Migrated:
         """The changes and the report.
 
-        fix: whether the files are changed. annotate: whether comments mark the blockers.
+        Args:
+            fix: whether the files are changed.
+            annotate: whether comments mark the blockers.
+            accept: whether the changes to files that belong together are wanted; by default all.
         """
         session = self.session
         migrated = Migrated(Report(wrote=fix, files=len(session.files)))
@@ -71,12 +81,33 @@ class MigrationRun:
 
             report = migrated.report
             migrator = Migrator(session, report, self._proving, fix=fix, annotate=annotate)
+            PROGRESS.begin("migrating", len(session.groups))
             for group in session.groups:
-                migrated.contents.update(migrator.migrate(group).contents)
+                before = replace(report)
+                contents = migrator.migrate(group).contents
+                if contents and accept is not None:
+                    new = report.sections[len(before.sections) :]
+                    if not accept(new, dict(sorted(contents.items()))):
+                        self._refuse(report, before, group, contents)
+                        contents = {}
+                migrated.contents.update(contents)
+                PROGRESS.advance()
         migrated.contents = dict(sorted(migrated.contents.items()))
         migrated.report.open = self._open_places(migrated)
         migrated.report.problems = session.sorted_problems()
         return migrated
+
+    def _refuse(
+        self, report: Report, before: Report, group: Sequence[Path], contents: Contents
+    ) -> None:
+        """Leave the files of a group as they are, and report on them as without --fix."""
+        from fsdplint.engine.migrator import Migrator
+
+        for path in contents:
+            self.session.overrides.pop(path, None)
+        for one in fields(report):
+            setattr(report, one.name, getattr(before, one.name))
+        Migrator(self.session, report, self._proving).migrate(group)
 
     def _open_places(self, migrated: Migrated) -> list[OpenPlace]:
         """The code that raises since an earlier assisted migration, in files without a section."""
