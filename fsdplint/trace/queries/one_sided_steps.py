@@ -9,6 +9,7 @@ from fsdplint.trace import (
     Event,
     Guard,
     GuardKind,
+    OptimizerBuilt,
     OptimizerStepped,
     PartialRead,
     Ranks,
@@ -20,6 +21,7 @@ from fsdplint.trace import (
 from fsdplint.trace.queries.common import optimizer_of
 from fsdplint.trace.queries.own_data import own_data_tests, undecided_collectives
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
+from fsdplint.trace.queries.wrappers import uses_original_parameters
 
 
 def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped]:
@@ -63,9 +65,20 @@ def _steps_over_shards(trace: Trace, event: OptimizerStepped) -> bool:
     shards = [
         shard
         for shard in trace.before(event, Sharded, Wrapped)
-        if isinstance(shard, Sharded | Wrapped) and shard.module in parts
+        if isinstance(shard, Sharded | Wrapped)
+        and (shard.module in parts or _holds(trace, shard, built))
     ]
     return bool(shards) and not any(shard.ranks.partial for shard in shards)
+
+
+def _holds(trace: Trace, shard: Sharded | Wrapped, built: OptimizerBuilt) -> bool:
+    """Whether a sharding of something larger certainly has the parameters of an optimizer."""
+    if not built.modules or any(name.startswith(("ignored_", "**")) for name in shard.options):
+        return False
+    kept = isinstance(shard, Wrapped) and uses_original_parameters(shard)
+    if built.index < shard.index and not kept:
+        return False  # the optimizer has the parameters from before
+    return all(trace.contains(shard.module, module) for module in built.modules)
 
 
 def _leaves_ranks_out(trace: Trace, event: OptimizerStepped) -> bool:
