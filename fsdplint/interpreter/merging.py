@@ -96,7 +96,21 @@ def join_by_turn(one: Value, two: Value) -> Value:
     if matters(one) or matters(two):
         return two if matters(two) else one
     by_rank = any(isinstance(value, Unknown) and value.by_rank for value in (one, two))
-    return Unknown(varying=True, by_rank=by_rank)
+    return Unknown(varying=True, by_rank=by_rank, rank_local=_local_of_both(one, two))
+
+
+def _local_of_both(one: Value, two: Value) -> RankLocal | None:
+    """What makes each of two values different on each rank; None if one may be the same."""
+    found = [
+        value.rank_local
+        for value in (one, two)
+        if isinstance(value, Unknown | TensorValue)
+        and value.rank_local is not None
+        and not value.rank_local.agreed
+    ]
+    if len(found) < 2:
+        return None
+    return RankLocal(found[0].source, immutable=all(local.immutable for local in found))
 
 
 def join_values(one: Value, two: Value) -> Value:

@@ -299,3 +299,37 @@ def test_a_negated_test_in_a_function(tmp_path: Path) -> None:
         loss.backward()
     """
     assert undecided(tmp_path, body) == ["is_bad(loss)"]
+
+
+RESTART = """\
+batches = iter(loader)
+for step in range(100):
+    try:
+        x, y = next(batches)
+    except StopIteration:
+        loader.sampler.set_epoch(step)
+        batches = iter(loader)
+        x, y = next(batches)
+    loss = nn.functional.mse_loss(model(x), y)
+"""
+
+
+def test_a_loader_that_begins_again_at_its_end(tmp_path: Path) -> None:
+    body = "    if torch.isnan(loss):\n        continue\n    loss.backward()\n"
+    assert undecided(tmp_path, RESTART + body) == ["torch.isnan(loss)"]
+
+
+@pytest.mark.parametrize(
+    ("other", "tests"), [("y.sum()", ["seen > 3"]), ("0.5", []), ("unknown(y)", [])]
+)
+def test_values_of_several_turns(tmp_path: Path, other: str, tests: list[str]) -> None:
+    body = f"""\
+    if step % 2:
+        seen = x.sum()
+    else:
+        seen = {other}
+    if seen > 3:
+        continue
+    loss.backward()
+    """
+    assert undecided(tmp_path, TURN + textwrap.indent(textwrap.dedent(body), "    ")) == tests
