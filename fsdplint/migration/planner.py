@@ -16,7 +16,7 @@ from fsdplint.migration.analysis import (
     uncalled_functions,
 )
 from fsdplint.migration.analysis.components import parts
-from fsdplint.migration.assisted.undecided import Undecided
+from fsdplint.migration.assisted.undecided import Undecided, is_of_whole_program
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLASH, TOO_MANY_USES
 from fsdplint.migration.context import Migration
@@ -82,6 +82,9 @@ def _assisted(program: Program, sources: list[Source], plan: Plan, assist: Assis
         if not other.blockers:
             return other
         if not undecided.add(other.blockers):
+            whole = [one for one in other.blockers if is_of_whole_program(one)]
+            known = {(one.code, one.source.path) for one in plan.blockers}
+            plan.blockers += [x for x in whole if (x.code, x.source.path) not in known]
             break
     return plan
 

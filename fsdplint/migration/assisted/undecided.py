@@ -83,6 +83,7 @@ class Undecided:
         self.sites = 0, 0
         self._program = program
         self._sources = sources
+        self._files = {*sources, *program.sources.values()}
         self._found: list[Blocked] = []
 
     @property
@@ -117,7 +118,7 @@ class Undecided:
         """Set aside the statements of some blockers. Returns False if one has no statement."""
         decided = self.places[0] if self.places else None
         for blocked in blockers:
-            if blocked.code in WHOLE_PROGRAM or (decided is None and blocked.code in NOT_GIVEN):
+            if is_of_whole_program(blocked) or (decided is None and blocked.code in NOT_GIVEN):
                 return False
             if decided is not None and _is_consequence(blocked):
                 blocked = _dependent(blocked, decided)
@@ -132,13 +133,13 @@ class Undecided:
     def _places(self, blocked: Blocked) -> list[Place]:
         """The statement of the use that a blocker stops, and the code of FSDP1 that it is about."""
         source, node = blocked.use or (blocked.source, blocked.node)
-        place = place_of(source, node) if source in self._sources else None
+        place = place_of(source, node) if source in self._files else None
         if place is None:
             return []
         about = place_of(blocked.source, blocked.node)
         if about is None or place.holds(blocked.source, blocked.node):
             return [place]
-        own = about.form is Form.RAISE and blocked.source in self._sources
+        own = about.form is Form.RAISE and blocked.source in self._files
         return [about, place] if own and _names_fsdp1(about) else [place]
 
     def add_refused(self, refused: Iterable[Refused]) -> None:
@@ -247,6 +248,11 @@ class Undecided:
         for place in places:
             title = f"Raise until a person has decided: {sentence(main_reason(place))}"
             migration.step(place.source, place.statement, title)
+
+
+def is_of_whole_program(blocked: Blocked) -> bool:
+    """Whether no statement can stand for a blocker."""
+    return blocked.code in WHOLE_PROGRAM
 
 
 def _names_fsdp1(place: Place) -> bool:
