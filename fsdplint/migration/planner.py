@@ -71,7 +71,7 @@ def _assisted(program: Program, sources: list[Source], plan: Plan, assist: Assis
 
     A blocker of the whole program stays.
     """
-    if assist is None or program.cut_short:
+    if assist is None:
         return plan
     undecided = Undecided(program, sources)
     undecided.add_refused(assist.refused)

@@ -24,7 +24,7 @@ def of_section(program: Program, section: Section, fix: Fix) -> list[OpenPlace]:
     """The places that raise once a fix is applied."""
     applied = apply.apply(program.files, [fix])
     found = []
-    for path in section.files:
+    for path in dict.fromkeys([*section.files, *applied.texts]):
         source = program.sources.get(path)
         if source is not None:
             text = applied.texts.get(path, source.text)
