@@ -7,6 +7,7 @@ from pathlib import Path
 
 from assisted_forms import check_assisted
 
+from fsdplint.config.options import DEFAULT, Options
 from fsdplint.interpreter import load
 from fsdplint.migration.plan import Plan
 from fsdplint.migration.planner import plans_of
@@ -59,7 +60,9 @@ dist.init_process_group("nccl")
 """
 
 
-def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
+def plan(
+    tmp_path: Path, body: str, head: str = HEAD, options: Options = DEFAULT
+) -> tuple[Plan, str]:
     """The plan of a program, and its migrated text ("" where it is blocked).
 
     If it is blocked, its assisted migration is tested, too.
@@ -70,6 +73,7 @@ def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
     path = tmp_path / "train.py"
     path.write_text(head + textwrap.dedent(body), encoding="utf-8")
     program = load([path])
+    program.options = options
     (found,) = plans_of(program)
     if found.blockers:
         check_assisted(path)
@@ -82,9 +86,9 @@ def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
     return found, applied.texts[str(path)]
 
 
-def migrated(tmp_path: Path, body: str) -> str:
+def migrated(tmp_path: Path, body: str, options: Options = DEFAULT) -> str:
     """What becomes of the lines below HEAD."""
-    found, text = plan(tmp_path, body)
+    found, text = plan(tmp_path, body, options=options)
     assert not found.blockers, [(b.reason, b.source.code(b.node)) for b in found.blockers]
     compile(text, "train.py", "exec")
     assert "FSDP(" not in text and "StateDictType" not in text

@@ -94,6 +94,9 @@ class Keywords:
         loop: whether a loop shards submodules with the same keywords.
         inner_casts: whether the submodules may use the policy of the root.
         """
+        if self.no_reshard_if and not self.mapping and self._default_has_name():
+            self.items.append((KEY, f"False if {self.no_reshard_if} else None"))
+            self.no_reshard_if = ""
         items = dict(self.items)
         if self.in_group and not is_simple(items["mesh"]):
             items["mesh"] = self.variable("mesh", items["mesh"])
@@ -131,6 +134,11 @@ class Keywords:
             key, value = self.items[0]
             if not is_simple(value):
                 self.items = [(key, self.variable(key, value))]
+
+    def _default_has_name(self) -> bool:
+        """Whether `fully_shard` takes `reshard_after_forward=None`, its default, as an argument."""
+        target = self.migration.program.options.target
+        return target is not None and not target.may_be_older("2.8")
 
     def _write_condition(self) -> None:
         """Write the strategy that is chosen at run time, for a call that shards the root only."""

@@ -1,0 +1,56 @@
+"""Values are written out where they are known, instead of dicts and helpers."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import migrated
+
+from fsdplint.config.options import Options
+from fsdplint.config.target_torch import explicit
+
+STRATEGY = """\
+strategy = ShardingStrategy.SHARD_GRAD_OP if os.environ.get("FAST") else ShardingStrategy.FULL_SHARD
+"""
+RESHARD = """\
+strategy = "SHARD_GRAD_OP" if os.environ.get("FAST") else "FULL_SHARD"
+"""
+CHOSEN = {
+    "of one module": (
+        "model = FSDP(Net(), sharding_strategy=strategy)\n",
+        """\
+        model = fully_shard(Net(), reshard_after_forward=False if strategy == "SHARD_GRAD_OP" else None)
+        """,
+    ),
+    "of several modules": (
+        """\
+        model = FSDP(
+            Net(), sharding_strategy=strategy, auto_wrap_policy=ModuleWrapPolicy({Block}),
+        )
+        """,
+        """\
+        model = Net()
+        reshard_after_forward = False if strategy == "SHARD_GRAD_OP" else None
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, reshard_after_forward=reshard_after_forward)
+        fully_shard(model, reshard_after_forward=reshard_after_forward)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_chosen_strategy_is_an_argument_from_torch_2_8_on(name: str, tmp_path: Path) -> None:
+    body, expected = (textwrap.dedent(text) for text in CHOSEN[name])
+    text = migrated(tmp_path, STRATEGY + body, Options(explicit("2.8")))
+    assert text == RESHARD + expected
+
+
+@pytest.mark.parametrize("target", [None, "2.7"])
+def test_an_older_torch_does_not_take_none(target: str | None, tmp_path: Path) -> None:
+    body = "model = FSDP(Net(), sharding_strategy=strategy)\n"
+    text = migrated(tmp_path, STRATEGY + body, Options(explicit(target)))
+    assert 'fsdp_kwargs = {"reshard_after_forward": False} if strategy' in text
