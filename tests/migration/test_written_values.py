@@ -54,3 +54,35 @@ def test_an_older_torch_does_not_take_none(target: str | None, tmp_path: Path) -
     body = "model = FSDP(Net(), sharding_strategy=strategy)\n"
     text = migrated(tmp_path, STRATEGY + body, Options(explicit(target)))
     assert 'fsdp_kwargs = {"reshard_after_forward": False} if strategy' in text
+
+
+# What nothing depends on is left out --------------------------------------------------------------
+
+LIBRARY = """
+from transformers import {model}
+from transformers.models.{module} import {layer}
+model = FSDP(
+    {model}.from_pretrained("x"),
+    auto_wrap_policy=ModuleWrapPolicy({{{layer}}}),
+    mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16),
+)
+"""
+
+
+def test_layers_of_transformers_may_cast_their_inputs(tmp_path: Path) -> None:
+    names = {"module": "llama.modeling_llama", "model": "LlamaForCausalLM"}
+    text = migrated(tmp_path, LIBRARY.format(layer="LlamaDecoderLayer", **names))
+    assert "cast_forward_inputs" not in text
+    assert "buffer.data = buffer.data.to(torch.bfloat16)" in text  # those of the embedding
+
+
+def test_a_model_of_transformers_without_buffers(tmp_path: Path) -> None:
+    names = {"module": "t5.modeling_t5", "model": "T5ForConditionalGeneration"}
+    text = migrated(tmp_path, LIBRARY.format(layer="T5Block", **names))
+    assert "cast_forward_inputs" not in text and "buffer" not in text
+
+
+def test_another_layer_keeps_its_inputs(tmp_path: Path) -> None:
+    names = {"module": "whisper.modeling_whisper", "model": "WhisperModel"}
+    text = migrated(tmp_path, LIBRARY.format(layer="WhisperDecoderLayer", **names))
+    assert "cast_forward_inputs=False" in text

@@ -13,6 +13,7 @@ from fsdplint.migration.analysis.variables import definitions, function_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import BUFFER_DTYPE_UNKNOWN
 from fsdplint.migration.constructor.keywords import Keywords
+from fsdplint.migration.constructor.library_layers import lacks_buffers
 from fsdplint.migration.context import Migration
 from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite, Source
@@ -131,6 +132,8 @@ def has_buffers(migration: Migration, at: cst.Call) -> bool:
     if any(re.search(r"register_buffer|BatchNorm", source.text) for source in sources):
         return True
     module = next((a.value for a in at.args if a.keyword is None or _keyword(a) == "module"), None)
+    if module is not None and _lacks_buffers(migration.values(module)):
+        return False
     if module is not None and any(_holds_unknown(v) for v in migration.values(module)):
         return True
     seen = False
@@ -146,6 +149,14 @@ def has_buffers(migration: Migration, at: cst.Call) -> bool:
                 ):
                     return True
     return not seen
+
+
+def _lacks_buffers(values: list[Value]) -> bool:
+    """Whether values are models of libraries that have no floating point buffers."""
+    return bool(values) and all(
+        isinstance(value, ModuleValue) and lacks_buffers(value.library_class or "")
+        for value in values
+    )
 
 
 def _keyword(arg: cst.Arg) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import Class, ModuleValue
+from fsdplint.migration.constructor.library_layers import gets_hidden_type_only
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.context import Migration
 from fsdplint.migration.facts import Precision
@@ -66,6 +67,8 @@ def fits_policy(migration: Migration, precision: Precision, policy: Policy | Non
     if policy.classes is None:
         return False
     for node in policy.classes:
+        if gets_hidden_type_only(migration.symbol(node)):
+            continue
         found = [v for v in migration.values(node) if isinstance(v, Class)]
         if not found or not all(map(_one_input, found)):
             return False
