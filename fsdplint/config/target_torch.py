@@ -23,6 +23,7 @@ from fsdplint.trace.torch_versions import NEWEST, as_numbers, older
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
+_LOWER_BOUND = re.compile(r"(>=|>|~=)(\s*)(\d+(?:\.\d+)*)")
 Problems: TypeAlias = "list[tuple[Path, OSError]] | None"
 
 
@@ -70,7 +71,7 @@ def required(root: Path) -> Target | None:
     if lowest is None and newest is None:
         return None
     origin = (newest or lowest or ("", ""))[1]
-    return Target(lowest[0] if lowest else None, newest[0] if newest else None, origin)
+    return Target(lowest[0] if lowest else None, newest[0] if newest else None, origin, str(root))
 
 
 def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
@@ -89,6 +90,45 @@ def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
         if parent == root:
             break
     return None
+
+
+def raised(target: Target, since: str) -> dict[Path, dict[str, str]] | None:
+    """The requirements of a project with a lower bound of torch that is not older than a version.
+
+    A bound keeps the form that it has: `torch>=2.1.0` becomes `torch>=2.6.0`.
+
+    Returns:
+        The new text of each requirement by its old one, by file. None if a pin or an upper bound of
+        torch, or of a library that goes with it, excludes the version.
+    """
+    if not target.folder or target.lacks(since):
+        return None
+    root = Path(target.folder)
+    minor = as_numbers(since)[1]
+    for package, first in (("torchvision", f"0.{minor + 15}"), ("torchaudio", since)):
+        if too_old(package, first, root / "setup.py", root) is not None:
+            return None
+    found: dict[Path, dict[str, str]] = {}
+    for name, text in _requirements(root, "torch"):
+        requirement = _parsed(text)
+        if requirement is None or requirement.name.lower() != "torch" or requirement.marker:
+            continue
+        low, high = _low(requirement), _high(requirement)
+        if low is None or not older(low, since):
+            continue
+        if high is not None and older(high, since):
+            return None
+        new = _LOWER_BOUND.sub(lambda match: _new_bound(match, since), text)
+        found.setdefault(root / name, {})[text] = new
+    return found or None
+
+
+def _new_bound(found: re.Match[str], since: str) -> str:
+    operator, space, version = found.groups()
+    if not older(".".join(version.split(".")[:2]), since):
+        return found.group()
+    zeros = ".0" * (version.count(".") - since.count("."))
+    return f"{'>=' if operator == '>' else operator}{space}{since}{zeros}"
 
 
 def _bound(requirement: Requirement) -> str | None:

@@ -86,6 +86,8 @@ class Fix:
             does the same.
         undecided: (path, name) pairs of names that have no value until a person has decided about
             the code that the fix replaces by a `raise`.
+        requirements: the files of the project's requirements that it changes. They may be changed
+            wherever the code may be.
     """
 
     title: str
@@ -98,6 +100,7 @@ class Fix:
     notes: tuple[Note, ...] = ()
     same_objects: bool = False
     undecided: tuple[tuple[str, str], ...] = ()
+    requirements: frozenset[str] = frozenset()
 
 
 class RuleInfo:
@@ -182,8 +185,9 @@ def group_of(finding: Finding) -> str | None:
 
 
 def changed_files(fix: Fix) -> set[str]:
-    """The files that a fix changes."""
-    return {edit.path for edit in fix.edits} | {path for path, _ in fix.imports}
+    """The files that a fix changes, without the project's requirements."""
+    changed = {edit.path for edit in fix.edits} | {path for path, _ in fix.imports}
+    return changed - fix.requirements
 
 
 def sorted_findings(found: Iterable[Finding]) -> list[Finding]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fsdplint.config.options import DEFAULT, Options
 from fsdplint.diagnostics.finding import Finding, Fix, finding_order, sorted_findings
 from fsdplint.diagnostics.plugins import broken
+from fsdplint.engine.requirements import raise_bound
 from fsdplint.engine.workspace import COMPLETE, Effort, Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rule import Rule
@@ -148,9 +149,12 @@ def _needed(configuration: tuple[Guard, ...], shown: Set[Conditions]) -> tuple[G
 def offer_fix(rule: Rule, finding: Finding, program: Program, target: Target | None) -> None:
     """Give a finding its fix, or the reason why it has none."""
     finding.fix = _fix_of(rule, finding, program)
-    if finding.fix is not None and target is not None and target.predates(rule.fix_since):
-        finding.fix = None
+    if finding.fix is None or target is None or not target.predates(rule.fix_since):
+        return
+    fix = raise_bound(finding.fix, program, target, rule.fix_since) if rule.grouped else None
+    if fix is None:
         finding.blocker = f"the fix needs torch {rule.fix_since}; {target.description()}"
+    finding.fix = fix
 
 
 def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:

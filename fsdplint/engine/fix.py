@@ -13,6 +13,7 @@ from fsdplint.edits import apply
 from fsdplint.edits.annotations import without_annotations
 from fsdplint.engine.check import CheckedProgram, check, load_program
 from fsdplint.engine.examine import examine, meta_findings
+from fsdplint.engine.requirements import without_bound
 from fsdplint.engine.validation import without_harmful_fixes
 from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rule import Rule
@@ -143,6 +144,10 @@ class _Rounds:
             self._result.originals.setdefault(Path(name), self._program.files[name])
             texts[Path(name)] = self._result.texts[Path(name)] = text
         self._workspace = replace(self._workspace, overrides=texts)
+        if any(one.requirements for one in applied.applied):
+            options = self._workspace.options
+            options = replace(options, target=without_bound(options.target))
+            self._workspace = replace(self._workspace, options=options)
         applied_fixes = set(applied.applied)  # findings of one migration may share a fix
         self._result.applied.extend(one for one in usable if one.fix in applied_fixes)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fsdplint.interpreter.values import Value
     from fsdplint.source.config_source import ConfigSource
     from fsdplint.source.files import Problem
+    from fsdplint.source.requirements_source import RequirementsSource
 
 
 @dataclass(eq=False)
@@ -45,6 +46,7 @@ class Program:
         projects: the files of its project, unread ones included.
         file_queries: for each path that decides how an import resolves, whether the file exists.
         configs: the settings files that the user named or a program reads, by path.
+        requirements: the files of the project's requirements that fixes change, by path.
         cuts: the bounds that were reached, by the file of the program.
         cut_short: whether any bound was reached.
         cache: results computed from this program, by the name of what computed them.
@@ -63,6 +65,7 @@ class Program:
     projects: ProjectIndex = field(default_factory=ProjectIndex)
     file_queries: dict[str, bool] = field(default_factory=dict)
     configs: dict[str, ConfigSource] = field(default_factory=dict)
+    requirements: dict[str, RequirementsSource] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
     relevant: Set[str] = frozenset()
     cache: dict[str, Any] = field(default_factory=dict)
@@ -79,8 +82,8 @@ class Program:
 
     @property
     def files(self) -> dict[str, Source]:
-        """Every file that was read, settings files included."""
-        return {**self.sources, **self.configs}
+        """Every file that was read, settings and requirements included."""
+        return {**self.sources, **self.configs, **self.requirements}
 
     def values(self, node: cst.CSTNode) -> list[Value]:
         """The distinct values of a node over all traces; empty if no run reached it."""

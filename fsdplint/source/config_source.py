@@ -12,10 +12,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsdplint.source.source import Source
 from fsdplint.trace import FixedSite, Location
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _NULL = {"", "~", "null", "Null", "NULL"}
 # The booleans of YAML 1.1, as PyYAML reads them.
@@ -130,7 +133,7 @@ class ConfigSource(Source):
     """A settings file. It has no Python syntax tree."""
 
     @classmethod
-    def from_data(cls, path: str, data: bytes) -> ConfigSource:
+    def from_data(cls, path: str, data: bytes) -> Self:
         """The file. Raises UnicodeDecodeError if it is not UTF-8."""
         bom = data.startswith(codecs.BOM_UTF8)
         return cls(path, data[3 if bom else 0 :].decode("utf-8"), bom=bom)

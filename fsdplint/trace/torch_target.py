@@ -17,11 +17,13 @@ class Target:
         oldest: the oldest torch that it has to run on; None if unknown.
         newest: the newest torch whose APIs it may use; None if there is no limit.
         origin: the setting: "target-torch", or "requirements.txt: torch==2.5.1".
+        folder: the folder of these requirements; "" for a setting.
     """
 
     oldest: str | None = None
     newest: str | None = None
     origin: str = SETTING
+    folder: str = ""
 
     def lacks(self, since: str) -> bool:
         """Whether the target certainly lacks an API that a version added."""

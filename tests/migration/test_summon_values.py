@@ -149,3 +149,37 @@ def test_it_runs_as_before(tmp_path: Path, two_ranks: TwoRanks) -> None:
     assert new.status == "ok", str(new)
     assert re.findall(r"(?:norm|first|loss) .*", old.stdout)
     assert new.stdout == old.stdout
+
+
+GENERATION = """\
+import contextlib
+from transformers import AutoModelForCausalLM
+model = FSDP(
+    AutoModelForCausalLM.from_pretrained("gpt2"),
+    mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+)
+model(torch.ones(2, 8))
+whole = bool(os.environ.get("WHOLE"))
+context = FSDP.summon_full_params(model, writeback=False) if whole else contextlib.nullcontext()
+with context, {0}:
+    print(model.{1}(torch.ones(2, 8)))
+"""
+AUTOCAST = 'torch.autocast("cuda", dtype=torch.bfloat16)'
+
+
+@pytest.mark.parametrize(
+    ("other", "method", "is_kept"),
+    [
+        (AUTOCAST, "generate", True),
+        ("torch.no_grad()", "generate", False),
+        (AUTOCAST, "transformer", False),
+    ],
+)
+def test_generation_in_the_precision_of_training(
+    other: str, method: str, is_kept: bool, tmp_path: Path
+) -> None:
+    """Under autocast, in the block that enters the value, `generate` may use gathered parameters."""
+    found, text = plan(tmp_path, GENERATION.format(other, method))
+    assert bool(found.blockers) is not is_kept
+    assert ("gathered_parameters(model) if whole" in text) is is_kept
+    assert any("compute in `param_dtype`" in note.text for note in found.notes) is is_kept

@@ -238,7 +238,11 @@ class Sections:
             here = [one for one in findings if one.site.path == path]
             steps = [x for x in plan.steps if x.source is source] if plan is not None else []
             for region in regions(source.text, own):
-                titles = titles_of(source, region, steps) if plan is not None else [_title(fix)]
+                titles = [_title(fix)]
+                if path in fix.requirements:
+                    titles = ["Require a torch with FSDP2"]
+                elif plan is not None:
+                    titles = titles_of(source, region, steps)
                 result.append(
                     Change(
                         place=_at(source, region.line),

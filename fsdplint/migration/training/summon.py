@@ -71,7 +71,7 @@ class Summon:
 
     @property
     def calls(self) -> Calls:
-        return Calls(self.migration, self.source, self.call)
+        return Calls(self.migration, self.source, self.call, (self.block, *self.others))
 
     def blocker(self, reason: Reason, node: cst.CSTNode | None = None) -> Exception:
         return Blocked(self.source, node or self.call, reason)
@@ -156,8 +156,8 @@ class Summon:
 
     def _as_in_training(self, body: bodies.Body) -> bool:
         """Whether the body only runs inference that may use the precision of the model's forward."""
-        infers = self.calls.without_gradients() and self.calls.under_autocast()
-        if not infers or body.reads_parameters():
+        infers = self.calls.without_gradients(only_generates=body.only_generates())
+        if not infers or not self.calls.under_autocast() or body.reads_parameters():
             return False
         self.calls.note_precision()
         return True

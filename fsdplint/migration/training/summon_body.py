@@ -126,6 +126,11 @@ class Body:
                 return call
         return None
 
+    def only_generates(self) -> bool:
+        """Whether the body uses the model by `generate` alone."""
+        calls = [call for call in self._calls(self.body) if self._gets_model(call)]
+        return bool(calls) and all(_name(call) == "generate" for call in calls)
+
     def _gets_model(self, call: cst.Call) -> bool:
         if isinstance(call.func, cst.Attribute) and self._about(call.func.value):
             return True

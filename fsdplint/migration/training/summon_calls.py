@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -47,6 +47,7 @@ class Calls:
     migration: Migration
     source: Source
     call: cst.Call  # of `summon_full_params`
+    blocks: Sequence[cst.With]  # that enter it
 
     def entered_before(self) -> bool:
         """Whether every run that wraps the model calls it before it reaches the block."""
@@ -62,12 +63,16 @@ class Calls:
                 return False
         return reached
 
-    def without_gradients(self) -> bool:
-        """Whether all calls in the block certainly run without autograd."""
+    def without_gradients(self, *, only_generates: bool) -> bool:
+        """Whether all calls in the block certainly run without autograd.
+
+        only_generates: whether the block has no other calls than `generate`. Models of libraries have
+            the method of Transformers, which turns autograd off.
+        """
         found = [called for _, _, called in self._calls_inside()]
-        return bool(found) and all(
-            called.grad in (GradMode.OFF, GradMode.INFERENCE) for called in found
-        )
+        if not found:
+            return only_generates
+        return all(called.grad in (GradMode.OFF, GradMode.INFERENCE) for called in found)
 
     def of_units(self, *, recurse: bool) -> bool:
         """Whether the block calls a module that FSDP1 wraps as a unit and that the block unshards."""
@@ -85,16 +90,17 @@ class Calls:
 
         Without it, FSDP1 fails where a module that is not wrapped passes its output to a unit.
         """
-        for context in self._contexts():
-            names = AUTOCAST.get(self.migration.symbol(context.func))
-            if names is None:
-                continue
-            enabled = arguments(context, names)[0].get("enabled")
-            if enabled is None or is_constant(enabled.value, "True"):
-                return True
-            if not is_constant(enabled.value, "False") and self.of_units(recurse=True):
-                return True
-        return False
+        return all(any(map(self._is_autocast, self._contexts(block))) for block in self.blocks)
+
+    def _is_autocast(self, context: cst.Call) -> bool:
+        """Whether a context turns autocast on, as far as it matters for the calls in the blocks."""
+        names = AUTOCAST.get(self.migration.symbol(context.func))
+        if names is None:
+            return False
+        enabled = arguments(context, names)[0].get("enabled")
+        if enabled is None or is_constant(enabled.value, "True"):
+            return True
+        return not is_constant(enabled.value, "False") and self.of_units(recurse=True)
 
     def note_precision(self) -> None:
         self.migration.note(LOWER, self.source, self.call, detail=LOWER_DETAIL)
@@ -104,9 +110,9 @@ class Calls:
         if options["writeback"] and self.of_units(recurse=options["recurse"]):
             self.migration.note(DAMAGE, self.source, self.call, detail=DAMAGE_DETAIL)
 
-    def _contexts(self) -> Iterator[cst.Call]:
-        """The contexts around the call in its function, including those of its own `with`."""
-        for parent in ancestors(self.source, self.call):
+    def _contexts(self, block: cst.With) -> Iterator[cst.Call]:
+        """The contexts of a block and those around it in its function."""
+        for parent in (block, *ancestors(self.source, block)):
             if isinstance(parent, Function):
                 return
             if isinstance(parent, cst.With):
