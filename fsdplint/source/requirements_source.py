@@ -15,5 +15,5 @@ class RequirementsSource(ConfigSource):
         """Any text is valid."""
 
     @property
-    def top(self) -> Mapping:  # type: ignore[override]
+    def top(self) -> Mapping:
         raise ConfigError("the file holds requirements")
