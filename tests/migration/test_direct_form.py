@@ -218,6 +218,45 @@ def test_a_helper_that_calls_what_it_gets(tmp_path: Path) -> None:
     assert 'call(print, "built")\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n' in text
 
 
+REFUSED = {
+    "a policy that is called": """
+        policy = transformer_auto_wrap_policy(transformer_layer_cls={Block})
+        model = FSDP(Net(), auto_wrap_policy=policy)
+    """,
+    "arguments of DistributedDataParallel": f"""
+        model = FSDP(Net(), {POLICY}, device_ids=[local_rank], find_unused_parameters=True)
+    """,
+    "the argument of torch 1.11": f"""
+        model = FSDP(Net(), fsdp_{POLICY})
+    """,
+}
+
+
+@pytest.mark.parametrize("body", [pytest.param(b, id=i) for i, b in REFUSED.items()])
+def test_a_call_that_raises_is_read_as_it_is_meant(tmp_path: Path, body: str) -> None:
+    found, text = plan(tmp_path, body)
+    assert [note.text for note in found.notes] == [
+        "calls that raise TypeError are read as they are meant"
+    ]
+    assert "partial" not in text and "DataParallel" not in text
+    assert text.endswith(
+        "model = Net()\n"
+        "for module in reversed(list(model.modules())):\n"
+        "    if isinstance(module, Block):\n"
+        "        fully_shard(module)\n"
+        "fully_shard(model)\n"
+    )
+
+
+def test_the_policy_of_torch_1_11(tmp_path: Path) -> None:
+    head = HEAD.replace("ModuleWrapPolicy, ", "default_auto_wrap_policy, ModuleWrapPolicy, ")
+    _, text = plan(
+        tmp_path, "model = FSDP(Net(), auto_wrap_policy=default_auto_wrap_policy)\n", head
+    )
+    assert "model = Net()\nshard_large_modules(model, int(1e8))\nfully_shard(model)\n" in text
+    assert "default_auto" not in text
+
+
 FORWARDING = """
 def shard(*args, **kwargs):
     \"\"\"Shard a model.\"\"\"
@@ -311,6 +350,12 @@ KEPT = {
 
         model = shard(Net())
         print(shard)
+    """,
+    "a policy that is called by position": """
+        model = FSDP(Net(), auto_wrap_policy=transformer_auto_wrap_policy({Block}))
+    """,
+    "an argument that nothing has": """
+        model = FSDP(Net(), wrap_policy=ModuleWrapPolicy({Block}))
     """,
     "a helper with an effect of its own": """
         def call(function, *args, **kwargs):

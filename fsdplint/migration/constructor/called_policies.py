@@ -25,12 +25,13 @@ def called_policy(migration: Migration) -> Blocked | None:
     """The blocker of the first call of a policy that lacks a required argument."""
     for source in migration.sources:
         for node in nodes(source):
-            if isinstance(node, cst.Call) and _raises(migration, node):
+            if isinstance(node, cst.Call) and raises_type_error(migration, node):
                 return Blocked(source, node, POLICY_CALLED(name=_name(migration, node)))
     return None
 
 
-def _raises(migration: Migration, call: cst.Call) -> bool:
+def raises_type_error(migration: Migration, call: cst.Call) -> bool:
+    """Whether a call of a policy lacks a required argument."""
     named, rest = arguments(call, REQUIRED)
     return _name(migration, call) in POLICIES and not rest and not {*REQUIRED} <= {*named}
 

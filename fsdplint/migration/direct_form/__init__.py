@@ -8,6 +8,7 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     relevance       whether an expression has to do with FSDP1
     assignments     several variables in one assignment, and `:=`
     calls           calls through partials, lambdas, method callers and helpers; spread arguments
+    refused_calls   calls that raise TypeError, as they are meant
     forwarding      functions that only hand their arguments on to FSDP1
     argument_dicts  dicts that calls of FSDP1 spread, with all of their uses
     imported_dicts  the files that import such a dict
@@ -23,5 +24,6 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     moved_back      the plan for the direct form as a plan for the program
 
 A change to the direct form keeps the meaning of the program by itself, so that what the passes then
-decide holds for the program as it is.
+decide holds for the program as it is. Only a call that raises TypeError gets another meaning, and a
+note says so.
 """

@@ -20,7 +20,13 @@ TITLE = "Use FSDP1 by its own names"
 
 def moved_back(plan: Plan, direct: DirectForm, program: Program, sources: list[Source]) -> Plan:
     """A plan without blockers for the direct form, as one for the files of a program."""
-    return _Move(direct, program).plan(plan, sources)
+    moved = _Move(direct, program).plan(plan, sources)
+    added = ((path, f"{name}!") for path, name in sorted(direct.added))
+    return replace(
+        moved,
+        maybe_unused_imports=(*moved.maybe_unused_imports, *added),
+        notes=(*moved.notes, *direct.notes.values()),
+    )
 
 
 class _Move:

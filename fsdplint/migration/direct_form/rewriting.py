@@ -10,10 +10,11 @@ import libcst as cst
 
 from fsdplint.diagnostics.finding import Edit, Safety
 from fsdplint.edits.apply import BrokenFixError, complete
+from fsdplint.edits.imports.spelling import local_name
 from fsdplint.edits.pieces import Pieces
 from fsdplint.interpreter import Program
 from fsdplint.migration.analysis.components import full_program, parts
-from fsdplint.migration.context import Migration
+from fsdplint.migration.context import Migration, Note
 from fsdplint.migration.direct_form import (
     argument_dicts,
     assignments,
@@ -25,6 +26,7 @@ from fsdplint.migration.direct_form import (
     items,
     names,
     parameters,
+    refused_calls,
     returned_dicts,
 )
 from fsdplint.migration.direct_form.inlining import Inlining
@@ -33,8 +35,15 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.qualified_names import walk
 
 MAX_ROUNDS = 4  # what one change makes direct may let another one follow
+
+
+def _rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
+    return refused_calls.rewrite_call(inlining, node) or calls.rewrite_call(inlining, node)
+
+
 FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
-    cst.Call: calls.rewrite_call,
+    cst.Call: _rewrite_call,
+    cst.Name: refused_calls.rewrite_name,
     cst.With: contexts.rewrite_with,
     cst.Attribute: attributes.rewrite_attribute,
     cst.Arg: constants.rewrite_argument,
@@ -52,12 +61,16 @@ class DirectForm:
         sources: its files that use FSDP1.
         pieces: the changed files, with their relation to the files of the original.
         dropped: imports that passed names on to other files, by path and spelling.
+        added: imports that the changes need, by path and spelling.
+        notes: what the changes decide.
     """
 
     program: Program
     sources: list[Source]
     pieces: dict[str, Pieces] = field(default_factory=dict)
     dropped: set[tuple[str, str]] = field(default_factory=set)
+    added: set[tuple[str, str]] = field(default_factory=set)
+    notes: dict[str, Note] = field(default_factory=dict)
 
 
 def deepen(direct: DirectForm, depth: Depth) -> bool:
@@ -113,11 +126,15 @@ def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
     if not changed:
         return ()
     migration.finish()
+    for text in migration.notes:
+        direct.notes[text] = Note(text)
     try:
         fix = migration.rewrite.fix("Use FSDP1 by its own names", Safety.SAFE)
-        return complete(full_program(direct.program).files, fix)
+        edits = complete(full_program(direct.program).files, fix)
     except (BrokenFixError, ValueError):
         return ()
+    direct.added |= {(path, local_name(item)) for path, item in fix.imports}
+    return edits
 
 
 def _callers(migration: Migration, depth: Depth) -> list[Inlining]:

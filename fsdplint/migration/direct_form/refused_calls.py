@@ -1,0 +1,92 @@
+"""Calls of FSDP1 that raise TypeError, and what their author means.
+
+transformer_auto_wrap_policy(transformer_layer_cls={Block})   bound, not called
+FSDP(model, device_ids=[rank])                                arguments of DistributedDataParallel
+FSDP(model, fsdp_auto_wrap_policy=default_auto_wrap_policy)   names of torch 1.11
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.fixes.syntax import library_name
+from fsdplint.migration.constructor.called_policies import raises_type_error
+from fsdplint.migration.direct_form.inlining import Inlining
+from fsdplint.migration.names import FSDP, PREFIX
+
+# The arguments of DistributedDataParallel, without those that FSDP1 has.
+OF_DDP = {
+    *("device_ids", "output_device", "dim", "broadcast_buffers", "init_sync", "bucket_cap_mb"),
+    *("find_unused_parameters", "check_reduction", "gradient_as_bucket_view", "static_graph"),
+}
+RENAMED = {"fsdp_auto_wrap_policy": "auto_wrap_policy"}
+OLD_POLICY, NEW_POLICY = "default_auto_wrap_policy", "size_based_auto_wrap_policy"
+NOTE = "calls that raise TypeError are read as they are meant"
+
+
+def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
+    """Write a call of FSDP1 that raises TypeError as it is meant; whether it is one."""
+    return _bind_policy(inlining, node) or _give_arguments(inlining, node)
+
+
+def rewrite_name(inlining: Inlining, node: cst.Name) -> bool:
+    """Use the present name of a policy of torch 1.11; whether it is one."""
+    if inlining.migration.symbol(node) != f"{PREFIX}.wrap.{OLD_POLICY}":
+        return False
+    need = inlining.migration.need
+    inlining.put(node, need(inlining.source, f"{PREFIX}.wrap", NEW_POLICY, node))
+    inlining.migration.note(NOTE, inlining.source, node)
+    return True
+
+
+def _bind_policy(inlining: Inlining, node: cst.Call) -> bool:
+    """`policy(layers={Block})` becomes `functools.partial(policy, layers={Block})`."""
+    if not node.args or any(arg.keyword is None for arg in node.args):
+        return False
+    if not raises_type_error(inlining.migration, node):
+        return False
+    rewrite, source = inlining.migration.rewrite, inlining.source
+    partial = library_name(rewrite, source, "functools.partial", node)
+    inlining.put_call(node, partial, [inlining.text(node.func), *_texts(inlining, node.args)])
+    inlining.migration.note(NOTE, source, node)
+    return True
+
+
+def _give_arguments(inlining: Inlining, node: cst.Call) -> bool:
+    """Leave out the arguments of DistributedDataParallel, and use the present names of others."""
+    if inlining.migration.fsdp1(node.func) != FSDP:
+        return False
+    named = {arg.keyword.value: arg for arg in node.args if arg.keyword is not None}
+    wrong = set(named) & {*OF_DDP, *RENAMED}
+    if not wrong or set(named) & {RENAMED[name] for name in wrong & set(RENAMED)}:
+        return False
+    if not all(inlining.meanings.is_inert(named[name].value) for name in wrong & OF_DDP):
+        return False
+    given = _texts(inlining, [arg for arg in node.args if _name(arg) not in OF_DDP])
+    device = _only_element(named.get("device_ids"))
+    if device is not None and "device_id" not in named:
+        given.append(f"device_id={inlining.text(device)}")
+    inlining.put_call(node, inlining.text(node.func), given)
+    inlining.migration.note(NOTE, inlining.source, node)
+    return True
+
+
+def _name(arg: cst.Arg) -> str:
+    return arg.keyword.value if arg.keyword is not None else ""
+
+
+def _texts(inlining: Inlining, args: list[cst.Arg] | tuple[cst.Arg, ...]) -> list[str]:
+    found = []
+    for arg in args:
+        name = RENAMED.get(_name(arg), _name(arg))
+        found.append((f"{name}=" if name else arg.star) + inlining.text(arg.value))
+    return found
+
+
+def _only_element(arg: cst.Arg | None) -> cst.BaseExpression | None:
+    """The element of a list or tuple with one element."""
+    value = arg.value if arg is not None else None
+    if not isinstance(value, cst.List | cst.Tuple) or len(value.elements) != 1:
+        return None
+    (element,) = value.elements
+    return element.value if isinstance(element, cst.Element) else None
