@@ -8,20 +8,6 @@ import pytest
 from forms import plan
 
 BLOCKED = {
-    "a policy that is called": (
-        "policy = transformer_auto_wrap_policy(transformer_layer_cls={Block})\n"
-        "model = FSDP(Net(), auto_wrap_policy=policy)",
-        "`transformer_auto_wrap_policy` is called here, which raises TypeError",
-    ),
-    "a policy that another function calls": (
-        "def policy():\n    return size_based_auto_wrap_policy(min_num_params=10)\n\n\n"
-        "model = FSDP(Net(), auto_wrap_policy=policy())",
-        "`size_based_auto_wrap_policy` is called here, which raises TypeError",
-    ),
-    "an argument of DDP": (
-        "model = FSDP(Net(), device_ids=[local_rank])",
-        "takes no argument `device_ids` here: the call raises TypeError",
-    ),
     "an argument that has the name of a method here": (
         "kwargs = dict(drop=None)\nmodel = FSDP(Net(), **kwargs)",
         "takes no argument `drop` here: the call raises TypeError",

@@ -1,11 +1,13 @@
 """Calls of FSDP1 that raise TypeError, and what their author means.
 
-transformer_auto_wrap_policy(transformer_layer_cls={Block})   bound, not called
-FSDP(model, device_ids=[rank])                                arguments of DistributedDataParallel
-FSDP(model, fsdp_auto_wrap_policy=default_auto_wrap_policy)   names of torch 1.11
+    transformer_auto_wrap_policy(transformer_layer_cls={Block})   bound, not called
+    FSDP(model, device_ids=[rank])                                arguments of DistributedDataParallel
+    FSDP(model, fsdp_auto_wrap_policy=default_auto_wrap_policy)   names of torch 1.11
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import libcst as cst
 
@@ -75,7 +77,7 @@ def _name(arg: cst.Arg) -> str:
     return arg.keyword.value if arg.keyword is not None else ""
 
 
-def _texts(inlining: Inlining, args: list[cst.Arg] | tuple[cst.Arg, ...]) -> list[str]:
+def _texts(inlining: Inlining, args: Sequence[cst.Arg]) -> list[str]:
     found = []
     for arg in args:
         name = RENAMED.get(_name(arg), _name(arg))
