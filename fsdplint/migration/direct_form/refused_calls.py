@@ -1,8 +1,10 @@
 """Calls of FSDP1 that raise TypeError, and what their author means.
 
-    transformer_auto_wrap_policy(transformer_layer_cls={Block})   bound, not called
-    FSDP(model, device_ids=[rank])                                arguments of DistributedDataParallel
-    FSDP(model, fsdp_auto_wrap_policy=default_auto_wrap_policy)   names of torch 1.11
+    policy(layers={Block})                       a policy that is called instead of bound
+    FSDP(model, device_ids=[rank])               arguments of DistributedDataParallel
+    FSDP(model, fsdp_auto_wrap_policy=policy)    names of torch 1.11
+
+The meaning counts only if no other one is possible: a policy that gets arguments by position stays.
 """
 
 from __future__ import annotations
