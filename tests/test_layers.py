@@ -23,7 +23,7 @@ RUNTIME = (("recorder", "emulation", "simulation"), ("launch",), ("proof", "__ma
 # Within the engine, from the bottom to the top: what checks files knows no session.
 ENGINE = (
     "progress", "cache", "editable", "scope", "unused_suppressions", "filter", "group_result", "changes",
-    "workers", "workspace", "check", "validation", "examine", "fix", "session", "cached", "summary",
+    "workers", "workspace", "requirements", "check", "validation", "examine", "fix", "session", "cached", "summary",
     "isolation", "group_check", "checker", "recorded", "fixer", "migrator", "migration",
     "operations", "revisions", "unseen_calls", "comparing",
     "planning",
