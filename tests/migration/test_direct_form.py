@@ -257,6 +257,27 @@ def test_the_policy_of_torch_1_11(tmp_path: Path) -> None:
     assert "default_auto" not in text
 
 
+def test_a_constructor_that_is_chosen(tmp_path: Path) -> None:
+    body = f"""
+        model: nn.Module = (FSDP if dist.is_initialized() else nn.DataParallel)(
+            Net(), {POLICY}
+        )
+    """
+    assert (
+        migrated(tmp_path, body).strip()
+        == textwrap.dedent("""
+        if dist.is_initialized():
+            model = Net()
+            for module in reversed(list(model.modules())):
+                if isinstance(module, Block):
+                    fully_shard(module)
+            fully_shard(model)
+        else:
+            model = nn.DataParallel(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+    """).strip()
+    )
+
+
 FORWARDING = """
 def shard(*args, **kwargs):
     \"\"\"Shard a model.\"\"\"

@@ -64,6 +64,38 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "a lambda that always goes into the parts": (
+        """
+        model = FSDP(
+            Net(), auto_wrap_policy=lambda module, recurse, **rest: recurse or isinstance(module, Block)
+        )
+        """,
+        """
+        model = Net()
+        for submodule in reversed(list(model.modules())[1:]):
+            if isinstance(submodule, Block):
+                fully_shard(submodule)
+        fully_shard(model)
+        """,
+    ),
+    "a lambda that goes into the parts and asks for more than the class": (
+        """
+        model = Net()
+        FSDP(
+            model,
+            auto_wrap_policy=lambda module, recurse, nonwrapped_numel: (
+                recurse or module in model.blocks
+            ),
+        )
+        """,
+        """
+        model = Net()
+        for submodule in reversed(list(model.modules())[1:]):
+            if submodule in model.blocks:
+                fully_shard(submodule)
+        fully_shard(model)
+        """,
+    ),
     "a policy by size that nothing uses, and the comments of another": (
         """
         def by_size(min_params=1e8):

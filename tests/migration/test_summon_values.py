@@ -183,3 +183,16 @@ def test_generation_in_the_precision_of_training(
     assert bool(found.blockers) is not is_kept
     assert ("gathered_parameters(model) if whole" in text) is is_kept
     assert any("compute in `param_dtype`" in note.text for note in found.notes) is is_kept
+
+
+@pytest.mark.parametrize(
+    ("name", "is_kept"), [("AutoModelForCausalLM", True), ("T5ForConditionalGeneration", False)]
+)
+def test_generation_before_the_first_forward(name: str, is_kept: bool, tmp_path: Path) -> None:
+    """A decoder is called itself; a model with an encoder calls the encoder first."""
+    body = GENERATION.replace("model(torch.ones(2, 8))\n", "", 1).replace(
+        "AutoModelForCausalLM", name
+    )
+    found, text = plan(tmp_path, body.format(AUTOCAST, "generate"))
+    assert bool(found.blockers) is not is_kept
+    assert ("gathered_parameters(model) if whole" in text) is is_kept

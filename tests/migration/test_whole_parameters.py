@@ -51,6 +51,21 @@ FORMS = {
         model.reshard()
         """,
     ),
+    "read, where another call has an argument of the name": (
+        """
+        model = FSDP(Net())
+        trainer = dict(mixed_precision=bool(os.environ.get("AMP")))
+        with FSDP.summon_full_params(model, writeback=False):
+            print(list(model.parameters())[0].norm())
+        """,
+        """
+        model = fully_shard(Net())
+        trainer = dict(mixed_precision=bool(os.environ.get("AMP")))
+        model.unshard()
+        print(list(model.parameters())[0].norm())
+        model.reshard()
+        """,
+    ),
     "copied, and compared after the block": (
         """
         model = FSDP(Net())

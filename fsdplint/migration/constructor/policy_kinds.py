@@ -40,7 +40,8 @@ def kind(migration: Migration, site: NodeSite) -> str:
     if node in migration.policies.read_elsewhere:
         return _kind_of_unchanged(migration, site)
     if isinstance(node, cst.FunctionDef | cst.Lambda):
-        if len(node.params.params) >= 3 or isinstance(node.params.star_arg, cst.Param):
+        p = node.params
+        if len(p.params) >= 3 or isinstance(p.star_arg, cst.Param) or p.star_kwarg is not None:
             return "function"
         raise Blocked(site.source, node, POLICY_UNSUPPORTED())
     if isinstance(node, cst.Call) and node.args:

@@ -74,6 +74,9 @@ class PolicyTests:
         if not parts:
             self.policy.classes = None
             return f"isinstance({variable}, tuple({self.scope.text(node)}))"
+        return self._classes_test(parts, variable)
+
+    def _classes_test(self, parts: Sequence[cst.BaseExpression], variable: str) -> str:
         if self.policy.classes is not None:
             self.policy.classes.extend(parts)
         texts = [self._class_text(part) for part in parts]
@@ -97,6 +100,8 @@ class PolicyTests:
             self._may_pick_anything()
             classes = containers(self.migration, self.source, self.scope.at)
             return f"not isinstance({variable}, {classes})"
+        if isinstance(node, cst.Lambda):
+            return self._recursing_test(node, variable)
         if not isinstance(node, cst.Call):
             return None
         name = self.migration.fsdp1(node.func)
@@ -110,6 +115,29 @@ class PolicyTests:
         if self.migration.symbol(node.func) == "functools.partial" and node.args:
             return self._partial_test(node, variable)
         return None
+
+    def _recursing_test(self, node: cst.Lambda, variable: str) -> str | None:
+        """The test of `lambda module, recurse, **rest: recurse or isinstance(module, Block)`."""
+        p, body = node.params, node.body
+        names = [one.name.value for one in (*p.params, *p.kwonly_params)]
+        if not isinstance(body, cst.BooleanOperation) or not isinstance(body.operator, cst.Or):
+            return None
+        if not is_constant(body.left, "recurse") or not {"module", "recurse"} <= set(names):
+            return None
+        names += [
+            one.name.value for one in (p.star_arg, p.star_kwarg) if isinstance(one, cst.Param)
+        ]
+        used = {part.value for part in descend(body.right) if isinstance(part, cst.Name)}
+        if used & (set(names) - {"module"}):
+            return None
+        if isinstance(body.right, cst.Call) and is_constant(body.right.func, "isinstance"):
+            first, *rest = [arg.value for arg in body.right.args]
+            parts = elements(rest[0]) or rest[:1] if rest else []
+            if is_constant(first, "module") and parts and all(map(self._is_known_class, parts)):
+                return self._classes_test(parts, variable)
+        self._may_pick_anything()
+        text = _rename_variable(self.source, body.right, "module", variable)
+        return f"({text})" if isinstance(body.right, cst.BooleanOperation | cst.IfExp) else text
 
     def _partial_test(self, node: cst.Call, variable: str) -> str | None:
         name = self.migration.fsdp1(node.args[0].value)
@@ -286,7 +314,11 @@ class PolicyTests:
             return text
         return self.scope.hoist(text)
 
-    def _may_be_root(self, classes: list[cst.BaseExpression]) -> bool:
+    def _is_known_class(self, node: cst.BaseExpression) -> bool:
+        values = self.migration.values(node)
+        return bool(values) and all(isinstance(value, Class | Symbol) for value in values)
+
+    def _may_be_root(self, classes: Sequence[cst.BaseExpression]) -> bool:
         """Whether the root may be of one of these classes."""
         values = [v for node in classes for v in self.migration.values(node)]
         for root in self.migration.values(self.scope.at):

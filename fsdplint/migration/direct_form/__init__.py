@@ -8,6 +8,7 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     relevance       whether an expression has to do with FSDP1
     assignments     several variables in one assignment, and `:=`
     calls           calls through partials, lambdas, method callers and helpers; spread arguments
+    chosen_calls    calls of FSDP1 or of something else
     refused_calls   calls that raise TypeError, as they are meant
     forwarding      functions that only hand their arguments on to FSDP1
     argument_dicts  dicts that calls of FSDP1 spread, with all of their uses

@@ -20,6 +20,7 @@ from fsdplint.migration.direct_form import (
     assignments,
     attributes,
     calls,
+    chosen_calls,
     constants,
     contexts,
     forwarding,
@@ -38,7 +39,11 @@ MAX_ROUNDS = 4  # what one change makes direct may let another one follow
 
 
 def _rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
-    return refused_calls.rewrite_call(inlining, node) or calls.rewrite_call(inlining, node)
+    return (
+        refused_calls.rewrite_call(inlining, node)
+        or chosen_calls.rewrite_call(inlining, node)
+        or calls.rewrite_call(inlining, node)
+    )
 
 
 FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {

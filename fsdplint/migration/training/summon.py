@@ -10,13 +10,14 @@ FSDP2 has no such block. `unshard()` gathers the parameters of one module in its
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from fsdplint.fixes.no_sync import left_early
 from fsdplint.fixes.summon import surround
-from fsdplint.interpreter.values import ModuleValue
+from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.migration.analysis import external_wrapping
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked, Reason
@@ -38,7 +39,7 @@ from fsdplint.migration.blockers.summon import (
     SUMMON_WRITES_UNSEEN,
 )
 from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
-from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training import summon_body as bodies
@@ -52,6 +53,8 @@ PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", 
 API = bodies.SUMMON
 WHOLE = ("torch.float32", "torch.float")
 TITLE = "Gather the parameters with `unshard()`"
+# The classes of Transformers without an encoder, whose `generate` calls the model itself.
+CAUSAL = re.compile(r"transformers\.(.+\.)?\w+(ForCausalLM|LMHeadModel)")
 
 
 @dataclass
@@ -141,8 +144,17 @@ class Summon:
             if loops is not None:
                 self.form, self.loops = "one by one", loops
                 return
-        if body.computes() and not self.calls.entered_before():
+        certain = self._runs_whole_model(body) or self.calls.entered_before()
+        if body.computes() and not certain:
             raise self.blocker(SUMMON_CALLS_PARTS_FIRST())
+
+    def _runs_whole_model(self, body: bodies.Body) -> bool:
+        """Whether the body only generates with models of Transformers whose `generate` calls them.
+
+        Models with an encoder call it first.
+        """
+        values = self.migration.values(self.model)
+        return body.only_generates() and bool(values) and all(map(_is_causal, values))
 
     def _is_compiled(self) -> bool:
         values = self.migration.values(self.model)
@@ -274,6 +286,14 @@ class Summon:
             self.migration.put_call(self.source, arg.value, function, given)
 
 
+def _is_causal(value: Value) -> bool:
+    """Whether a value is a model of Transformers that consists of a decoder."""
+    while isinstance(value, ModuleValue) and value.inner is not None:
+        value = value.inner
+    name = value.library_class if isinstance(value, ModuleValue) else None
+    return CAUSAL.fullmatch(name or "") is not None
+
+
 def collect(
     migration: Migration, source: Source, node: cst.CSTNode, precision: Precision
 ) -> Summon:
@@ -331,9 +351,24 @@ def _lowers(migration: Migration, precision: Precision) -> bool:
     if precision.calls:
         return False
     # The policy may come from other code, or from a `**` argument.
-    for source in migration.sources:
-        for node in source.descend(source.tree):
-            if isinstance(node, cst.Arg) and node.keyword is not None:
-                if node.keyword.value == "mixed_precision" and not is_constant(node.value, "None"):
-                    return True
-    return False
+    calls = [call for _, call in external_wrapping.constructors(migration)]
+    calls += [
+        node
+        for source in migration.sources
+        for node in nodes(source)
+        if isinstance(node, cst.Call) and migration.called_name(node) == "enable_wrap"
+    ]
+    given = [arg for call in calls for arg in call.args]
+    if calls and not any(arg.star for arg in given):
+        return any(_is_precision(arg) for arg in given)
+    return any(
+        isinstance(node, cst.Arg) and _is_precision(node)
+        for source in migration.sources
+        for node in source.descend(source.tree)
+    )
+
+
+def _is_precision(arg: cst.Arg) -> bool:
+    """Whether an argument may be a policy of mixed precision."""
+    name = arg.keyword.value if arg.keyword is not None else ""
+    return name == "mixed_precision" and not is_constant(arg.value, "None")
