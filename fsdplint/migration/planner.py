@@ -20,7 +20,7 @@ from fsdplint.migration.assisted.undecided import Undecided, is_of_whole_program
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLASH, TOO_MANY_USES
 from fsdplint.migration.context import Migration
-from fsdplint.migration.direct_form.moved_back import moved_back
+from fsdplint.migration.direct_form.moved_back import blockers_moved_back, moved_back
 from fsdplint.migration.direct_form.relevance import Depth
 from fsdplint.migration.direct_form.rewriting import DirectForm, deepen
 from fsdplint.migration.passes import PASSES
@@ -30,6 +30,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
 MAX_USES = 500  # of FSDP1, in one migration
+ABOUT_REWRITES = (PROGRAM_TOO_LARGE, TOO_MANY_USES, REWRITES_CLASH)  # not about the program
 MAX_ROUNDS = 30  # in which an assisted migration sets statements aside
 
 
@@ -50,11 +51,14 @@ def plan_for(program: Program, source: Source) -> Plan | None:
 
 
 def make_plan(program: Program, sources: list[Source]) -> Plan:
-    """The plan for some files, as they are or through their direct form."""
+    """The plan for some files, as they are or through their direct form.
+
+    The blockers are those of the most direct form: what a form solves is no obstacle.
+    """
     plan = _plan_as_is(program, sources)
     if not plan.blockers or program.cut_short:
         return plan
-    direct = DirectForm(program, list(sources))
+    direct, left = DirectForm(program, list(sources)), plan.blockers
     for depth in Depth:
         if deepen(direct, depth):
             other = _plan_as_is(direct.program, direct.sources)
@@ -63,6 +67,9 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
                 # A file that was not read may import what the direct form does not have.
                 if not importing_files.check(Migration(program, sources), moved.edits):
                     return moved
+            elif not any(one.blocker in ABOUT_REWRITES for one in other.blockers):
+                left = blockers_moved_back(other, direct, program)
+    plan.blockers = left
     return plan
 
 

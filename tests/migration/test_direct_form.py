@@ -278,6 +278,24 @@ def test_a_constructor_that_is_chosen(tmp_path: Path) -> None:
     )
 
 
+def test_what_a_direct_form_solves_is_no_blocker(tmp_path: Path) -> None:
+    body = """
+        def shard(*args, **kwargs):
+            return FSDP(*args, **kwargs)
+
+
+        model = shard(Net(), mixed_precision=MixedPrecision(torch.bfloat16, _module_classes_to_ignore=()))
+        print(model.sharding_strategy)
+    """
+    found, _ = plan(tmp_path, body)
+    places = [(one.code, one.source.code(one.node)) for one in found.blockers]
+    assert [code for code, _ in places] == [
+        "FSDP201-classes-to-ignore",
+        "FSDP299-strategy-asked",
+    ], places
+    assert places[1][1] == "model.sharding_strategy"
+
+
 FORWARDING = """
 def shard(*args, **kwargs):
     \"\"\"Shard a model.\"\"\"

@@ -99,6 +99,7 @@ model = Builder().build(Net())
 """
 
 
+RECURSING = "lambda module, recurse, **rest: recurse or isinstance(module, Block)"
 GIVEN = """\
 arguments = {"use_orig_params": True}
 if dist.is_initialized():
@@ -112,10 +113,10 @@ model = FSDP(
 """
 
 
-@pytest.mark.parametrize("kind", ["size", "class", "handed", "function"])
+@pytest.mark.parametrize("kind", ["size", "class", "handed", "function", "lambda"])
 def test_a_policy_shards_the_same_modules(kind: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
-    if kind == "function":
-        code = PROGRAM.replace("choose(KIND)", "function_policy")
+    if kind in ("function", "lambda"):
+        code = PROGRAM.replace("choose(KIND)", RECURSING if kind == "lambda" else "function_policy")
         start, end = code.index("def choose"), code.index("dist.init_process_group")
         code = code[:start] + code[end:]
     elif kind == "handed":

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdplint.migration.analysis.components import full_program
-from fsdplint.migration.analysis.variables import calls_of
+from fsdplint.edits.unused_imports import may_be_module
+from fsdplint.migration.analysis.variables import home_of, reads
 from fsdplint.migration.direct_form.calls import only_return
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.names import PREFIX
@@ -58,20 +59,70 @@ def _replace(
     files: Sequence[Inlining],
 ) -> None:
     migration, name = inlining.migration, function.name.value
-    sources = full_program(migration.program).sources.values()
-    if any(i.name == name != i.local for x in sources for i in bindings_of(x).imports()):
-        return
-    by_source = {one.source: one for one in files}
-    found = list(calls_of(sources, function))
-    if not found or any(call is None or source not in by_source for source, call in found):
+    found = _calls(inlining, name, files)
+    if not found:
         return
     full = migration.fsdp1(called)
-    for source, call in found:
-        assert call is not None
-        if source is inlining.source:
+    for one, call in found:
+        if one is inlining:
             text = inlining.text(called)
         else:
-            text = migration.need(source, PREFIX, full, call)
-            migration.rewrite.remove_import_if_unused(source, name, anyway=True)
-        by_source[source].put(call.func, text)
+            text = migration.need(one.source, PREFIX, full, call)
+            migration.rewrite.remove_import_if_unused(one.source, name, anyway=True)
+        one.put(call.func, text)
     inlining.delete(function)
+
+
+def _calls(
+    home: Inlining, name: str, files: Sequence[Inlining]
+) -> list[tuple[Inlining, cst.Call]] | None:
+    """The calls of a function in all files; None if one of them may use it in another way."""
+    found = []
+    for one in files:
+        source, bindings = one.source, bindings_of(one.source)
+        if name not in source.text or not _binds(home, one, name):
+            continue
+        if one is home and len(bindings.module.others.get(name, ())) != 1:
+            return None
+        if one is not home and not _imports_plainly(home, one, name):
+            return None
+        for use in reads(source, source.tree, name):
+            if home_of(source, use) is not source.tree:
+                continue
+            call = source.parent(use)
+            if not isinstance(call, cst.Call) or call.func is not use:
+                return None
+            found.append((one, call))
+    return found
+
+
+def _binds(home: Inlining, one: Inlining, name: str) -> bool:
+    """Whether a file has the function, its module, or all names of it."""
+    bindings = bindings_of(one.source)
+    path = home.source.path
+    return (
+        one is home
+        or any(may_be_module(star, path) for star in bindings.module.star)
+        or any(
+            may_be_module(item.full, path)
+            or (item.name == name and may_be_module(item.module, path))
+            for item in bindings.imports()
+        )
+    )
+
+
+def _imports_plainly(home: Inlining, one: Inlining, name: str) -> bool:
+    """Whether a file has the function only by `from module import name`, under its own name."""
+    bindings = bindings_of(one.source)
+    path = home.source.path
+    items = [item for item in bindings.imports() if item.name == name]
+    attribute = re.compile(rf"\.\s*{re.escape(name)}\b")
+    has_module = any(may_be_module(item.full, path) for item in bindings.imports())
+    return (
+        len(items) == 1
+        and items[0].local == name
+        and items[0].scope is bindings.module
+        and name not in bindings.module.others
+        and not any(may_be_module(star, path) for star in bindings.module.star)
+        and not (has_module and attribute.search(one.source.text))
+    )

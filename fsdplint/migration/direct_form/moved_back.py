@@ -10,6 +10,7 @@ from fsdplint.diagnostics.finding import Edit, Import
 from fsdplint.edits.rewrite import in_order
 from fsdplint.interpreter import Program
 from fsdplint.migration.analysis.components import full_program
+from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.context import Note, Step
 from fsdplint.migration.direct_form.rewriting import DirectForm
 from fsdplint.migration.plan import Plan
@@ -27,6 +28,12 @@ def moved_back(plan: Plan, direct: DirectForm, program: Program, sources: list[S
         maybe_unused_imports=(*moved.maybe_unused_imports, *added),
         notes=(*moved.notes, *direct.notes.values()),
     )
+
+
+def blockers_moved_back(plan: Plan, direct: DirectForm, program: Program) -> list[Blocked]:
+    """The blockers of a plan for the direct form, at the places in the files of a program."""
+    move = _Move(direct, program)
+    return [move.blocker(one) for one in plan.blockers]
 
 
 class _Move:
@@ -66,6 +73,11 @@ class _Move:
             for path, pieces in self._pieces.items()
             for edit in pieces.edits(path)
         ]
+
+    def blocker(self, blocked: Blocked) -> Blocked:
+        reason = Reason(blocked.blocker, blocked.reason, blocked.advice)
+        source, node = self._place(blocked.source, blocked.node)
+        return Blocked(source, node, reason, internal=blocked.internal)
 
     def _step(self, step: Step) -> Step:
         source, node = self._place(step.source, step.node)
