@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fsdplint.trace.torch_versions import FIRST, older
 
@@ -23,7 +23,7 @@ class Target:
     oldest: str | None = None
     newest: str | None = None
     origin: str = SETTING
-    folder: str = ""
+    folder: str = field(default="", compare=False)
 
     def lacks(self, since: str) -> bool:
         """Whether the target certainly lacks an API that a version added."""

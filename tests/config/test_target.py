@@ -131,10 +131,10 @@ def test_a_fix_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.Monkey
         "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
         "model = FSDP(torch.nn.Linear(8, 8))\n"
     )
-    (tmp_path / "requirements.txt").write_text("torch>=2.1\n")
+    (tmp_path / "requirements.txt").write_text("torch==2.1\n")
     (tmp_path / "setup.py").write_text("")
     output = CliRunner().invoke(main, ["train.py"]).output
-    assert "the fix needs torch 2.6; requirements.txt asks for torch>=2.1" in output
+    assert "the fix needs torch 2.6; requirements.txt asks for torch==2.1" in output
 
 
 CHECKPOINT = """\
