@@ -30,7 +30,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("docs", "fsdplint", "rules", "fixtures/rules"):
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=unwanted, symlinks=True)
-    shutil.copy(ROOT / "README.md", folder)
+    for name in ("README.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, folder)
     subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "-n", "-b", "dirhtml", "docs", "build/site"],
         cwd=folder,
