@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -54,7 +55,7 @@ def main() -> int:
                 what = f"{python}: {package.name}"
                 try:
                     try_package(python, package, folder)
-                except (ReleaseError, subprocess.SubprocessError) as error:
+                except (ReleaseError, OSError, subprocess.SubprocessError) as error:
                     failures.append(what)
                     print(f"FAILED {what}: {error}", flush=True)
                 else:
@@ -80,7 +81,10 @@ def build(folder: Path) -> list[Path]:
     venv.create(tools, with_pip=True)
     python = tools / "bin" / "python"
     run([python, "-m", "pip", "install", "--quiet", "build"])
-    run([python, "-m", "build", "--outdir", folder, ROOT])
+    source = folder.parent / "source"  # a build leaves files in its sources
+    unwanted = shutil.ignore_patterns(".git", "__pycache__", "*.egg-info", "build", "dist")
+    shutil.copytree(ROOT, source, ignore=unwanted, symlinks=True)
+    run([python, "-m", "build", "--outdir", folder, source])
     wheels, archives = list(folder.glob("*.whl")), list(folder.glob("*.tar.gz"))
     if len(wheels) != 1 or len(archives) != 1:
         raise ReleaseError(f"expected one wheel and one sdist, got {wheels} and {archives}")
@@ -139,7 +143,12 @@ def try_package(python: str, package: Path, folder: Path) -> None:
 def _expect(command: Sequence[object], folder: Path, code: int, text: str) -> str:
     """Run a command; returns its output."""
     done = subprocess.run(
-        list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=300
+        list(map(str, command)),
+        cwd=folder,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     output = done.stdout + done.stderr
     if done.returncode != code or text not in output:
@@ -147,9 +156,16 @@ def _expect(command: Sequence[object], folder: Path, code: int, text: str) -> st
     return done.stdout
 
 
+def _environment() -> dict[str, str]:
+    """The environment without what leads to this checkout."""
+    return {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
+
+
 def run(command: Sequence[object]) -> None:
     """Run a command; its output is shown if it fails."""
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=900)
+    done = subprocess.run(
+        list(map(str, command)), env=_environment(), capture_output=True, text=True, timeout=900
+    )
     if done.returncode:
         print(done.stdout + done.stderr, file=sys.stderr)
         raise subprocess.CalledProcessError(done.returncode, list(map(str, command)))
