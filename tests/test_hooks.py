@@ -131,12 +131,14 @@ def test_the_snippets_for_ci() -> None:
     validate("gitlab-ci", gitlab)
     with pytest.raises(jsonschema.ValidationError):
         validate("gitlab-ci", gitlab.replace("when: always", "when: sometimes"))
-    (steps,) = (one for one in snippets() if "actions/checkout" in one)
-    job = "on: push\njobs:\n  check:\n    runs-on: ubuntu-latest\n"
-    validate("github-workflows", job + re.sub("^", "    ", steps, flags=re.MULTILINE))
+    workflows = [one for one in snippets() if "actions/checkout" in one]
+    assert len(workflows) == 2
     action = YAML(typ="safe").load((ROOT / "action.yml").read_text())
-    used = YAML(typ="safe").load(steps)["steps"][1]["with"]
-    assert set(used) <= set(action["inputs"])
+    for steps in workflows:
+        job = "on: push\njobs:\n  check:\n    runs-on: ubuntu-latest\n"
+        validate("github-workflows", job + re.sub("^", "    ", steps, flags=re.MULTILINE))
+        used = YAML(typ="safe").load(steps)["steps"][-1]["with"]
+        assert set(used) <= set(action["inputs"])
 
 
 def test_the_action_is_one() -> None:
@@ -151,7 +153,7 @@ def test_the_action_is_one() -> None:
 def test_the_steps_of_the_action(tmp_path: Path, version: str) -> None:
     """They are run as the runner would, with a Python that only takes down what it is asked."""
     action = YAML(typ="safe").load((ROOT / "action.yml").read_text())
-    install, check = action["runs"]["steps"]
+    install, check, summarise = action["runs"]["steps"]
     temporary, tools = tmp_path / "temp dir", tmp_path / "tools"
     temporary.mkdir()
     tools.mkdir()
@@ -208,6 +210,40 @@ def test_the_steps_of_the_action(tmp_path: Path, version: str) -> None:
     lines = "--ignore 'FSDP101'\n\n  \"src dir/train.py\"\n"
     quiet = step(check, ARGS=lines, **format_of)
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    # The summary of the job, and the comment on the pull request, which is renewed.
+    summary, calls = tmp_path / "summary.md", tmp_path / "calls"
+    (tmp_path / "proof.md").write_text("## Proof of `train.py`\n")
+    gh = tools / "gh"
+    gh.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$*" >> "{calls}"\n'
+        f'case "$*" in *--paginate*) cat "{tmp_path}/ids" 2>/dev/null; true;; esac\n'
+    )
+    gh.chmod(0o755)
+    given = {
+        "ARGS": ".",
+        "SUMMARY": "true",
+        "COMMENT": "true",
+        "PROOF": "proof.md",
+        "PULL_REQUEST": "7",
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "GITHUB_REPOSITORY": "o/r",
+    }
+    assert step(summarise, **given).returncode == 0
+    text = summary.read_text()
+    assert text.startswith("<!-- fsdplint -->\n## fsdplint\n")
+    assert "| error | `src dir/train.py:7` | [FSDP101](" in text
+    assert text.endswith("\n## Proof of `train.py`\n")
+    body = f"body=@{temporary}/fsdplint.md"
+    first, second = calls.read_text().splitlines()
+    assert first.startswith("api --paginate repos/o/r/issues/7/comments --jq ")
+    assert second == f"api --method POST repos/o/r/issues/7/comments -F {body}"
+    (tmp_path / "ids").write_text("31\n32\n")
+    assert step(summarise, **given).returncode == 0
+    renewed = calls.read_text().splitlines()[-1]
+    assert renewed == f"api --method PATCH repos/o/r/issues/comments/31 -F {body}"
+    calls.unlink()
+    assert step(summarise, **given | {"PULL_REQUEST": "", "SUMMARY": "false"}).returncode == 0
+    assert not calls.exists() and summary.read_text() == text + text
     program.write_text('#!/bin/sh\nfor one; do echo "<$one>"; done\n')
     assert step(check, ARGS="").stdout.splitlines() == ["<check>"]
     split = step(check, ARGS='--a "b c"\nd\\ e \'f "g\'').stdout.splitlines()

@@ -86,6 +86,8 @@ def _is_report(text: str) -> bool:
         return _names_its_tool(data)
     if text.startswith("<?xml"):
         return '<testsuites name="fsdplint"' in text[:200]
+    if text.startswith("## fsdplint\n"):
+        return True
     lines = [line for line in text.splitlines() if line]
     if all("fsdplint (" in line[:40] and line.startswith("::") for line in lines):
         return True

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Help texts list these formats first, and all others by name.
 _FIRST = (
     *("full", "concise", "grouped", "json", "json-lines", "json-full", "github", "gitlab"),
-    *("junit", "sarif", "rdjson", "azure", "pylint"),
+    *("junit", "sarif", "rdjson", "azure", "pylint", "markdown"),
 )
 
 

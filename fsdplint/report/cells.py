@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
 # Formats that name cells; programs that know only files read the other formats.
-BY_CELL = ("full", "concise", "grouped", "pylint", "json", "json-lines", "json-full")
+BY_CELL = (
+    *("full", "concise", "grouped", "pylint", "markdown"),
+    *("json", "json-lines", "json-full"),
+)
 _CELL = re.compile(r"(.*\.ipynb):cell (\d+)", re.DOTALL)
 
 

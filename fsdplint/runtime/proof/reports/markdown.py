@@ -10,6 +10,8 @@ from fsdplint.runtime.proof.prove import Proof
 from fsdplint.runtime.proof.reports.text import common_reasons, findings_of, heading, sign, summary
 from fsdplint.runtime.proof.verdicts import FixVerdict
 
+LONGEST_DIFF = 30_000  # characters; a comment on GitHub may have 65,536 in all
+
 
 def as_markdown(proof: Proof) -> str:
     """The verdicts, the checks, and the diff in a collapsed section."""
@@ -52,10 +54,23 @@ def _lines(proof: Proof) -> Iterator[str]:
     for name, run in proof.runs.items():
         if not run.ok:
             yield from ("", "```", *failure_lines(f"The program {name}", run), "```")
-    if proof.diff:
-        yield from ("", "<details><summary>The change</summary>", "", "```diff")
-        yield from proof.diff.splitlines()
-        yield from ("```", "", "</details>")
+    yield from collapsed_diff(proof.diff)
+
+
+def collapsed_diff(diff: str) -> Iterator[str]:
+    """A diff in a collapsed section. A long one is cut: a comment on GitHub has an upper bound."""
+    if not diff:
+        return
+    lines = diff.splitlines()
+    room, shown = LONGEST_DIFF, 0
+    while shown < len(lines) and room >= len(lines[shown]):
+        room -= len(lines[shown]) + 1
+        shown += 1
+    yield from ("", "<details><summary>The change</summary>", "", "```diff")
+    yield from lines[:shown]
+    if shown < len(lines):
+        yield f"... {len(lines) - shown} more lines"
+    yield from ("```", "", "</details>")
 
 
 def _row(judged: FixVerdict, common: Collection[str]) -> str:

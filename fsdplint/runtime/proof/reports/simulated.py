@@ -8,6 +8,7 @@ from fsdplint.runtime.launch.failures import relative_path
 from fsdplint.runtime.launch.records import Line
 from fsdplint.runtime.proof.reports import plots
 from fsdplint.runtime.proof.reports.changes import rows
+from fsdplint.runtime.proof.reports.markdown import collapsed_diff
 from fsdplint.runtime.proof.reports.page import facts_of, render
 from fsdplint.runtime.proof.simulated_runs import SimulationResult
 from fsdplint.runtime.proof.simulation_report import (
@@ -90,7 +91,4 @@ def _lines(simulated: SimulationResult) -> Iterator[str]:
         yield from ("", "```", problem, "```")
     if simulated.remaining:
         yield from ("", remaining_text(simulated))
-    if simulated.diff:
-        yield from ("", "<details><summary>The change</summary>", "", "```diff")
-        yield from simulated.diff.splitlines()
-        yield from ("```", "", "</details>")
+    yield from collapsed_diff(simulated.diff)
