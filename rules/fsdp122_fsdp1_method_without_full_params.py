@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Called, Site, Trace, Wrapped
+from fsdplint.trace import BackwardRun, Called, Module, Site, Trace, Wrapped
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.wrappers import outermost, shards, unit_of, uses_original_parameters
+from fsdplint.trace.queries.wrappers import (
+    FREEING,
+    is_known_unit,
+    outermost,
+    part_of_unit,
+    strategy,
+    unit_of,
+    uses_original_parameters,
+)
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -21,7 +29,9 @@ class Fsdp1MethodWithoutFullParams(Rule):
     ## What it does
     Finds calls such as `model.generate(x)` or `model.encode(x)` of a model that
     `FullyShardedDataParallel` wraps and shards, if the method calls submodules whose parameters
-    belong to the wrapper's unit. Also finds calls of the inner module, `model.module(x)`.
+    belong to the wrapper's unit. `generate` of a model of Transformers calls the model itself. Also
+    finds calls of the inner module, `model.module(x)`, and methods of a wrapped part that the forward
+    of its parent calls: `self.encoder.features(x)` does not gather the encoder.
 
     A call is not reported under `FSDP.summon_full_params`, if each submodule that it calls has a wrapper
     of its own, if the wrapping policy cannot be followed, or if a call of the wrapper has left the
@@ -57,23 +67,29 @@ class Fsdp1MethodWithoutFullParams(Rule):
         groups = Groups(trace)
         seen: set[Site] = set()
         for event in trace.of(Called):
-            if event.inside is not None or event.summoned or event.site in seen:
+            if event.summoned or event.site in seen:
                 continue
             wrapper = _bypassed_wrapper(trace, event)
-            entered = (
-                _first_ungathered_call(groups, event, wrapper) if wrapper is not None else None
-            )
+            if event.inside is None:
+                entered = _first_ungathered_call(groups, event, wrapper) if wrapper else None
+            else:
+                wrapper, entered = _ungathered_part(groups, event)
             if wrapper is not None and entered is not None:
                 seen.add(event.site)
                 yield self._finding(groups, event, wrapper, entered)
 
     def _finding(self, groups: Groups, event: Called, by: Wrapped, entered: Called) -> Finding:
-        name = groups.name(by.inner)
+        name = groups.name(by.inner if event.inside is None else event.module)
         if event.via == "call":
             what = f"{name} is called without its FSDP wrapper"
             help_text = "Call the wrapper."
+        elif event.inside is not None:
+            what = f"`{event.via}` of {name} calls {groups.name(entered.module)}"
+            help_text = "Call the wrapped module itself, or leave it in the unit of its parent."
         else:
             what = f"`{event.via}` of {name} calls {groups.name(entered.module)}"
+            if entered.module == event.module:
+                what = f"`{event.via}` of {name} calls the model"
             help_text = (
                 "If no gradient is needed, call it under `FSDP.summon_full_params(model, "
                 "writeback=False)`. Otherwise, call it from the wrapper's `forward`."
@@ -121,28 +137,67 @@ def _bypassed_wrapper(trace: Trace, event: Called) -> Wrapped | None:
         if event.module == wrapper.inner or (
             event.module == wrapper.module and event.via != "call"
         ):
-            known = shards(wrapper) and wrapper.units is not None and "**" not in wrapper.options
-            ignores = any(name.startswith("ignored_") for name in wrapper.options)
-            return wrapper if known and not ignores else None
+            return wrapper if is_known_unit(wrapper) else None
     return None
+
+
+def _ungathered_part(groups: Groups, event: Called) -> tuple[Wrapped | None, Called | None]:
+    """The wrapper of a unit whose method a forward calls, and the call that computes with the unit.
+
+    Each unit but the outermost one frees its parameters after its own forward.
+    """
+    trace = groups.trace
+    if event.via in ("call", "forward") or trace.family_escaped(event.module):
+        return None, None
+    for wrapper in trace.before(event, Wrapped):
+        apart = event.module in (wrapper.units or ())
+        alone = event.module in (wrapper.inner, wrapper.module)
+        alone = alone and wrapper not in outermost(trace, list(trace.before(event, Wrapped)))
+        if not (apart or alone) or not is_known_unit(wrapper) or strategy(wrapper) not in FREEING:
+            continue
+        own = {event.module, wrapper.inner, wrapper.module} if alone else {event.module}
+        if any(outer.module in own for outer in groups.enclosing_calls(event)):
+            return None, None
+        unit = part_of_unit(groups, wrapper, event.module, event)
+        for inner in groups.nested_calls(event):
+            if inner.via == "call" and inner.module in unit and _computes(trace, inner, unit):
+                return wrapper, inner
+    return None, None
 
 
 def _first_ungathered_call(groups: Groups, event: Called, wrapper: Wrapped) -> Called | None:
     """The first call that computes with parameters of the wrapper's unit, or None."""
     trace = groups.trace
-    if trace.family_escaped(wrapper.module) or _still_gathered(trace, event, wrapper):
+    if _is_unknown(trace, wrapper.module) or _still_gathered(trace, event, wrapper):
         return None
     unit = unit_of(groups, wrapper, event)
     inside = groups.nested_calls(event) if event.via != "call" else ()
     for inner in [*([event] if event.via == "call" else []), *inside]:
         if inner.module == wrapper.module and inner.via in ("call", "forward"):
             return None
-        if inner.via != "call" or inner.module not in unit:
-            continue
-        parts = unit & set(trace.submodules(inner.module))
-        if any(trace.modules[part].own_parameters for part in parts):
+        if inner.via == "call" and inner.module in unit and _computes(trace, inner, unit):
             return inner
     return None
+
+
+def _is_unknown(trace: Trace, module: str) -> bool:
+    """Whether unknown code may have changed a module, or its parts cannot be followed."""
+    family = [trace.modules[m] for m in (*trace.submodules(module), *trace.ancestors(module))]
+    return not trace.complete or any(
+        one.escaped or not (one.children_known or _of_transformers(one)) for one in family
+    )
+
+
+def _of_transformers(module: Module) -> bool:
+    return (module.qualified_class or "").startswith("transformers.")
+
+
+def _computes(trace: Trace, event: Called, unit: set[str]) -> bool:
+    """Whether a called module has parameters of a unit, itself or in its parts."""
+    parts = unit & set(trace.submodules(event.module))
+    if any(trace.modules[part].own_parameters for part in parts):
+        return True
+    return _of_transformers(trace.modules[event.module])
 
 
 def _still_gathered(trace: Trace, event: Called, wrapper: Wrapped) -> bool:

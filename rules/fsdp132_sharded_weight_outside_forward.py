@@ -17,13 +17,13 @@ class ShardedWeightOutsideForward(Rule):
 
     ## What it does
     Finds matrix products and functions of `torch.nn.functional` that get the output of a module and a
-    parameter that `fully_shard` shards, while the parameter is not gathered: `F.linear(h,
+    parameter that `fully_shard` or FSDP1 shards, while the parameter is not gathered: `F.linear(h,
     self.embedding.weight)` of an embedding with a group of its own, or `h @ model.lm_head.weight.t()` in
-    the loss. Forwards of `torch.autograd.Function` in the program are followed.
+    the loss. Forwards of `torch.autograd.Function` in the program are followed. The fused losses of
+    Liger Kernel and of Cut Cross-Entropy are known; functions of other packages are not.
 
     A parameter is fine in the forward of the module that is sharded with it, after `unshard()`, and after
-    a forward that leaves it gathered (the root, or `reshard_after_forward=False`). Functions of other
-    packages, such as fused losses, are not known.
+    a forward that leaves it gathered (the root, or `reshard_after_forward=False`).
 
     ## Why is this bad?
     Outside of the forward of its group, the parameter is a DTensor of which each rank holds a part:
@@ -31,11 +31,15 @@ class ShardedWeightOutsideForward(Rule):
         RuntimeError: aten.mm.default got mixed torch.Tensor and DTensor, need to convert all
         torch.Tensor to DTensor before calling distributed operators!
 
+    With FSDP1, it is this rank's part without its shape, or empty:
+
+        RuntimeError: size mismatch, got input (32), mat (32x16), vec (0)
+
     Leave the module in the group of the module that computes with its weight: do not shard it by itself.
     Or make the computation a method or forward of the module that owns the weight.
 
     ## Since
-    torch 2.4, the first with FSDP2. With FSDP1, the weight is an empty tensor there.
+    Always for FSDP1; torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -56,11 +60,13 @@ class ShardedWeightOutsideForward(Rule):
             seen.add(event.site)
             module = event.modules[0] if event.modules else None
             owner = groups.owner(module, event) if module is not None else None
-            if module is None or owner is None:
+            if module is None:
                 what = "a sharded parameter"
             else:
                 what = f"a parameter of `{class_name(trace, module)}`"
-                if owner != module:
+                if owner is None:
+                    what += ", which FSDP1 shards,"
+                elif owner != module:
                     what += f", which is sharded with `{class_name(trace, owner)}`,"
             yield self.finding(
                 event,

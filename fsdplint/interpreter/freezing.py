@@ -60,8 +60,13 @@ def doubt_wholly_frozen(run: Run, module: ModuleValue) -> None:
 TRAINED_SINCE = "*trained adapters"
 
 
-def has_trained_adapters(run: Run, module: ModuleValue) -> bool:
-    """Whether the frozen layers of a model certainly have trainable adapters now."""
+def has_trained_adapters(run: Run, model: ModuleValue) -> bool:
+    """Whether frozen layers in a model certainly have trainable adapters now."""
+    parts = (run.objects.get(part) for part in run.trace.submodules(model.id))
+    return any(isinstance(part, ModuleValue) and _trains_adapters(run, part) for part in parts)
+
+
+def _trains_adapters(run: Run, module: ModuleValue) -> bool:
     since = constant(module.attributes.get(TRAINED_SINCE))
     if not isinstance(since, int):
         return False

@@ -79,6 +79,8 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
     if info.children_known or (module.cls is not None and not _inherits_parts(module.cls)):
         return Method(module, name)
     delegate = module.attributes.get(DELEGATE)
+    if name == "generate" and is_transformers_model(module):
+        return Method(module, name)
     if isinstance(delegate, ModuleValue):
         return module_attribute(run, delegate, name, node)
     value = Unknown(origin=f"{info.class_name}.{name}", part_of=module)
@@ -87,6 +89,14 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
     value.owner = Unknown(refined=module)
     module.attributes[name] = value
     return value
+
+
+def is_transformers_model(module: ModuleValue) -> bool:
+    """Whether a module is a model of Transformers, with or without adapters around it."""
+    inner = module.attributes.get(DELEGATE)
+    if isinstance(inner, ModuleValue):
+        return is_transformers_model(inner)
+    return (module.library_class or "").startswith("transformers.")
 
 
 def _is_torch_layer(module: ModuleValue) -> bool:

@@ -7,13 +7,13 @@ from fsdplint.interpreter.forward_summaries import run_forward
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
-from fsdplint.interpreter.module_attributes import QUIET_METHODS
+from fsdplint.interpreter.module_attributes import QUIET_METHODS, is_transformers_model
 from fsdplint.interpreter.module_tree import child_values, sharding_inside
 from fsdplint.interpreter.modules import DELEGATE, SEQUENTIAL, container_base
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value, gathers
-from fsdplint.trace import Called
+from fsdplint.trace import Called, GradMode
 
 MAX_CALLED = 6  # nested modules that are followed
 
@@ -37,11 +37,37 @@ def call_library_method(run: Run, module: ModuleValue, name: str, call: Call) ->
     """Call a method that the library class of a module may have and that has no model."""
     if name == "forward":
         return _enter(run, module, "forward", call)
+    if name == "generate" and is_transformers_model(module):
+        return _generate(run, module, call)
     if name in QUIET_METHODS or name.startswith("register_"):
         return module if name in {"train", "eval", "requires_grad_", "apply"} else Unknown()
     if name not in {"reset_parameters", "_reset_parameters"}:
         meta_device.leave_meta(run, [module])
     return Unknown()
+
+
+def _generate(run: Run, module: ModuleValue, call: Call) -> Value:
+    """`generate` of a model of Transformers, which calls the model itself without gradients."""
+    summoned = gathers(run.contexts)
+    outer = run.emit(
+        Called,
+        call.node,
+        module=module.id,
+        via="generate",
+        inside=run.calling[-1] if run.calling else None,
+        grad=GradMode.OFF,
+        summoned=summoned,
+    )
+    run.emit(
+        Called,
+        call.node,
+        module=module.id,
+        inside=outer.index,
+        grad=GradMode.OFF,
+        summoned=summoned,
+        collective=not summoned and sharding_inside(run, module) is not None,
+    )
+    return Unknown(varying=True)
 
 
 def _enter(

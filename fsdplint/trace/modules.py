@@ -87,6 +87,8 @@ class Wrapped(Event):
     units: the modules in `inner` that its policy wraps separately (a recorded trace also has an
         event for each); None if the policy is unknown.
     mixes: whether parameters with and without gradients certainly share a unit.
+    keeps_rest: whether the policy wraps only classes of a library, and so leaves parameters of a
+        model of this library in the outermost unit.
     mesh: the mesh argument, see `MeshBuilt`; None if there is none or it is unknown.
     """
 
@@ -97,6 +99,7 @@ class Wrapped(Event):
     same_weights: bool | None = combined(all_same, default=None)
     units: tuple[str, ...] | None = unrecorded("each unit has its own event", default=())
     mixes: bool = False
+    keeps_rest: bool = unrecorded("each unit has its own event", default=False)
     mesh: str | None = reference(default=None)
 
 

@@ -149,6 +149,8 @@ def arithmetic(
     if of_shards is not None:
         of_shards.rank_local = of_shards.rank_local or derived(left, right)
         return of_shards
+    if isinstance(op, cst.MatrixMultiply) and node is not None:
+        mixing.note_computation(run, "matmul", [left, right], node)
     for value in (left, right):
         if isinstance(value, TensorValue):
             other = right if value is left else left
@@ -158,8 +160,6 @@ def arithmetic(
             return made
     if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:
         mixing.note_mixed(run, "arithmetic", [left, right], node)
-        if isinstance(op, cst.MatrixMultiply):
-            mixing.note_computation(run, "matmul", [left, right], node)
     for value in (left, right):
         if isinstance(value, ParametersOf):
             return value

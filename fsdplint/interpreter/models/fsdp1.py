@@ -91,6 +91,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             units=tuple(unit.id for unit in units) if units is not None else None,
             mixes=(units is not None and _mixes_frozen(run, module, units, given))
             or (not call.open and _mixes_adapters(run, module, given)),
+            keeps_rest=not call.open and _keeps_rest(run, given),
             mesh=_mesh(run, given.get("device_mesh")),
             collective=True,
         )
@@ -166,13 +167,28 @@ def _mesh(run: Run, value: Value | None) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def _ignores(run: Run, given: dict[str, Value]) -> bool:
+    """Whether FSDP1 may leave parameters out of its units."""
+    ignored = (run.settle(value) for name, value in given.items() if name.startswith("ignored_"))
+    return not all(is_none(value) or _is_empty(value) for value in ignored)
+
+
+def _is_empty(value: Value) -> bool:
+    return isinstance(value, Sequence) and not value.items and not value.open
+
+
 def _mixes_adapters(run: Run, inner: ModuleValue, given: dict[str, Value]) -> bool:
     """Whether a flat parameter certainly has frozen layers together with their adapters."""
     original = given.get("use_orig_params")
     if original is not None and constant(original) is not False:
         return False
-    if any(name.startswith("ignored_") for name in given) or not has_trained_adapters(run, inner):
+    if _ignores(run, given) or not has_trained_adapters(run, inner):
         return False
+    return _keeps_rest(run, given)
+
+
+def _keeps_rest(run: Run, given: dict[str, Value]) -> bool:
+    """Whether the policy wraps blocks of models only, or nothing."""
     policy = given.get("auto_wrap_policy")
     policy = run.settle(policy) if policy is not None else None
     if policy is None or is_none(policy):
@@ -205,7 +221,7 @@ def _mixes_frozen(
     original = given.get("use_orig_params")
     if original is not None and constant(original) is not False:
         return False
-    if any(name.startswith("ignored_") for name in given) or run.trace.family_escaped(inner.id):
+    if _ignores(run, given) or run.trace.family_escaped(inner.id):
         return False
     apart = {unit.id for unit in units}
     for root in [inner, *units]:

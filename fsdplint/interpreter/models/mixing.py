@@ -13,7 +13,8 @@ from fsdplint.interpreter.models.registry import FUNCTIONS, function
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
-from fsdplint.interpreter.values import Sequence, Value, gathers
+from fsdplint.interpreter.unit_parameters import rests_flat
+from fsdplint.interpreter.values import Partial, Sequence, Symbol, Value, gathers
 from fsdplint.trace import Layout, ShardComputed, TensorsMixed
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}
@@ -30,7 +31,19 @@ def foreach_function(run: Run, name: str, call: Call) -> Value:
 
 
 PRODUCTS = ("matmul", "mm", "bmm", "einsum", "addmm", "baddbmm")
-_LAYERS = ("linear", "bilinear", "embedding")
+_LAYERS = ("linear", "bilinear", "embedding", "linear_cross_entropy")
+# Fused losses of other packages, which multiply the output of a model by the weight of its head.
+_FUSED_LOSSES = (
+    "cut_cross_entropy.linear_cross_entropy",
+    "liger_kernel.transformers.functional.liger_fused_linear_cross_entropy",
+)
+_FUSED_LOSS_CLASSES = {
+    f"{home}.LigerFusedLinearCrossEntropyLoss": _FUSED_LOSSES[1]
+    for home in (
+        "liger_kernel.transformers",
+        "liger_kernel.transformers.fused_linear_cross_entropy",
+    )
+} | {f"{home}.LinearCrossEntropy": _FUSED_LOSSES[0] for home in ("cut_cross_entropy",)}
 
 
 @function(
@@ -40,6 +53,18 @@ _LAYERS = ("linear", "bilinear", "embedding")
 def product(run: Run, name: str, call: Call) -> Value:
     note_computation(run, name, call.values, call.node)
     return FUNCTIONS["torch."](run, name, call)
+
+
+@function(*_FUSED_LOSSES)
+def fused_loss(run: Run, name: str, call: Call) -> Value:
+    note_computation(run, name, call.values, call.node)
+    return TensorValue("output")
+
+
+@function(*_FUSED_LOSS_CLASSES)
+def fused_loss_object(run: Run, name: str, call: Call) -> Value:
+    """An object that is called with the tensors."""
+    return Partial(Symbol(_FUSED_LOSS_CLASSES[name]))
 
 
 def note_mixed(run: Run, api: str, values: list[Value], node: cst.CSTNode) -> None:
@@ -64,10 +89,14 @@ def note_computation(run: Run, api: str, values: list[Value], node: cst.CSTNode)
     if not any(type(value) is TensorValue and value.source == "output" for value in operands):
         return
     for value in operands:
-        if isinstance(value, ParametersOf) and value.element and tensors.rests_sharded(run, value):
+        if isinstance(value, ParametersOf) and value.element and _is_not_gathered(run, value):
             modules = tuple(module.id for module in value.modules)
             run.emit(ShardComputed, node, api=api, modules=modules)
             return
+
+
+def _is_not_gathered(run: Run, parameter: ParametersOf) -> bool:
+    return tensors.rests_sharded(run, parameter) or rests_flat(run, parameter)
 
 
 def _parameters(run: Run, value: Value) -> ParametersOf | None:

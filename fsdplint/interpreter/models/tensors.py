@@ -75,14 +75,19 @@ def has_sharded_gradients(run: Run, parameters: Value | None) -> bool:
     return isinstance(value, ParametersOf) and must_be_sharded(run, value, gradient=True)
 
 
-@function("torch.nn.utils.get_total_norm", "torch.nn.utils.clip_grad._get_total_norm",
-          "torch.nn.utils.clip_grad.get_total_norm")  # fmt: skip
+@function("torch.nn.utils.get_total_norm", "torch.nn.utils._get_total_norm")
 def total_norm(run: Run, name: str, call: Call) -> Value:
     """The norm of all gradients, which `clip_grad_norm_` returns, too."""
     gradients = call.arg(0, "tensors")
     if not has_sharded_gradients(run, gradients):
         return TensorValue("norm")
     return ShardTensor("norm", must_be_dtensor=True, reduction=PartialRead.CLIPPED)
+
+
+@function("torch.nn.utils.clip_grads_with_norm_", "torch.nn.utils._clip_grads_with_norm_")
+def scale_gradients(run: Run, name: str, call: Call) -> Value:
+    """Scales the gradients by a norm that the program has computed."""
+    return Const(None)
 
 
 def as_shard(run: Run, value: Value | None) -> ShardTensor | None:
@@ -177,6 +182,8 @@ def _is_at_rest(run: Run, family: set[str], gradient: bool) -> bool:
 
 
 def _reduce(run: Run, tensor: ShardTensor, name: str, args: list[Value], call: Call) -> Value:
+    if tensor.reduction == PartialRead.CLIPPED:
+        return tensor  # a reduction of one number
     whole = not call.open and set(call.kwargs) <= _PLAIN_ARGUMENTS
     if tensor.reduction or not whole or (args and not name.endswith("norm")) or len(args) > 1:
         return TensorValue("derived", tensor.modules)

@@ -9,6 +9,9 @@ from fsdplint.trace.groups import Groups
 
 SHARDING = {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}
 
+# The strategies with which a unit frees its parameters after its forward.
+FREEING = {"FULL_SHARD", "HYBRID_SHARD"}
+
 
 def strategy(event: Wrapped) -> str | None:
     """The name of the sharding strategy of a wrapper; None if unknown."""
@@ -74,14 +77,29 @@ def uses_original_parameters(event: Wrapped) -> bool | None:
 
 def unit_of(groups: Groups, event: Wrapped, before: Event) -> set[str]:
     """The modules whose own parameters are in the wrapper's unit, as far as that is known."""
-    apart = set(event.units or ())
+    return part_of_unit(groups, event, event.inner, before)
+
+
+def is_known_unit(event: Wrapped) -> bool:
+    """Whether it is known which parameters a wrapper shards."""
+    known = shards(event) and (event.units is not None or event.keeps_rest)
+    ignores = any(name.startswith("ignored_") for name in event.options)
+    return known and not ignores and "**" not in event.options
+
+
+def part_of_unit(
+    groups: Groups, event: Wrapped, root: str, before: Event | None = None
+) -> set[str]:
+    """The modules from `root` down whose own parameters share a unit with those of `root`."""
+    apart = set(event.units or ()) - {root}
     sharded = groups.trace.shardings(before)
     found: set[str] = set()
-    stack = [event.inner]
+    stack = [root]
     while stack:
         current = stack.pop()
         info = groups.trace.modules.get(current)
-        if info is None or current in found or current in apart or current in sharded:
+        nested = current in apart or (current in sharded and current != root)
+        if info is None or current in found or nested:
             continue
         found.add(current)
         stack.extend(info.children.values())

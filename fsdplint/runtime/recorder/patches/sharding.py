@@ -108,6 +108,9 @@ def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
     recording.objects.sharded.set(wrapper, "fsdp1")
     init = inspect.unwrap(type(wrapper).__init__)
     options = values.options(init, args, kwargs)
+    for option in ("ignored_modules", "ignored_states"):
+        if isinstance(kwargs.get(option), list | tuple | set) and not kwargs[option]:
+            options.pop(option)  # an automatic wrapper gets an empty set
     recording.recorder.event(
         Wrapped,
         frame,

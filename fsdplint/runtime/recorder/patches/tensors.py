@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
+from fsdplint.runtime.recorder.flat_operands import refused_product
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import OWN, is_direct, kind_of
 from fsdplint.trace import Layout, PartialRead, RawRead, ShardComputed, TensorsMixed
@@ -62,7 +63,8 @@ def _record_raw_read(
 
 
 def note_error(error: BaseException) -> None:
-    """Record that the program ended at an operation on plain tensors and DTensors."""
+    """Record that the program ended at an operation with a parameter that is not gathered."""
+    _note_flat_operand(error)
     found = _REFUSED.search(str(error))
     name = found.group(1) if found is not None else ""
     if name not in _UPDATES | _PRODUCTS:
@@ -75,3 +77,16 @@ def note_error(error: BaseException) -> None:
             current().recorder.event(TensorsMixed, frames[-1], api=name)
         else:
             current().recorder.event(ShardComputed, frames[-1], api=name)
+
+
+def _note_flat_operand(error: BaseException) -> None:
+    entry, own = error.__traceback__, None
+    while entry is not None:
+        if kind_of(entry.tb_frame.f_code.co_filename) != OWN:
+            own = entry
+        entry = entry.tb_next
+    if own is None or not is_direct(own.tb_frame):
+        return
+    api = refused_product(error, own, own.tb_frame)
+    if api is not None:
+        current().recorder.event(ShardComputed, own.tb_frame, api=api)
