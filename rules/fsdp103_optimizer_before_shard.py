@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Event, OptimizerBuilt, Site, Trace, Wrapped, first
+from fsdplint.trace import Event, OptimizerBuilt, Prepared, Site, Trace, Wrapped, first
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.trace.queries.common import first_step, optimizer_named
 
@@ -28,6 +28,9 @@ class OptimizerBeforeShard(Rule):
     These are fine: an optimizer that is replaced, or gets new parameters, before its first step; an
     optimizer over the inner module of an FSDP1 wrapper that is built after wrapping; and FSDP1 with
     `use_orig_params=True`, which keeps the parameter objects.
+
+    An optimizer that Accelerate's `prepare` gets together with its model is found if the program itself
+    passes `FullyShardedDataParallelPlugin(use_orig_params=False)` to the `Accelerator`.
 
     ## Why is this bad?
     Sharding puts new parameters into the module. The optimizer holds the old ones, which never get a
@@ -61,6 +64,9 @@ class OptimizerBeforeShard(Rule):
         groups = Groups(trace)
         seen: set[Site] = set()
         for built in trace.of(OptimizerBuilt):
+            if built.site in seen:
+                continue
+            yield from self._prepared_finding(groups, built, seen)
             if not built.complete or built.site in seen:
                 continue
             if built.stale:
@@ -99,6 +105,25 @@ class OptimizerBeforeShard(Rule):
                 because=[(around[-1], "parameters replaced here"), (stepped, "stepped here")],
             )
 
+    def _prepared_finding(
+        self, groups: Groups, built: OptimizerBuilt, seen: set[Site]
+    ) -> Iterator[Finding]:
+        """Built over a model that Accelerate wraps afterwards."""
+        trace = groups.trace
+        for event in trace.after(built, Prepared):
+            for module in built.modules:
+                if not any(trace.related(module, prepared) for prepared in event.modules):
+                    continue
+                seen.add(built.site)
+                yield self.finding(
+                    built,
+                    f"{optimizer_named(built)} is built before Accelerate wraps {groups.name(module)} "
+                    f"with `use_orig_params=False`, so it never updates the parameters",
+                    help="Use `use_orig_params=True`, or build the optimizer after `prepare(model)`.",
+                    because=[(event, "parameters replaced here")],
+                )
+                return
+
     def _finding(
         self, groups: Groups, built: OptimizerBuilt, event: Shard, stepped: Event
     ) -> Finding:
@@ -118,7 +143,7 @@ class OptimizerBeforeShard(Rule):
         from fsdplint.edits.rewrite import Rewrite
 
         built, last = finding.events[0], finding.events[1]
-        if last.index < built.index:
+        if last.index < built.index or isinstance(last, Prepared):
             return None
         if isinstance(built, OptimizerBuilt) and isinstance(last, Wrapped) and built.filtered_by:
             return _use_original_parameters(last, program)

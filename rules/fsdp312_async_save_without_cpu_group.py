@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import ProcessGroupDestroyed, ProcessGroupInit, Saved, Trace
+from fsdplint.trace.queries.backends import ONLY_ACCELERATORS
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -71,4 +72,4 @@ def _has_cpu_backend(group: ProcessGroupInit) -> bool:
     pairs = [pair.partition(":") for pair in backend.split(",")]
     if all(name for _, _, name in pairs):
         return any(device == "cpu" for device, _, _ in pairs)
-    return backend not in ("nccl", "xccl", "hccl")
+    return backend not in ONLY_ACCELERATORS

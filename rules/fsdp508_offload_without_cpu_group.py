@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Clipped, ProcessGroupInit, Sharded, Trace
+from fsdplint.trace import Clipped, Collective, ProcessGroupInit, Sharded, Trace
+from fsdplint.trace.queries.backends import ONLY_ACCELERATORS
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
 
 class OffloadWithoutCpuGroup(Rule):
-    """Gradients on the CPU are clipped, but the process group has no CPU backend.
+    """A tensor on the CPU is reduced over the ranks, but the process group has no CPU backend.
 
     ## What it does
-    Finds `init_process_group("nccl")` in a program whose `fully_shard` has a `CPUOffloadPolicy` and that
-    clips with `torch.nn.utils.clip_grad_norm_`.
+    Finds `init_process_group("nccl")`, or another backend of accelerators alone, in a program whose
+    `fully_shard` has a `CPUOffloadPolicy` and that clips with `torch.nn.utils.clip_grad_norm_`. Also
+    finds collectives such as `dist.all_reduce` of a tensor that the program makes with `device="cpu"`.
 
     ## Why is this bad?
     With CPU offloading, the sharded gradients are on the CPU. The reduction of their norm over the ranks
@@ -30,7 +32,7 @@ class OffloadWithoutCpuGroup(Rule):
     need a GPU; `tests/gpu` runs them.
 
     ## Fix safety
-    Safe: the backend becomes `"cpu:gloo,cuda:nccl"`. CUDA tensors still go through NCCL.
+    Safe: the backend `"nccl"` becomes `"cpu:gloo,cuda:nccl"`. CUDA tensors still go through NCCL.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -55,6 +57,11 @@ class OffloadWithoutCpuGroup(Rule):
                 policy = str(event.options.get("offload_policy", ""))
                 if policy.startswith("torch.distributed.fsdp.CPUOffloadPolicy"):
                     offloaded |= {module: event for module in (event.module, *event.group)}
+            elif begun is None or begun.backend not in ONLY_ACCELERATORS:
+                continue
+            elif isinstance(event, Collective) and event.on_cpu and event.collective:
+                yield self._of_tensor(begun, event)
+                return
             elif isinstance(event, Clipped) and event.api == "utils" and event.collective:
                 held = [
                     offloaded[part]
@@ -62,16 +69,33 @@ class OffloadWithoutCpuGroup(Rule):
                     for part in trace.submodules(module)
                     if part in offloaded
                 ]
-                if held and begun is not None and begun.backend == "nccl":
-                    yield self.finding(
-                        begun,
-                        "this process group has no CPU backend, but gradients are clipped on the CPU",
-                        help='Pass the backend "cpu:gloo,cuda:nccl".',
-                        because=[(held[0], "offloaded to the CPU"), (event, "clipped here")],
-                    )
+                if held:
+                    yield self._of_gradients(begun, held[0], event)
                     return
+
+    def _of_gradients(self, begun: ProcessGroupInit, shard: Sharded, clipped: Clipped) -> Finding:
+        return self.finding(
+            begun,
+            "this process group has no CPU backend, but gradients are clipped on the CPU",
+            help=f"Pass the backend {_with_cpu(begun)}.",
+            because=[(shard, "offloaded to the CPU"), (clipped, "clipped here")],
+        )
+
+    def _of_tensor(self, begun: ProcessGroupInit, event: Collective) -> Finding:
+        return self.finding(
+            begun,
+            f"this process group has no CPU backend, but `{event.api}` gets a tensor on the CPU",
+            help=f"Pass the backend {_with_cpu(begun)}, or move the tensor to the accelerator.",
+            because=[(event, "communicated here")],
+        )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.fixes.backend import with_cpu_backend
 
         return with_cpu_backend(finding, program)
+
+
+def _with_cpu(begun: ProcessGroupInit) -> str:
+    """The backend of a group with a CPU backend beside its own."""
+    device = ONLY_ACCELERATORS[begun.backend or "nccl"]
+    return f'"cpu:gloo,{device}:{begun.backend}"'

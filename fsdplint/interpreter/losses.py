@@ -87,6 +87,8 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
     if name in {"mul", "mul_", "multiply", "multiply_"}:
         value = value if name.endswith("_") else derive(value)
         value.scaled, value.divided_by = True, ""
+    if name in {"to", "cuda"} and value.on_cpu:
+        return derive(value)
     if name in {"to", "cuda", "requires_grad_", "contiguous"}:
         return value
     result = value if name.endswith("_") else derive(value)

@@ -131,12 +131,20 @@ class SamplerValue(Value):
 
 
 @dataclass(eq=False, repr=False)
+class GeneratorValue(Unknown):
+    """A `torch.Generator`; `seed` is the seed that `manual_seed` gave it."""
+
+    seed: Value | None = None
+
+
+@dataclass(eq=False, repr=False)
 class LoaderValue(Value):
     """A torch DataLoader.
 
     sampler: its DistributedSampler; None if it has none or it is unknown.
     shuffle: whether it shuffles; None if its order is unknown.
     collate: what makes a batch of samples, if it is given.
+    generator: the generator that it shuffles with; None for that of the process.
     """
 
     id: str
@@ -144,6 +152,7 @@ class LoaderValue(Value):
     dataset: Value | None = None
     shuffle: bool | None = None
     collate: Value | None = None
+    generator: GeneratorValue | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -169,11 +178,13 @@ class TensorValue(Value):
     scaled: whether it may have been multiplied by the number of ranks.
     rank_local: set if it certainly derives from data that only this rank has.
     blended: whether unknown values may have been added to it.
+    on_cpu: whether it is certainly on the CPU.
     """
 
     source: str = ""  # "output", "norm", ...
     modules: tuple[ModuleValue, ...] = ()
     blended: bool = field(default=False, kw_only=True)
+    on_cpu: bool = field(default=False, kw_only=True)
     summed: bool = False
     averaged: bool = False
     divided_by: str = ""

@@ -115,6 +115,7 @@ class Unknown(Value):
         the same value.
     summed: whether an `all_reduce` summed it over all ranks, in place.
     synthetic_for: the class or function that is executed on its own with this as an argument.
+    on_cpu: whether it is certainly a tensor on the CPU.
     """
 
     settles: ClassVar[bool] = True
@@ -133,6 +134,7 @@ class Unknown(Value):
     parts: dict[str, Value] = field(default_factory=dict, repr=False)
     summed: bool = False
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
+    on_cpu: bool = False
 
 
 @dataclass(eq=False, repr=False)

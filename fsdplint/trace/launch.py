@@ -96,6 +96,18 @@ class FrameworkConfigured(Event):
 
 
 @event
+class Prepared(Event):
+    """A framework wraps models by FSDP1 without `use_orig_params` (static traces only).
+
+    It leaves the optimizers of the program as they are.
+    """
+
+    kind: ClassVar[str] = "model-prepared"
+    static_only: ClassVar[str] = "a recorder sees what the framework does"
+    modules: tuple[str, ...] = reference()
+
+
+@event
 class DeviceSet(Event):
     """torch.cuda.set_device and similar functions."""
 
@@ -130,11 +142,13 @@ class Collective(Event):
     """A collective without an event of its own: dist.barrier, dist.all_reduce, full_tensor, ...
 
     of_output: whether its tensor is the output of a model, or was computed from it: a loss.
+    on_cpu: whether its tensor is certainly on the CPU of a program that may use other devices.
     """
 
     kind: ClassVar[str] = "collective"
     api: str = distinct()
     of_output: bool = unrecorded("a tensor does not say what it was computed from", default=False)
+    on_cpu: bool = unrecorded("all tensors of a recorded run may be on the CPU", default=False)
 
 
 @event

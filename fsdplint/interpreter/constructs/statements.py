@@ -29,6 +29,7 @@ from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.removals import remove_item
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, is_exit, is_in_try, raises
+from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -89,7 +90,11 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         left.items.update(right.items)
         return
     divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
-    assign(run, node.target, arithmetic(run, left, right, divides))
+    result = arithmetic(run, left, right, divides)
+    if isinstance(left, Unknown | TensorValue) and left.on_cpu:
+        if result is not right and isinstance(result, Unknown | TensorValue):
+            result.on_cpu = True  # the operation is in place
+    assign(run, node.target, result)
 
 
 @executes(cst.Return)

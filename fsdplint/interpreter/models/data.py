@@ -10,7 +10,13 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import local_of, of_loader
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import Batches, LoaderValue, RankValue, SamplerValue
+from fsdplint.interpreter.torch_values import (
+    Batches,
+    GeneratorValue,
+    LoaderValue,
+    RankValue,
+    SamplerValue,
+)
 from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant, is_none
 from fsdplint.trace import (
     EpochSet,
@@ -117,9 +123,12 @@ def loader(run: Run, name: str, call: Call) -> Value:
             call.arg(3, "sampler"),
             batches,
             call.arg(10, "worker_init_fn"),
-            call.arg(12, "generator"),
         )
     )
+    generator = call.arg(12, "generator")
+    generator = run.settle(generator) if generator is not None else None
+    if generator is not None and not is_none(generator):
+        ordered = ordered and isinstance(generator, GeneratorValue)
     known = constant(shuffle) if shuffle is not None and not is_none(shuffle) else False
     made = LoaderValue(
         run.new_id("loader"),
@@ -127,6 +136,7 @@ def loader(run: Run, name: str, call: Call) -> Value:
         dataset=call.arg(0, "dataset"),
         shuffle=known if ordered and isinstance(known, bool) else None,
         collate=call.arg(6, "collate_fn"),
+        generator=generator if isinstance(generator, GeneratorValue) else None,
     )
     run.emit(
         LoaderBuilt,

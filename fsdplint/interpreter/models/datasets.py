@@ -14,7 +14,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import LoaderValue
+from fsdplint.interpreter.torch_values import GeneratorValue, LoaderValue
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -66,11 +66,19 @@ def same_on_all_ranks(run: Run, loader: LoaderValue) -> bool | None:
     """Whether a pass over a loader gives every rank the same batches; None if unknown."""
     if loader.dataset is None or loader.shuffle is None or run.seeded is False:
         return None
-    if loader.shuffle and not run.seeded:
+    if loader.shuffle and not _shuffles_alike(run, loader.generator):
         return None  # each rank shuffles with its own seed
     if loader.collate is not None and not _collates_alike(run, run.settle(loader.collate)):
         return None
     return True if _same_dataset(run, run.settle(loader.dataset)) else None
+
+
+def _shuffles_alike(run: Run, generator: GeneratorValue | None) -> bool:
+    """Whether a loader certainly shuffles in the same order on all ranks."""
+    if generator is None:
+        return run.seeded is True
+    seed = run.settle(generator.seed) if generator.seed is not None else None
+    return isinstance(seed, Const)
 
 
 def _same_dataset(run: Run, value: Value) -> bool:

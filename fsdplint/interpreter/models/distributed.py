@@ -14,7 +14,7 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import agree, forget_rank
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import RankValue
+from fsdplint.interpreter.torch_values import RankValue, TensorValue
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -104,8 +104,14 @@ def collective(run: Run, name: str, call: Call) -> Value:
     if whole:
         note_use(run, name, call)
     tensor = run.settle(call.args[0]) if call.args else Unknown()
-    of_output = losses.is_output(tensor)
-    run.emit(Collective, call.node, api=last, collective=whole, of_output=of_output)
+    run.emit(
+        Collective,
+        call.node,
+        api=last,
+        collective=whole,
+        of_output=losses.is_output(tensor),
+        on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
+    )
     if last in AGREED and call.args:
         agree(run.settle(call.args[0]))
         forget_rank(run.settle(call.args[0]))

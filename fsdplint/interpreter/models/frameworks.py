@@ -6,7 +6,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
-from fsdplint.interpreter.values import Const, Dict, Partial, Sequence, Symbol, Value
+from fsdplint.interpreter.values import Const, Dict, Partial, Sequence, Symbol, Unknown, Value
 from fsdplint.trace import FrameworkConfigured
 
 _ACCELERATE = ("accelerate", "accelerate.utils", "accelerate.utils.dataclasses")
@@ -28,7 +28,10 @@ _RUNNERS = (
 
 @function(*(f"{home}.FullyShardedDataParallelPlugin" for home in _ACCELERATE))
 def plugin(run: Run, name: str, call: Call) -> Value:
-    return _configure(run, name, call, "accelerate")
+    made = _configure(run, name, call, "accelerate")
+    if isinstance(made, Unknown) and "use_orig_params" in call.kwargs:
+        made.parts["use_orig_params"] = call.kwargs["use_orig_params"]
+    return made
 
 
 @function(*_TRANSFORMERS)

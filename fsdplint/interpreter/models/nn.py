@@ -150,6 +150,22 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
     return unknown_result(call)
 
 
+@function(*(f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "arange")))
+def new_tensor(run: Run, name: str, call: Call) -> Value:
+    """A tensor that is not computed from others, unless `torch.tensor` copies one."""
+    result = tensor_result(run, name, call)
+    if isinstance(result, Unknown):
+        result.on_cpu = _is_cpu(run, call.kwargs.get("device"))
+    return result
+
+
+def _is_cpu(run: Run, device: Value | None) -> bool:
+    device = run.settle(device) if device is not None else None
+    if isinstance(device, LibraryObject) and device.name == "torch.device":
+        device = device.get("0", "type")
+    return device is not None and constant(device) == "cpu"
+
+
 @function("torch.device")
 def device(run: Run, name: str, call: Call) -> Value:
     kind = constant(call.arg(0, "type"))

@@ -7,10 +7,15 @@ from functools import cache
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import note_seed
-from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf, RankValue, TensorValue
+from fsdplint.interpreter.torch_values import (
+    GeneratorValue,
+    ParametersOf,
+    RankValue,
+    TensorValue,
+)
 from fsdplint.interpreter.values import Const, Context, Method, ModuleValue, Unknown, Value
 from fsdplint.trace import Seeded, WeightsSet
 
@@ -52,6 +57,23 @@ def seed_out_of_sight(run: Run, name: str, call: Call) -> Value:
         note_seed(run, None)
     run.emit(Seeded, call.node, per_rank=None)
     return Unknown()
+
+
+@function("torch.Generator")
+def new_generator(run: Run, name: str, call: Call) -> Value:
+    return GeneratorValue(origin=f"{name}()", library=name)
+
+
+@method("GeneratorValue", "manual_seed")
+def seed_generator(run: Run, receiver: GeneratorValue, name: str, call: Call) -> Value:
+    receiver.seed = call.arg(0, "seed")
+    return receiver
+
+
+@method("GeneratorValue", "set_state", "seed")
+def reseed_generator(run: Run, receiver: GeneratorValue, name: str, call: Call) -> Value:
+    receiver.seed = None
+    return receiver
 
 
 @function("torch.random.fork_rng")

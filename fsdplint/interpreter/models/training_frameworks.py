@@ -12,19 +12,26 @@ from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Context,
     LibraryObject,
     ModuleValue,
     OptimizerValue,
     Sequence,
+    Symbol,
     Unknown,
     Value,
+    constant,
 )
-from fsdplint.trace import Collective
+from fsdplint.trace import Collective, Prepared
 
 _ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 _FABRICS = ("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric")
+
+
+# Methods of an Accelerator that gather a model, or write the shards of each rank.
+_GATHERING = {"get_state_dict", "save_state", "save_model"}
 
 
 def _methods(classes: tuple[str, ...], *names: str) -> Callable[[MethodModel], MethodModel]:
@@ -38,6 +45,33 @@ def _methods(classes: tuple[str, ...], *names: str) -> Callable[[MethodModel], M
     return register
 
 
+@function(*_ACCELERATORS)
+def accelerator(run: Run, name: str, call: Call) -> Value:
+    """`Accelerator(fsdp_plugin=plugin)` uses FSDP whatever the launcher's configuration says."""
+    made = call_unknown(run, Symbol(name), call)
+    if isinstance(made, Unknown) and "fsdp_plugin" in call.kwargs:
+        made.parts["fsdp_plugin"] = call.kwargs["fsdp_plugin"]
+    return made
+
+
+def _fsdp_plugin(run: Run, receiver: Unknown) -> Unknown | None:
+    """The plugin that an Accelerator certainly shards models with."""
+    value = run.settle(receiver.parts.get("fsdp_plugin", Unknown()))
+    known = isinstance(value, Unknown) and value.library.endswith("FullyShardedDataParallelPlugin")
+    return value if known and isinstance(value, Unknown) else None
+
+
+def _note_preparation(run: Run, receiver: Unknown, call: Call) -> None:
+    """Record that Accelerate wraps models by FSDP1 and leaves the optimizers as they are."""
+    plugin = _fsdp_plugin(run, receiver)
+    if plugin is None or constant(plugin.parts.get("use_orig_params")) is not False:
+        return
+    values = [run.settle(value) for value in call.values]
+    modules = tuple(value.id for value in values if isinstance(value, ModuleValue))
+    if modules:
+        run.emit(Prepared, call.node, modules=modules)
+
+
 @_methods(_ACCELERATORS, "prepare", "prepare_model", "prepare_optimizer")
 @_methods(_FABRICS, "setup", "setup_module", "setup_optimizers")
 def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
@@ -46,6 +80,7 @@ def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     What happens to them depends on settings: a model may be sharded, and an optimizer may get the
     parameters of the sharded model.
     """
+    _note_preparation(run, receiver, call)
     escape(run, call)
     meta_device.leave_meta_in_arguments(run, call.values)
     for value in call.values:
@@ -102,7 +137,9 @@ def clip(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 @_methods(_ACCELERATORS, "print", "log", "get_state_dict", "save_state", "save_model", "save")
 @_methods(_FABRICS, "print", "log", "log_dict", "save")
 def read_model(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
-    """A method that reads a model or writes it to disk."""
+    """A method that reads a model or writes it to disk; a sharded model needs all ranks."""
+    if name in _GATHERING and _fsdp_plugin(run, receiver) is not None:
+        run.emit(Collective, call.node, api=f"Accelerator.{name}", collective=True)
     return Unknown(origin=f"{receiver.origin}.{name}()")
 
 

@@ -3,3 +3,5 @@
 BACKENDS = {
     "gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "undefined", "fake", "cncl", "eccl", "mccl",
 }  # fmt: skip
+# Backends without support for tensors on the CPU, and the device of each.
+ONLY_ACCELERATORS = {"nccl": "cuda", "xccl": "xpu", "hccl": "npu"}
