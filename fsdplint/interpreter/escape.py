@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_wholly_frozen
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import Batches, LoaderValue, SamplerValue
+from fsdplint.interpreter.torch_values import Batches, GeneratorValue, LoaderValue, SamplerValue
 from fsdplint.interpreter.values import (
     Bound,
     Const,
@@ -38,6 +38,8 @@ def escape(run: Run, call: Call) -> None:
                 run.emit(Escaped, call.node, module=module.id)
         for data in data_in(run, value):
             run.emit(DataEscaped, call.node, data=data)
+        if isinstance(value, GeneratorValue):
+            value.seed = None  # other code may seed it
 
 
 def _holder(run: Run, value: Value) -> list[ModuleValue]:

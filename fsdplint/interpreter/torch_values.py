@@ -131,7 +131,7 @@ class SamplerValue(Value):
 
 
 @dataclass(eq=False, repr=False)
-class GeneratorValue(Unknown):
+class GeneratorValue(Value):
     """A `torch.Generator`; `seed` is the seed that `manual_seed` gave it."""
 
     seed: Value | None = None

@@ -61,7 +61,7 @@ def seed_out_of_sight(run: Run, name: str, call: Call) -> Value:
 
 @function("torch.Generator")
 def new_generator(run: Run, name: str, call: Call) -> Value:
-    return GeneratorValue(origin=f"{name}()", library=name)
+    return GeneratorValue()
 
 
 @method("GeneratorValue", "manual_seed")
