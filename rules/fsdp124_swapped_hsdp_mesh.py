@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 
 class SwappedHsdpMesh(Rule):
-    """A mesh names its dimensions shard and replicate, but FSDP2 expects replicate first.
+    """A mesh names its first dimension shard, but FSDP2 replicates over the first one.
 
     ## What it does
     Finds `fully_shard(model, mesh=mesh)` where `mesh` comes from `init_device_mesh` with two dimensions,
     the first one with "shard" in its name and the second one with "replicate".
 
-    A part of such a mesh (`mesh["shard"]`) is fine, and so is a call with `dp_mesh_dims`.
+    Also finds a part of a mesh with two dimensions, of which only the first has "shard" or "fsdp" in its
+    name: `mesh["dp_shard", "cp"]` for a model that is to be sharded over both.
+
+    A part of one dimension (`mesh["shard"]`) is fine, and so is a call with `dp_mesh_dims`.
 
     ## Why is this bad?
     FSDP2 goes by position and not by name: it replicates over dimension 0 and shards over dimension 1.
@@ -40,7 +43,7 @@ class SwappedHsdpMesh(Rule):
     ## References
     - torch docs, `torch.distributed.fsdp.fully_shard`: a 2D mesh replicates over dimension 0 and shards
       over dimension 1.
-    - pytorch/pytorch#161776.
+    - pytorch/pytorch#161776, NVIDIA-NeMo/Automodel#2768.
     """
 
     code = "FSDP124"
@@ -52,18 +55,21 @@ class SwappedHsdpMesh(Rule):
         seen = set()
         for event in trace.of(Sharded):
             mesh = mesh_of(trace, event)
-            if mesh is None or not _has_swapped_names(mesh) or event.site in seen:
+            swapped = _has_swapped_names(mesh) if mesh is not None else _shards_first(event)
+            if not swapped or event.site in seen:
                 continue
             if "dp_mesh_dims" in event.options or "**" in event.options:
                 continue
             seen.add(event.site)
-            one, other = mesh.dim_names
+            one, other = mesh.dim_names if mesh is not None else event.mesh_part
             yield self.finding(
                 event,
                 f"`fully_shard` replicates over the first dimension of the mesh, which is named "
                 f"`{one}`, and shards over the second, `{other}`",
-                help="Build the mesh with the replicas first: (replicas, shards).",
-                because=[(mesh, "mesh built here")],
+                help="Build the mesh with the replicas first: (replicas, shards)."
+                if mesh is not None
+                else f"Join the dimensions, `mesh[{one!r}, {other!r}]._flatten()`, to shard over both.",
+                because=[(mesh, "mesh built here")] if mesh is not None else (),
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -71,6 +77,8 @@ class SwappedHsdpMesh(Rule):
         from fsdplint.fixes.mesh import swap_dimensions
 
         rewrite = Rewrite()
+        if len(finding.events) < 2:
+            return None
         if not swap_dimensions(rewrite, finding.events[1].site):
             return None
         return rewrite.fix("Put the replicas first in the mesh", Safety.UNSAFE)
@@ -82,3 +90,11 @@ def _has_swapped_names(mesh: MeshBuilt) -> bool:
         return False
     replicas = ["repl" in name for name in names]
     return replicas == [False, True] and "shard" in names[0] and "shard" not in names[1]
+
+
+def _shards_first(event: Sharded) -> bool:
+    """Whether the mesh is a part of two dimensions of which only the first is named as shards."""
+    if len(event.mesh_part) != 2:
+        return False
+    one, other = ("shard" in name.lower() or "fsdp" in name.lower() for name in event.mesh_part)
+    return one and not other

@@ -130,6 +130,7 @@ class Sharded(Event):
     positional: positional arguments after the module, which `fully_shard` does not accept.
     same_weights: as for `Wrapped`.
     mesh: the mesh argument, if a `MeshBuilt` made it and it is not a part of one; else "".
+    mesh_part: the names of the dimensions if the mesh argument is a part of a mesh; else empty.
     frozen: whether all parameters of the module are certainly frozen.
     """
 
@@ -141,6 +142,7 @@ class Sharded(Event):
     positional: tuple[object, ...] = ()
     same_weights: bool | None = combined(all_same, default=None)
     mesh: str = reference(default="")
+    mesh_part: tuple[str, ...] = ()
 
 
 @event

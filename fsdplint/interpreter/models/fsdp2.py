@@ -62,6 +62,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         | ({"**": "?"} if call.open else {}),
         positional=tuple(option(value) for value in call.args[1:]),
         mesh=_mesh(run, call.kwargs.get("mesh")),
+        mesh_part=_mesh_part(run, call.kwargs.get("mesh")),
         frozen=all(module.all_frozen for module in modules),
     )
     for key in call.kwargs:
@@ -75,6 +76,15 @@ def _mesh(run: Run, value: Value | None) -> str:
     if not isinstance(value, LibraryObject) or not value.name.endswith(".init_device_mesh"):
         return ""
     return str(constant(value.get("id")) or "")
+
+
+def _mesh_part(run: Run, value: Value | None) -> tuple[str, ...]:
+    """The names of the dimensions of a part of a mesh."""
+    value = run.settle(value) if value is not None else None
+    names = value.get("names") if isinstance(value, LibraryObject) else None
+    if not isinstance(names, Sequence) or names.open:
+        return ()
+    return tuple(str(constant(name)) for name in names.items)
 
 
 @function(f"{FSDP}.register_fsdp_forward_method")

@@ -133,6 +133,13 @@ def _mesh(mesh: Any) -> str | None:
     return current().objects.names.get(mesh) if mesh is not None else None
 
 
+def _mesh_part(mesh: Any) -> tuple[str, ...]:
+    """The names of the dimensions if a mesh is a part of several dimensions of another mesh."""
+    if mesh is None or current().objects.names.get(mesh) or mesh.ndim < 2:
+        return ()
+    return tuple(mesh.mesh_dim_names or ())
+
+
 def _mixes(inner: Any, options: dict[str, Any], args: tuple[Any, ...], kwargs: Any) -> bool:
     """Whether a flat parameter has parameters with and without gradients."""
     from torch.distributed.fsdp import FullyShardedDataParallel
@@ -233,6 +240,7 @@ def _record_sharding(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         group=tuple(names) if isinstance(target, (list, tuple)) else (),
         options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
         mesh=recording.objects.names.get(kwargs.get("mesh")) or "",
+        mesh_part=_mesh_part(kwargs.get("mesh")),
         positional=tuple(values.describe(value) for value in args[1:]),
         frozen=not any(p.requires_grad for module in group for p in module.parameters()),
         same_weights=of_this_rank(values.sample(group)),
