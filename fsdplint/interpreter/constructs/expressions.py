@@ -24,7 +24,15 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     TensorValue,
 )
-from fsdplint.interpreter.values import Const, Function, Sequence, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    Const,
+    Function,
+    LibraryObject,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
 from fsdplint.trace import PickedByRank
 
 BUILTINS = frozenset(
@@ -62,14 +70,17 @@ def eval_attribute(run: Run, node: cst.Attribute) -> Value:
 @evaluates(cst.Subscript)
 def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     value = run.eval(node.value)
-    index: Value = Unknown()
+    indices: list[Value] = []
     is_slice = by_rank = False
     for item in node.slice:
         if isinstance(item.slice, cst.Index):
-            index = run.eval(item.slice.value)
+            indices.append(run.eval(item.slice.value))
         else:
             is_slice = True
             by_rank |= _slice(run, item.slice, node)
+    index = indices[-1] if indices else Unknown()
+    if len(indices) > 1 and isinstance(value, LibraryObject):
+        index = Sequence(indices, "tuple")
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)
     if by_rank and isinstance(value, Unknown) and value.part_of is None:
