@@ -32,9 +32,8 @@ class EveryRankSameData(Rule):
 
     A loader is reported only if this is certain: the dataset is a `TensorDataset`, one of torchvision or
     a class of the program that does not use the rank; `collate_fn` uses neither the rank nor random
-    numbers; the loader does not shuffle, or all ranks set the same seed, also
-    that of its generator; nothing is selected by rank; and
-    the model is sharded over a mesh of one dimension.
+    numbers; the loader does not shuffle, or all ranks set the same seed, also that of its generator;
+    nothing is selected by rank; and the model is sharded over a mesh of one dimension.
 
     ## Why is this bad?
     FSDP is data parallel: it averages the gradients of the ranks, so every rank should have other samples.

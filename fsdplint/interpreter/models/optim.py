@@ -184,8 +184,7 @@ def scaler_method(run: Run, receiver: LibraryObject, name: str, call: Call) -> V
     return Unknown()
 
 
-@function("torch.nn.utils.clip_grads_with_norm_", "torch.nn.utils.clip_grad.clip_grads_with_norm_",
-          "torch.nn.utils.clip_grad._clip_grads_with_norm_")  # fmt: skip
+@function("torch.nn.utils.clip_grads_with_norm_", "torch.nn.utils._clip_grads_with_norm_")
 def clip_with_norm(run: Run, name: str, call: Call) -> Value:
     """Only the norm of the rank's own part makes an event: any other may be that of all parts."""
     norm = call.arg(2, "total_norm")

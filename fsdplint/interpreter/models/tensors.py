@@ -84,12 +84,6 @@ def total_norm(run: Run, name: str, call: Call) -> Value:
     return ShardTensor("norm", must_be_dtensor=True, reduction=PartialRead.CLIPPED)
 
 
-@function("torch.nn.utils.clip_grads_with_norm_", "torch.nn.utils._clip_grads_with_norm_")
-def scale_gradients(run: Run, name: str, call: Call) -> Value:
-    """Scales the gradients by a norm that the program has computed."""
-    return Const(None)
-
-
 def as_shard(run: Run, value: Value | None) -> ShardTensor | None:
     """A parameter or gradient as a tensor; None for every other value."""
     if isinstance(value, ShardTensor):
