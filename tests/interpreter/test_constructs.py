@@ -35,7 +35,8 @@ NOT_CALLED = {
     "LazyClass", "LazyImport", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
     "OptimizerValue",
     "ParameterName",
-    "ProjectModule", "RankChoice", "RankTest", "RankValue", "SamplerValue", "ScalerValue",
+    "GeneratorValue", "ProjectModule", "RankChoice", "RankTest", "RankValue", "SamplerValue",
+    "ScalerValue",
     "Sequence", "Super",
     "Unknown",
 }  # fmt: skip
