@@ -54,7 +54,7 @@ class Coverage:
         if run.trace.entry:
             self.functions |= run.reached
         events = run.trace.events[run.first_event :]
-        if any(isinstance(event, Sharded | Wrapped) for event in events):
+        if run.assumes_sharding or any(isinstance(one, Sharded | Wrapped) for one in events):
             self.sharded |= run.executed
             return
         if not run.trace.entry:

@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.interpreter import fruitless, grad_mode, lazy
 from fsdplint.interpreter.decided_values import decided
 from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
+from fsdplint.interpreter.library_classes import SHARDED_CLASSES
 from fsdplint.interpreter.merging import join_returned
 from fsdplint.interpreter.models.registry import has_object_methods
 from fsdplint.interpreter.ranks import value_by_name
@@ -236,7 +237,8 @@ def _library_object(function: Function, annotation: cst.Annotation | None) -> Un
     if not isinstance(held, Symbol):
         return None
     full = canonical(f"{held.name}.{rest}") if rest else held.name
-    return Unknown(origin=f"{full}()", library=full) if has_object_methods(full) else None
+    known = has_object_methods(full) or full in SHARDED_CLASSES
+    return Unknown(origin=f"{full}()", library=full) if known else None
 
 
 def call_with_yield(

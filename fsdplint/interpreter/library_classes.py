@@ -11,6 +11,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from fsdplint.interpreter.models.nn_classes import COMPOSITE, CONTAINERS, PARAMETERIZED, PARTS
+from fsdplint.trace import Sharding
+
+# Classes of sharded models, as annotations name them.
+SHARDED_CLASSES = {
+    "torch.distributed.fsdp.FullyShardedDataParallel": Sharding.FSDP1,
+    "torch.distributed.fsdp.FSDPModule": Sharding.FSDP2,
+}
 
 # A dotted name of one package: its parts before the class.
 _IN = r"(\w+\.)*"

@@ -8,6 +8,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import (
+    SHARDED_CLASSES,
     inherited_structure,
     initialises_at_random,
     may_be_module,
@@ -27,7 +28,7 @@ from fsdplint.interpreter.values import (
     Value,
     is_none,
 )
-from fsdplint.trace import Module, ModuleAttached, ModuleBuilt, ParametersTied
+from fsdplint.trace import Module, ModuleAttached, ModuleBuilt, ParametersTied, Sharding
 
 # The key of the module whose attributes are those that a module lacks.
 DELEGATE = "*delegate"
@@ -128,11 +129,32 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
         module.attributes["*"] = value.parts["[]"]
     module.synthetic_for = value.synthetic_for
     value.refined = module
+    if value.library in SHARDED_CLASSES:
+        assume_sharding(run, module, SHARDED_CLASSES[value.library])
     if value.part_of is not None:
         run.trace.modules[module.id].repeated = value.varying
         module.stands_for_parts = value.varying
         add_child(run, value.part_of, "*" if value.varying else name, module)
     return module
+
+
+def assume_sharding(run: Run, module: ModuleValue, sharding: Sharding) -> None:
+    """A model of unknown origin is sharded, because the program uses it as such a model.
+
+    It is the argument of a function that no code in sight calls, or the result of unknown code. A
+    model that the program builds keeps what is known of it.
+    """
+    info = run.trace.modules[module.id]
+    is_known = module.cls is not None or module.library_class is not None or bool(info.children)
+    if is_known or info.children_known or module.wrapper or module.sharded or module.inner:
+        return
+    run.assumes_sharding = run.decisions.shards = True
+    if sharding is Sharding.FSDP2:
+        module.sharded = True
+        return
+    inner = new_module(run, cst.Name("module"), info.class_name, children_known=False)
+    module.inner, module.wrapper = inner, "fsdp1"
+    info.inner, info.wrapper, info.own_parameters = inner.id, "fsdp1", False
 
 
 def attach_module(run: Run, parent: ModuleValue, child: Value) -> None:

@@ -151,6 +151,7 @@ class Run:
         self.stack: list[NodeSite] = []
         self.library_call: Call | None = None  # the innermost call of a modelled function
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
+        self.assumes_sharding = False  # of a model of unknown origin: see `assume_sharding`
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.loop_depth: int = 0
         self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import libcst as cst
 
 from fsdplint.interpreter.choices import guards_of
 from fsdplint.interpreter.frames import Call
@@ -15,7 +16,12 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.type_tests import module_is
 from fsdplint.interpreter.module_attributes import certainly_lacks
 from fsdplint.interpreter.module_tree import child_values, sharding_inside
-from fsdplint.interpreter.modules import as_module, new_module, submodule_values
+from fsdplint.interpreter.modules import (
+    as_module,
+    assume_sharding,
+    new_module,
+    submodule_values,
+)
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf
 from fsdplint.interpreter.values import (
@@ -34,10 +40,6 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 from fsdplint.trace import Fsdp1Used, PolicyCalled, Sharding, Wrapped
-
-if TYPE_CHECKING:
-    import libcst as cst
-
 
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
@@ -246,6 +248,8 @@ def emit_use(run: Run, api: str, call: Call, *, collective: bool = False) -> Mod
     On an FSDP2 module the method does nothing, so it does not communicate.
     """
     module = as_module(run, call.arg(0, "module") or call.arg(0, "model"))
+    if module is not None:
+        assume_sharding(run, module, Sharding.FSDP1)
     if module is not None and sharding_inside(run, module) is Sharding.FSDP2:
         collective = False
     run.emit(

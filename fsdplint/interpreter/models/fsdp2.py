@@ -8,7 +8,7 @@ from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
 from fsdplint.interpreter.models.fsdp1 import option
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
-from fsdplint.interpreter.modules import as_module
+from fsdplint.interpreter.modules import as_module, assume_sharding
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.unknown_calls import call_unknown
@@ -146,6 +146,17 @@ def set_sync(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     if name in METHODS:
         _emit_newer_api(run, name, receiver, call)
     return Const(None)
+
+
+@method("Unknown", "set_requires_gradient_sync", "set_is_last_backward",
+        "set_requires_all_reduce", "set_reshard_after_backward")  # fmt: skip
+def set_sync_of_unknown(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """A method that only the models of FSDP2 have."""
+    module = as_module(run, receiver)
+    if module is None:
+        return Unknown()
+    assume_sharding(run, module, Sharding.FSDP2)
+    return set_sync(run, module, name, call)
 
 
 @method("ModuleValue", *METHODS.keys() - {"set_reshard_after_forward"})
