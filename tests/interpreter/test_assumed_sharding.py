@@ -41,6 +41,13 @@ def save(model, batch, path):
     if dist.get_rank() == 0:
         torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), path)
 """,
+    "test of the class": """
+def save(model, path):
+    if isinstance(model, FSDPModule) and path:
+        if dist.get_rank() == 0:
+            options = StateDictOptions(full_state_dict=True)
+            torch.save(get_model_state_dict(model, options=options), path)
+""",
     "attribute": """
 class Saver:
     def __init__(self, model):
@@ -56,6 +63,11 @@ SILENT = {
     "unknown model": """
 def save(model, path):
     if dist.get_rank() == 0:
+        torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), path)
+""",
+    "test of the class that does not hold": """
+def save(model, path):
+    if not isinstance(model, FSDPModule) and dist.get_rank() == 0:
         torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), path)
 """,
     "data parallel": """

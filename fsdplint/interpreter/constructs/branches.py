@@ -19,6 +19,7 @@ from fsdplint.interpreter.configurations import BranchTaken
 from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.frames import TURN
 from fsdplint.interpreter.merging import join_by_data, join_by_rank, join_by_turn
+from fsdplint.interpreter.narrowing import narrow
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
 from fsdplint.interpreter.skipped_reductions import doubt_own_data, doubt_returned
@@ -57,6 +58,8 @@ def execute_test(
         _note_branches(run, node, verdict)
     if verdict.guards and verdict.outcome in {Truth.TRUE, Truth.FALSE}:
         doubt_own_data(run, orelse if verdict.outcome is Truth.TRUE else node.body)
+    if verdict.outcome is Truth.TRUE:
+        narrow(run, node.test)
     with deciding(run, verdict.keys):
         return branch(
             run,
