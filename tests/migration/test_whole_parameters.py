@@ -364,6 +364,11 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
 
 BLOCK = "with FSDP.summon_full_params(model{arguments}):\n    {body}"
 BLOCKED = {
+    "a parameter of the model itself in a pair": (
+        "",
+        "[new.lerp_(old, 0.5) for old, new in zip(copy.parameters(), model.parameters())]",
+        "FSDP2 loses",
+    ),
     "written in other ways": ("", "model.blocks[0].linear.weight.data[0] = 0", "FSDP2 loses"),
     "out of sight": ("", "torch.jit.trace(model, ())", "whether .* writes parameters"),
     "a state": ("", 'torch.save(model.state_dict(), "x.pt")', "a state is taken or loaded inside"),

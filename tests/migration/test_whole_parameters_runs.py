@@ -12,6 +12,7 @@ from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 PROGRAM = """\
+import copy
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -77,8 +78,10 @@ def clean(model):
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 device = torch.device("cpu")
+model = Net()
+averaged = copy.deepcopy(model)
 model = FSDP(
-    Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=device, use_orig_params=True
+    model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=device, use_orig_params=True
 )
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 generator = torch.Generator().manual_seed(dist.get_rank())
@@ -98,6 +101,10 @@ for step in range(3):
     with torch.no_grad(), FSDP.summon_full_params(model, writeback=False):
         for name, parameter in model.named_parameters():
             shadow[name].mul_(0.9).add_(parameter, alpha=0.1)
+    with torch.no_grad(), FSDP.summon_full_params(model):
+        for old, new in zip(averaged.parameters(), model.parameters()):
+            old.lerp_(new, 0.1)
+print("averaged", [f"{p.norm().item():.9f}" for p in averaged.parameters()])
 model.eval()
 with torch.no_grad():
     model(torch.ones(2, 16))

@@ -109,7 +109,7 @@ class Summon:
         if node := body.state():
             raise self.blocker(SUMMON_STATE(), node)
         written = body.first_write()
-        if written is not None and self.options["writeback"]:
+        if written is not None and self.options["writeback"] and not body.writes_other_objects():
             loops = body.loops(writing=True)
             if loops is None:
                 raise self.blocker(

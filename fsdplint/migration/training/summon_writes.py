@@ -11,6 +11,7 @@ from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Bound, Function, ModuleValue, Value
 from fsdplint.migration.context import Migration
 from fsdplint.syntax.layout import descend
+from fsdplint.trace import Trace, Wrapped
 
 CASTS = {"to", "float", "half", "bfloat16"}  # on a tensor, they return a new one
 
@@ -47,8 +48,10 @@ def _is_other_object(
     """Whether an expression certainly does not belong to a parameter or a module."""
     chain = list(_chain(target))
     root = chain[-1]
-    if not isinstance(root, cst.Name) or root.value in parameters or migration.symbol(root):
+    if not isinstance(root, cst.Name) or migration.symbol(root):
         return False
+    if root.value in parameters:
+        return _is_apart(migration, root)
     held = any(isinstance(part, cst.Subscript) for part in chain)
     for part in chain:
         if isinstance(part, cst.Name) and part.value == "self":
@@ -58,6 +61,39 @@ def _is_other_object(
                 return False
             if isinstance(value, ParametersOf) and not (held and value.unsharded_copy):
                 return False  # not a stored copy, such as an average
+    return True
+
+
+def _is_apart(migration: Migration, node: cst.Name) -> bool:
+    """Whether a name is a parameter of modules that are certainly in no wrapped model, such as the
+    copy of a model that holds an average.
+    """
+    values = migration.values(node)
+    if not values or not migration.program.traces:
+        return False
+    return all(
+        isinstance(value, ParametersOf)
+        and value.complete
+        and value.modules
+        and all(is_apart(trace, module.id) for module in value.modules)
+        for value in values
+        for trace in migration.program.traces
+    )
+
+
+def is_apart(trace: Trace, module: str) -> bool:
+    """Whether a module is in no wrapped model, as far as all of its models are known."""
+    if module not in trace.modules:
+        return True  # of another configuration
+    known: set[str] = {module, *trace.submodules(module)}
+    if not all(one in trace.modules and trace.modules[one].children_known for one in known):
+        return False
+    for event in trace.of(Wrapped):
+        inside = {event.module, event.inner, *trace.submodules(event.inner)}
+        if not all(trace.modules[one].children_known for one in inside if one in trace.modules):
+            return False
+        if known & inside:
+            return False
     return True
 
 

@@ -1,0 +1,210 @@
+"""Runs many tiny programs on two ranks each, without the recorder and without importing torch twice.
+
+A helper process imports torch, trains one model with FSDP1 and one with FSDP2 on a group that sends
+nothing, and then forks itself for every rank of every program, as `two_ranks` does. So a rank finds
+torch imported and its caches filled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import two_ranks
+from two_ranks import TwoRanks
+
+TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended on two ranks.
+
+    Attributes:
+        status: "ok", "raised", "hung" or "aborted", as in `two_ranks`.
+        output: the standard output of each rank.
+        error: the ends of the standard errors of the ranks that failed.
+    """
+
+    status: str
+    output: tuple[str, ...]
+    error: str
+    seconds: float
+
+
+class PlainRanks(TwoRanks):
+    """The helper process, started at the first use."""
+
+    def run_files(self, files: Mapping[str, str], timeout: float = TIMEOUT) -> Ended:
+        """Run the first of the files on two ranks."""
+        self._count += 1
+        case = self._folder / f"case{self._count}"
+        source, work, record = case / "program", case / "work", case / "record"
+        for folder in (source, work, record):
+            folder.mkdir(parents=True)
+        for name, text in files.items():
+            (source / name).write_text(text, encoding="utf-8")
+        started = time.monotonic()
+        answer = self.ask(
+            {
+                "script": str(source / next(iter(files))),
+                "work": str(work),
+                "record": str(record),
+                "world": 2,
+                "timeout": timeout,
+                "emulate": any("cuda" in text for text in files.values()),
+            }
+        )
+        return _ended(answer, record, time.monotonic() - started)
+
+    def _start(self) -> subprocess.Popen[str]:
+        here = Path(__file__).parent
+        path = os.pathsep.join([str(here.parent.parent), str(here.parent)])
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+            env.pop(name, None)
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, text=True, env=env)
+
+
+def _ended(answer: list[dict[str, Any]], record: Path, seconds: float) -> Ended:
+    statuses = {rank["status"] for rank in answer}
+    status = next((s for s in ("hung", "raised", "aborted", "killed") if s in statuses), "ok")
+
+    def text(stream: str, rank: int) -> str:
+        return (record / f"{stream}{rank}.txt").read_text(errors="replace")
+
+    failed = [rank["rank"] for rank in answer if rank["status"] != "ok"]
+    error = "\n".join(
+        [f"rank {rank}: {text('stderr', rank)[-3000:]}" for rank in failed]
+        + [text("stack", rank["rank"]) for rank in answer if rank["status"] == "hung"]
+    )
+    return Ended(status, tuple(text("stdout", rank["rank"]) for rank in answer), error, seconds)
+
+
+# The helper process -------------------------------------------------------------------------------
+
+
+def _be_rank(
+    rank: int, request: dict[str, Any], port_pipe: tuple[int, int], done: int, go: int
+) -> None:
+    """Everything that a rank does, in the forked process."""
+    import faulthandler
+    import select
+    import signal
+    import warnings
+
+    os.setpgid(0, 0)
+    two_ranks._die_with_parent()
+    two_ranks._redirect(rank, request["record"])
+    os.chdir(request["work"])
+    store = two_ranks._meet(rank, request, port_pipe)
+    stack = open(os.path.join(request["record"], f"stack{rank}.txt"), "w")  # noqa: SIM115
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False, chain=False)
+    warnings.simplefilter("ignore")
+    if request["emulate"]:
+        from fsdplint.runtime.emulation import activation
+
+        activation.choose("cpu", 2)
+    code = _execute(request["script"])
+    if code == 0:
+        # A peer that is still in a collective would be disturbed.
+        os.write(done, b"1")
+        select.select([go], [], [], 1.0)
+    del store
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _execute(script: str) -> int:
+    sys.argv = [script]
+    sys.path.insert(0, os.path.dirname(script))
+    with open(script, "rb") as file:
+        code = compile(file.read(), script, "exec", dont_inherit=True)
+    module = type(sys)("__main__")
+    module.__dict__.update(__file__=script, __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    try:
+        exec(code, module.__dict__)
+    except SystemExit as ended:
+        return 0 if ended.code in (None, 0) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _fill_caches() -> None:
+    """Train with FSDP1 and FSDP2 on a group that sends nothing, and take the states.
+
+    DTensor keeps what it computes for a mesh, and so for a rank. The mesh of no program has four ranks.
+    """
+    import functools
+
+    import torch
+    import torch._dynamo
+    import torch.distributed as dist
+    import torch.distributed.checkpoint.state_dict as states
+    import torch.distributed.fsdp.sharded_grad_scaler
+    import torch.distributed.fsdp.wrap
+    import torch.optim.swa_utils
+    from torch import nn
+    from torch.distributed.algorithms._checkpoint import checkpoint_wrapper  # noqa: F401
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    first = functools.partial(FullyShardedDataParallel, device_id=torch.device("cpu"))
+    for wrap in (first, fully_shard):
+        model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8))
+        for index in (0, 1, 2):
+            model[index] = wrap(model[index])
+        model = wrap(model)
+        for optimizer in (
+            torch.optim.AdamW(model.parameters()),
+            torch.optim.SGD(model.parameters(), momentum=0.9),
+        ):
+            for _ in range(2):
+                model(torch.randn(2, 8)).sum().backward()
+                if wrap is fully_shard:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                else:
+                    model.clip_grad_norm_(1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+        options = states.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        if wrap is fully_shard:
+            states.get_state_dict(model, optimizer, options=options)
+    dist.destroy_process_group()
+
+
+def _serve() -> None:
+    """Answer one request a line until the standard input ends."""
+    import warnings
+
+    two_ranks._die_with_parent()
+    two_ranks._be_rank = _be_rank
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+
+        torch.set_num_threads(1)
+        from fsdplint.runtime.emulation import activation
+
+        activation.install()
+        _fill_caches()
+    for line in sys.stdin:
+        print(json.dumps(two_ranks._supervise(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

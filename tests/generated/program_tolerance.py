@@ -1,0 +1,72 @@
+"""How far the outputs of a program before and after its migration may be apart, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from program_features import Description
+
+NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+e[-+]?\d+|\bnan\b|-?\binf\b")
+
+LAST_PLACES = 2e-6
+ROUNDED = 2e-2
+
+
+def tolerance(d: Description) -> tuple[float, str]:
+    """The largest relative difference of two numbers, and its reason.
+
+    Both forms add the same numbers in the same order, except for the norm of all gradients: FSDP1
+    takes the norm of a flat parameter and FSDP2 that of each parameter. Where gradients are scaled by
+    this norm, it reaches all other numbers, and where they are rounded to 16 bits after that, in the
+    last place of these.
+    """
+    clips = d["clip"] not in ("none", "measure", "infinite")
+    low = d["precision"] not in ("none",)
+    if clips and low:
+        return ROUNDED, "the norm is summed in another order, and what it changes is rounded"
+    return LAST_PLACES, "the norm is summed in another order"
+
+
+END = "end of a checksum"
+
+
+def resumes(d: Description, output: str) -> bool:
+    """Whether a program ended with the same sums after it was resumed as before.
+
+    It makes the last step twice, the second time with all that it has saved and loaded.
+    """
+    limit, _ = tolerance(d)
+    parts = [part.splitlines() for part in output.split(END)]
+    if len(parts) < 3:
+        return False
+    size = len(parts[1])
+    first, second = parts[0][-size:], parts[1]
+    return all(one == other or _near(one, other, limit) for one, other in zip(first, second, strict=False))
+
+
+def compare(d: Description, first: Sequence[str], second: Sequence[str]) -> str | None:
+    """The first difference of two outputs, or None."""
+    limit, _ = tolerance(d)
+    for rank, (ours, theirs) in enumerate(zip(first, second, strict=True)):
+        before, after = ours.splitlines(), theirs.splitlines()
+        for one, other in zip(before, after, strict=False):
+            if one != other and not _near(one, other, limit):
+                return f"rank {rank}: {one!r} became {other!r}"
+        if len(before) != len(after):
+            return f"rank {rank}: {len(before)} lines became {len(after)}"
+    return None
+
+
+def _near(one: str, other: str, limit: float) -> bool:
+    if NUMBER.sub("#", one) != NUMBER.sub("#", other):
+        return False
+    numbers = zip(NUMBER.findall(one), NUMBER.findall(other), strict=True)
+    return all(_close(float(a), float(b), limit) for a, b in numbers)
+
+
+def _close(a: float, b: float, limit: float) -> bool:
+    if a == b or (a != a and b != b):
+        return True
+    # A sum of numbers of both signs may be near zero: an absolute difference counts then.
+    return abs(a - b) <= limit * max(abs(a), abs(b), 0.1)
