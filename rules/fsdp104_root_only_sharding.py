@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Sharded, Site, Trace, Wrapped
+from fsdplint.trace import Gathered, Sharded, Site, Trace, Wrapped
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by, shards_unknown_part
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class RootOnlySharding(Rule):
 
     ## Fix safety
     Unsafe: a loop that shards each block goes before the root's `fully_shard`. The results are the
-    same, but the grouping of communication and the peak memory change. FSDP1 gets no fix here.
+    same, but the grouping of communication and the peak memory change. FSDP1 gets no fix here, and
+    neither does a program that calls `unshard()` of the root: it does not gather blocks of their own.
 
     ## Since
     torch 2.4 for `fully_shard`, always for FSDP1.
@@ -103,6 +104,8 @@ class RootOnlySharding(Rule):
         event, site = finding.events[0], finding.site
         if not isinstance(event, Sharded) or not isinstance(site, NodeSite):
             return None
+        if any(_gathers_root(trace, site) for trace in program.traces):
+            return None  # `unshard()` of the root would no longer gather the blocks
         call = site.node
         root = module_argument(call) if isinstance(call, cst.Call) else None
         if not isinstance(call, cst.Call) or not isinstance(root, cst.Name | cst.Attribute):
@@ -133,6 +136,12 @@ class _RepeatedBlocks:
     path: str
     class_name: str
     uniform: bool
+
+
+def _gathers_root(trace: Trace, site: Site) -> bool:
+    """Whether the program calls `unshard()` of a module that is sharded at a site."""
+    roots = {event.module for event in trace.of(Sharded) if event.site == site}
+    return any(event.gathered and event.module in roots for event in trace.of(Gathered))
 
 
 def _has_policy(event: Shard) -> bool:
