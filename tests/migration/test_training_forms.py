@@ -244,6 +244,48 @@ FORMS = {
             print(f"{norm:.2f}")
         """,
     ),
+    "no_sync on a stack under a test, and as a result": (
+        """
+        from contextlib import ExitStack, nullcontext
+
+        model = FSDP(Net())
+
+
+        def held(i):
+            if i < 2:
+                return model.no_sync()
+            return nullcontext()
+
+
+        for i in range(4):
+            with ExitStack() as stack:
+                if i != 3:
+                    stack.enter_context(model.no_sync())
+                model(torch.ones(2, 8)).sum().backward()
+            with held(i):
+                model(torch.ones(2, 8)).sum().backward()
+        """,
+        """
+        from contextlib import ExitStack, nullcontext
+
+        model = fully_shard(Net())
+
+
+        def held(i):
+            if i < 2:
+                return without_gradient_sync(model)
+            return nullcontext()
+
+
+        for i in range(4):
+            with ExitStack() as stack:
+                if i != 3:
+                    stack.enter_context(without_gradient_sync(model))
+                model(torch.ones(2, 8)).sum().backward()
+            with held(i):
+                model(torch.ones(2, 8)).sum().backward()
+        """,
+    ),
     "a model that is plain on a single rank": (
         """
         from contextlib import nullcontext

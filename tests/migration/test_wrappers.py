@@ -399,11 +399,6 @@ BLOCKED = {
         MODEL + "contexts = {True: model.no_sync}\nwith contexts[True]():\n    print(model)",
         "used without a call",
     ),
-    "a stack of contexts": (
-        "import contextlib\n" + MODEL + "with contextlib.ExitStack() as stack:\n"
-        "    stack.enter_context(model.no_sync())",
-        "not the head of a `with` block",
-    ),
     "an unknown module's handle": (
         MODEL + "for part in FSDP.fsdp_modules(model):\n    print(part._handle)",
         "no flat parameters",

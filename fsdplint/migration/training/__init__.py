@@ -2,6 +2,7 @@
 
 loop                     `no_sync`, `.module`, `.forward`, the sharded gradient scaler
 syncing                  `no_sync` contexts that a variable holds
+sync_values              `no_sync` contexts that are entered elsewhere
 clipping                 gradient clipping
 gradients, finite        arithmetic on a rank's part of the gradients
 parameters               arithmetic on a rank's part of the parameters

@@ -28,7 +28,7 @@ from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.rewriters import member_rewriter, rewrites
 from fsdplint.migration.symbols import CHANGED, MEMBERS
-from fsdplint.migration.training import forward_methods, syncing
+from fsdplint.migration.training import forward_methods, sync_values, syncing
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_called, is_constant
@@ -66,7 +66,8 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     if not _switched_each_time(migration, source, node):
         syncing.check_conditional_context(migration, source, node.func)
         done = syncing.rewrite_context_variable(migration, source, node.func)
-        if not done and not no_sync.rewrite_no_sync(migration.rewrite, source, node):
+        done = done or no_sync.rewrite_no_sync(migration.rewrite, source, node)
+        if not done and not sync_values.rewrite_as_value(migration, source, node):
             raise Blocked(
                 source,
                 node,
