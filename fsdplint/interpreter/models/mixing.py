@@ -109,7 +109,12 @@ def _parameters(run: Run, value: Value) -> ParametersOf | None:
 
 def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
     """The result of a method that does not change the values of a parameter."""
-    is_plain = name in _COPIES and sharding_of_parameters(run, receiver) is None
-    if is_plain or (name in _WHOLE_COPIES and gathers(run.contexts)):
+    if name in _COPIES:
+        gathered = tensors.are_gathered(run, receiver)
+        if gathered is None:
+            return replace(receiver, complete=False, name="")
+        if gathered or sharding_of_parameters(run, receiver) is None:
+            return replace(receiver, unsharded_copy=True, name="")
+    if name in _WHOLE_COPIES and gathers(run.contexts):
         return replace(receiver, unsharded_copy=True, name="")
     return replace(receiver, name="") if receiver.name else receiver

@@ -141,6 +141,23 @@ def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
     return True
 
 
+def are_gathered(run: Run, parameters: ParametersOf) -> bool | None:
+    """Whether `unshard()` has gathered parameters; None if it has gathered some of them."""
+    trace, groups = run.trace, Groups(run.trace)
+    if not any(event.gathered for event in trace.of(Gathered)):
+        return False
+    gathered: dict[str, bool] = {}
+    for event in trace.events:
+        if isinstance(event, BackwardRun):
+            gathered.clear()
+        elif isinstance(event, Gathered):
+            gathered[event.module] = event.gathered
+    parts = (part for one in parameters.modules for part in (one.id, *trace.submodules(one.id)))
+    owners = {owner for part in parts if (owner := groups.owner(part)) is not None}
+    found = {gathered.get(owner, False) for owner in owners}
+    return None if len(found) > 1 else found == {True}
+
+
 def _reshards_after_forward(groups: Groups, owner: str) -> bool:
     """Whether each forward of a group certainly shards its parameters again."""
     event = groups.shards(owner)[-1]
