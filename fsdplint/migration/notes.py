@@ -28,6 +28,7 @@ def add(migration: Migration, calls: Calls) -> None:
     for note in (
         _note_clipping,
         _note_parameter_groups,
+        _note_first_names,
         _note_compilation,
         _note_counts,
         _note_accumulation,
@@ -83,6 +84,66 @@ def _note_parameter_groups(migration: Migration, calls: Calls) -> None:
                         detail="With use_orig_params=False FSDP1 names them `_flat_param`, so no "
                         "pattern for biases or norms matches. With FSDP2 such patterns match.",
                     )
+
+
+def _note_first_names(migration: Migration, calls: Calls) -> None:
+    """Tests of how the name of a parameter begins, in loops over a wrapped model."""
+    for source in migration.program.sources.values():
+        if "named_parameters" not in source.text:
+            continue
+        for loop in nodes(source):
+            name = _name_of_parameter(migration, source, loop)
+            for test in descend(loop) if name else ():
+                if not _tests_start(test, name):
+                    continue
+                migration.note(
+                    "names of parameters begin with the attributes of the model: tests of how a "
+                    "name begins may choose others",
+                    source,
+                    test,
+                    detail="The names that FSDP1's `named_parameters()` gives outside of "
+                    "`summon_full_params` begin with `_fsdp_wrapped_module.`, so a test for the first "
+                    "attribute never holds. With FSDP2 it applies as it is written.",
+                    unsafe=bool(re.search(r"weight_decay|requires_grad|[\"']params", source.text)),
+                )
+
+
+def _name_of_parameter(migration: Migration, source: Source, loop: cst.CSTNode) -> str:
+    """The variable `name` of `for name, p in model.named_parameters()` for a wrapped model, or ""."""
+    if not isinstance(loop, cst.For | cst.CompFor) or not isinstance(loop.target, cst.Tuple):
+        return ""
+    first, over = loop.target.elements[0].value, loop.iter
+    if not isinstance(first, cst.Name) or not isinstance(over, cst.Call):
+        return ""
+    if not isinstance(over.func, cst.Attribute) or over.func.attr.value != "named_parameters":
+        return ""
+    if migration.wrapped(over.func.value) != "always":
+        return ""
+    around: cst.CSTNode | None = loop
+    while around is not None and around not in migration.blocks.whole_parameters:
+        around = source.parent(around)
+    return first.value if around is None else ""
+
+
+def _tests_start(node: cst.CSTNode, name: str) -> bool:
+    """Whether a node is `name.startswith(...)` or `name == "..."`."""
+    if isinstance(node, cst.Call):
+        method = node.func
+        return (
+            isinstance(method, cst.Attribute)
+            and method.attr.value == "startswith"
+            and isinstance(method.value, cst.Name)
+            and method.value.value == name
+        )
+    if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1:
+        return False
+    other = node.comparisons[0]
+    return (
+        isinstance(node.left, cst.Name)
+        and node.left.value == name
+        and isinstance(other.operator, cst.Equal)
+        and isinstance(other.comparator, cst.SimpleString)
+    )
 
 
 def _by_shape(migration: Migration, source: Source, node: cst.Comparison) -> bool:

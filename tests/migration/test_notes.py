@@ -85,6 +85,13 @@ def test_none_where_nothing_changes(tmp_path: Path) -> None:
             "",
         ),
         (
+            "begin with the attributes of the model",
+            [10],
+            ", use_orig_params=True",
+            "decay = [p for n, p in model.named_parameters() if n.startswith('weight')]",
+            "",
+        ),
+        (
             "accumulated in `reduce_dtype`",
             [13],
             ", mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)",
