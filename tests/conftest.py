@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "migration"))
 sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
 sys.path.insert(0, str(Path(__file__).parent / "edits"))
+sys.path.insert(0, str(Path(__file__).parent / "generated"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from forked import launcher

@@ -1,9 +1,10 @@
 """Generates FSDP1 programs, migrates them, and compares both forms on two ranks.
 
-    python tests/generated/campaign.py --programs 2000 --seed 1 [--keep DIR] [--processes 2]
+    python tests/generated/campaign.py --programs 2000 --seed 1 [--keep DIR] [--log FILE]
 
 Prints a line for each failure and a table at the end. With `--keep`, each failure is shrunk, and its
-files before and after are written to a folder in DIR. `--blocked` keeps an example of each blocker too.
+files before and after are written to a folder in DIR. The programs that are blocked, and those that
+FSDP1 itself does not run, are kept there too. `--log` writes a line for each program.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ def _ranks() -> PlainRanks:
 
 
 def _one(task: tuple[int, bool]) -> Judged:
-    seed, keep = task
+    seed, shrinks = task
     description = describe(seed)
     judged = Judged(seed, judge(description, _ranks()), features=differences(description))
-    if judged.outcome.failed and keep:
+    if judged.outcome.failed and shrinks:
         judged.shrunk, judged.smallest = shrink(description, judged.outcome, _ranks())
     return judged
 
 
-def campaign(seeds: list[int], processes: int, *, keep: bool) -> Iterator[Judged]:
+def campaign(seeds: list[int], processes: int, *, shrinks: bool) -> Iterator[Judged]:
     """What becomes of each program, in no order."""
-    tasks = [(seed, keep) for seed in seeds]
+    tasks = [(seed, shrinks) for seed in seeds]
     context = multiprocessing.get_context("fork")
     with context.Pool(processes) as pool:
         yield from pool.imap_unordered(_one, tasks)
@@ -70,6 +71,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the number of the first program")
     parser.add_argument("--keep", type=Path, help="a folder for failures")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--log", type=Path, help="a file for a line of JSON for each program")
+    parser.add_argument("--as-is", action="store_true", help="do not shrink what is kept")
     parser.add_argument("--only", help="a feature and its choice, such as strategy=no_shard")
     options = parser.parse_args()
     seeds = list(range(options.seed, options.seed + options.programs))
@@ -79,10 +82,13 @@ def main() -> int:
     started = time.monotonic()
     counts: collections.Counter[str] = collections.Counter()
     reasons: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for judged in campaign(seeds, options.processes, keep=options.keep is not None):
+    shrinks = options.keep is not None and not options.as_is
+    for judged in campaign(seeds, options.processes, shrinks=shrinks):
         outcome = judged.outcome
         kind = "same to the bit" if outcome.exact else outcome.kind
         counts[kind] += 1
+        if options.log:
+            _log(options.log, judged, kind)
         if outcome.kind in (BLOCKED, REJECTED):
             for reason in outcome.reason.split("; "):
                 reasons[outcome.kind][reason[:160]] += 1
@@ -94,6 +100,19 @@ def main() -> int:
             _write(options.keep, judged)
     _report(counts, reasons, time.monotonic() - started)
     return 1 if any(kind in FAILURES for kind in counts) else 0
+
+
+def _log(file: Path, judged: Judged, kind: str) -> None:
+    outcome = judged.outcome
+    line = {
+        "seed": judged.seed,
+        "outcome": kind,
+        "seconds": round(outcome.seconds, 2),
+        "reason": outcome.reason[:500],
+        "features": judged.features,
+    }
+    with file.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(line) + "\n")
 
 
 def _write(folder: Path, judged: Judged) -> None:

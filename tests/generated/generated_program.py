@@ -20,12 +20,22 @@ SHARED = (
 )
 FSDP1 = (
     *("BackwardPrefetch", "CPUOffload", "FullOptimStateDictConfig", "FullStateDictConfig"),
-    *("MixedPrecision", "ShardedOptimStateDictConfig", "ShardedStateDictConfig", "ShardingStrategy"),
+    *(
+        "MixedPrecision",
+        "ShardedOptimStateDictConfig",
+        "ShardedStateDictConfig",
+        "ShardingStrategy",
+    ),
     "StateDictType",
 )
 POLICIES = (
     *("CustomPolicy", "ModuleWrapPolicy", "_or_policy", "always_wrap_policy", "enable_wrap"),
-    *("lambda_auto_wrap_policy", "size_based_auto_wrap_policy", "transformer_auto_wrap_policy", "wrap"),
+    *(
+        "lambda_auto_wrap_policy",
+        "size_based_auto_wrap_policy",
+        "transformer_auto_wrap_policy",
+        "wrap",
+    ),
 )
 IMPORTS = {
     "argparse": "import argparse",
@@ -85,8 +95,13 @@ class Pieces:
 def program(d: Description) -> dict[str, str]:
     """The files of a program by name, the script first."""
     pieces = _pieces(d)
-    files = {"flat": _flat, "functions": _functions, "class": _trainer, "files": _files}[d["layout"]](pieces)
-    return {name: _text(d, lines, [one for one in files if one != name]) for name, lines in files.items()}
+    files = {"flat": _flat, "functions": _functions, "class": _trainer, "files": _files}[
+        d["layout"]
+    ](pieces)
+    return {
+        name: _text(d, lines, [one for one in files if one != name])
+        for name, lines in files.items()
+    }
 
 
 def _pieces(d: Description) -> Pieces:
@@ -94,9 +109,17 @@ def _pieces(d: Description) -> Pieces:
     text = program_sharding.sharding(d, settings)
     build = program_sharding.build(d, text)
     if d["device"] == "cpu":
-        setup = ['dist.init_process_group("gloo")', "rank = dist.get_rank()", 'device = torch.device("cpu")']
+        setup = [
+            'dist.init_process_group("gloo")',
+            "rank = dist.get_rank()",
+            'device = torch.device("cpu")',
+        ]
     else:
-        setup = ['dist.init_process_group("nccl")', "rank = dist.get_rank()", "torch.cuda.set_device(rank)"]
+        setup = [
+            'dist.init_process_group("nccl")',
+            "rank = dist.get_rank()",
+            "torch.cuda.set_device(rank)",
+        ]
         setup.append('device = torch.device("cuda", rank)')
     parts = [
         Part("setup", [*setup, *reading]),
@@ -199,7 +222,9 @@ def _definitions(parts: Sequence[Part]) -> tuple[dict[str, list[str]], list[str]
             signature = reads
         else:
             head = definitions[part.name][0]
-            signature = [name for name in head[head.index("(") + 1 : head.index(")")].split(", ") if name]
+            signature = [
+                name for name in head[head.index("(") + 1 : head.index(")")].split(", ") if name
+            ]
         given = ", ".join(part.given.get(name, name) for name in signature)
         target = f"{', '.join(assigns)} = " if assigns else ""
         calls.append(f"{target}{part.name}({given})")
@@ -228,7 +253,12 @@ def _functions(pieces: Pieces) -> dict[str, list[str]]:
 
 def _files(pieces: Pieces) -> dict[str, list[str]]:
     definitions, calls = _definitions(pieces.parts)
-    places = {"build_model": "sharding.py", "save": "states.py", "load": "states.py", "checksum": "states.py"}
+    places = {
+        "build_model": "sharding.py",
+        "save": "states.py",
+        "load": "states.py",
+        "checksum": "states.py",
+    }
     files: dict[str, list[str]] = {"train.py": [*pieces.batch], "sharding.py": [*pieces.functions]}
     for name, one in definitions.items():
         files.setdefault(places.get(name, "train.py"), []).extend(one)

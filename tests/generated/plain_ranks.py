@@ -72,7 +72,9 @@ class PlainRanks(TwoRanks):
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
             env.pop(name, None)
         pipe = subprocess.PIPE
-        return subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, text=True, env=env)
+        return subprocess.Popen(
+            [sys.executable, __file__], stdin=pipe, stdout=pipe, text=True, env=env
+        )
 
 
 def _ended(answer: list[dict[str, Any]], record: Path, seconds: float) -> Ended:
@@ -114,6 +116,7 @@ def _be_rank(
         from fsdplint.runtime.emulation import activation
 
         activation.choose("cpu", 2)
+    faulthandler.enable()
     code = _execute(request["script"])
     if code == 0:
         # A peer that is still in a collective would be disturbed.

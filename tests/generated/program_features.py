@@ -128,12 +128,21 @@ def consistent(given: Description) -> Description:
         drop("inputs")
     if found["precision"] == "none":
         drop("casts", "inputs")
+    if found["state"] == "full_rank0" or found["offload"] == "yes":
+        found["device"] = "cuda"  # without an accelerator, FSDP1 offloads nothing
+    if found["compile"] != "none" and found["device"] == "cuda":
+        drop("compile")  # devices that are emulated have nothing to compile for
     if found["device"] == "cpu":
         drop("placement")
         if found["init"] in ("sync", "meta_sync"):
             drop("init")
     if found["init"] != "seed" and found["placement"] == "moved":
         drop("placement")
+    by_hand = found["policy"] in ("by_hand", "wrap", "wrap_in_constructor")
+    if by_hand and found["strategy"] == "hybrid":
+        found["strategy"] = "hybrid_mesh"
+    if found["reading"] == "gradients":
+        found["orig_params"] = "true"
     if found["state"] == "none":
         drop("optimizer_state", "resume")
     if found["state"] == "plain" and found["optimizer_state"] == "modern":
@@ -142,7 +151,7 @@ def consistent(given: Description) -> Description:
         found["optimizer_state"] = "modern"
     if not found["state"].startswith("sharded") and found["optimizer_state"] == "sharded":
         found["optimizer_state"] = "modern"
-    if found["frozen"] == "biases":
+    if found["frozen"] in ("biases", "embedding"):
         found["orig_params"] = "true"
     if found["frozen"] == "embedding" and found["tied"] == "yes":
         drop("frozen")
@@ -155,9 +164,7 @@ def consistent(given: Description) -> Description:
             drop("arguments")
     if found["policy"] == "wrap_in_constructor":
         drop("ignored", "blocks", "ema", "frozen")
-    if found["policy"] not in ("by_hand", "wrap", "wrap_in_constructor", "none"):
-        pass
-    elif found["policy"] != "none" and found["arguments"] == "method":
+    if by_hand and found["arguments"] == "method":
         drop("arguments")
     if found["init"].startswith("meta"):
         drop("ignored", "attention")

@@ -19,6 +19,7 @@ from fsdplint.config.options import Options
 from fsdplint.config.target_torch import explicit
 from fsdplint.diagnostics.finding import Finding, Safety, Severity
 from fsdplint.engine.fix import FixResult, fix
+from fsdplint.engine.migration import RULES
 from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
@@ -96,13 +97,17 @@ def migrate(files: Mapping[str, str]) -> Outcome:
             path.write_text(files[name], encoding="utf-8")
         options = Options(target=explicit("2.13"))
         rules = [rule() for rule in all_rules()]
-        result = fix(Workspace(list(paths), options=options, unsafe=True), rules)
+        codes = [rule.code for rule in rules if any(map(rule.code.startswith, RULES))]
+        result = fix(Workspace(list(paths), options=options, unsafe=True), rules, codes=codes)
         after = {name: result.texts.get(path, files[name]) for path, name in paths.items()}
         outcome = _migrated(files, after, result)
         if outcome.kind == SAME:
             texts = {path: after[name] for path, name in paths.items()}
-            again = fix(Workspace(list(paths), texts, options=options, unsafe=True), rules)
-            if any(again.texts.get(path, after[name]) != after[name] for path, name in paths.items()):
+            workspace = Workspace(list(paths), texts, options=options, unsafe=True)
+            again = fix(workspace, rules, codes=codes)
+            if any(
+                again.texts.get(path, after[name]) != after[name] for path, name in paths.items()
+            ):
                 return Outcome("not idempotent", "a second run changes the files", after=after)
         return outcome
 
@@ -115,7 +120,9 @@ def _migrated(files: Mapping[str, str], after: Mapping[str, str], result: FixRes
         return Outcome(BLOCKED, "; ".join(sorted(named or blocked)), after=after)
     uses = [one for one in result.remaining if one.rule.code.startswith("FSDP2")]
     if uses:
-        return Outcome("left", f"{uses[0].rule.code}: {uses[0].message} {uses[0].help}", after=after)
+        return Outcome(
+            "left", f"{uses[0].rule.code}: {uses[0].message} {uses[0].help}", after=after
+        )
     text = "\n".join(after.values())
     names = LEFT.findall(text)
     if names:
@@ -123,7 +130,9 @@ def _migrated(files: Mapping[str, str], after: Mapping[str, str], result: FixRes
     errors = [one for one in result.found if one.rule.severity is Severity.ERROR]
     if errors:
         at = errors[0].site.location()
-        return Outcome("error found", f"{errors[0].rule.code} {at.line}: {errors[0].message}", after=after)
+        return Outcome(
+            "error found", f"{errors[0].rule.code} {at.line}: {errors[0].message}", after=after
+        )
     fixes = [one.fix for one in result.applied if one.fix is not None]
     unsafe = any(fix.safety is Safety.UNSAFE for fix in fixes)
     return Outcome(SAME, after=after, unsafe=unsafe)
@@ -137,7 +146,9 @@ def _compared(d: Description, first: Ended, second: Ended, outcome: Outcome) -> 
     if second.status == "hung":
         return Outcome("hang", second.error[-2000:], after=outcome.after)
     if second.status != "ok":
-        return Outcome("crash", f"{_last_line(second.error)}\n{second.error[-3000:]}", after=outcome.after)
+        return Outcome(
+            "crash", f"{_last_line(second.error)}\n{second.error[-3000:]}", after=outcome.after
+        )
     difference = compare(d, first.output, second.output)
     if difference is not None:
         kind = "difference"

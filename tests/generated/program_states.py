@@ -22,7 +22,9 @@ SHARDED_CONFIG = (
 
 def _configs(d: Description, loading: bool) -> str:
     kind = SHARDED if d["state"].startswith("sharded") else FULL
-    configs = {"full_rank0": RANK0, "full_all": ALL, "sharded_config": SHARDED_CONFIG}.get(d["state"])
+    configs = {"full_rank0": RANK0, "full_all": ALL, "sharded_config": SHARDED_CONFIG}.get(
+        d["state"]
+    )
     if d["state"] == "full_rank0" and loading:
         configs = ALL
     return ", ".join((kind, *(configs or ())))
@@ -50,9 +52,12 @@ def save(d: Description) -> list[str]:
         lines.append(f"optimizer_state = FSDP.full_optim_state_dict(model, optimizer{only})")
     elif kind == "sharded":
         lines.append("optimizer_state = FSDP.sharded_optim_state_dict(model, optimizer)")
-    content = '{"model": state}'
+    content = '{"model": state'
     if kind != "none":
-        content = '{"model": state, "optimizer": optimizer_state}'
+        content += ', "optimizer": optimizer_state'
+    if d["scheduler"] != "none":
+        content += ', "scheduler": scheduler.state_dict()'
+    content += "}"
     if d["state"].startswith("sharded"):
         return [*lines, f'dcp.save({content}, checkpoint_id="checkpoint")']
     return [
@@ -76,6 +81,8 @@ def load(d: Description) -> list[str]:
             "optimizer.load_state_dict(loaded)",
         ]
     lines += _in_context(d, body, loading=True)
+    if d["scheduler"] != "none":
+        lines.append('scheduler.load_state_dict(checkpoint["scheduler"])')
     if kind == "full":
         lines += [
             'loaded = FSDP.shard_full_optim_state_dict(checkpoint["optimizer"], model)',
@@ -97,6 +104,8 @@ def _load_sharded(d: Description) -> list[str]:
         body.append('state["optimizer"] = FSDP.optim_state_dict(model, optimizer)')
     elif kind == "sharded":
         body.append('state["optimizer"] = FSDP.sharded_optim_state_dict(model, optimizer)')
+    if d["scheduler"] != "none":
+        body.append('state["scheduler"] = scheduler.state_dict()')
     body += [
         'dcp.load(state, checkpoint_id="checkpoint")',
         'model.load_state_dict(state["model"])',
@@ -111,7 +120,10 @@ def _load_sharded(d: Description) -> list[str]:
             'loaded = FSDP.flatten_sharded_optim_state_dict(state["optimizer"], model, optimizer)',
             "optimizer.load_state_dict(loaded)",
         ]
-    return _in_context(d, body, loading=True)
+    lines = _in_context(d, body, loading=True)
+    if d["scheduler"] != "none":
+        lines.append('scheduler.load_state_dict(state["scheduler"])')
+    return lines
 
 
 def checksum(d: Description) -> list[str]:

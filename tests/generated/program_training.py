@@ -68,7 +68,10 @@ def _groups(d: Description) -> tuple[list[str], str]:
 
 def batch(d: Description) -> list[str]:
     """The function that makes a batch of a step."""
-    lines = ["def batch(step, rank):", "    generator = torch.Generator().manual_seed(10 * step + rank)"]
+    lines = [
+        "def batch(step, rank):",
+        "    generator = torch.Generator().manual_seed(10 * step + rank)",
+    ]
     if d["model"] == "tokens":
         lines += [
             "    x = torch.randint(12, (2, 4), generator=generator)",
