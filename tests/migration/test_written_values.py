@@ -86,3 +86,46 @@ def test_another_layer_keeps_its_inputs(tmp_path: Path) -> None:
     names = {"module": "whisper.modeling_whisper", "model": "WhisperModel"}
     text = migrated(tmp_path, LIBRARY.format(layer="WhisperDecoderLayer", **names))
     assert "cast_forward_inputs=False" in text
+
+
+# Comments and helpers ------------------------------------------------------------------------------
+
+
+def test_comments_beside_arguments_that_go_away(tmp_path: Path) -> None:
+    body = """\
+model = FSDP(
+    Net(),
+    sharding_strategy=ShardingStrategy.FULL_SHARD,  # or SHARD_GRAD_OP
+    sync_module_states=True,  # rank 0 has the weights
+    device_id=local_rank,
+)
+"""
+    text = migrated(tmp_path, body)
+    assert "SHARD_GRAD_OP" not in text and "rank 0 has" not in text
+
+
+def test_a_helper_knows_only_the_strategies_that_the_program_has(tmp_path: Path) -> None:
+    body = """\
+def strategy(name: str) -> ShardingStrategy:
+    if name == "ddp":
+        return ShardingStrategy.NO_SHARD
+    return ShardingStrategy.FULL_SHARD
+
+
+model = FSDP(Net(), sharding_strategy=strategy(os.environ["KIND"]))
+"""
+    text = migrated(tmp_path, body)
+    assert "NO_SHARD" in text and "HYBRID" not in text
+
+
+def test_a_mesh_in_a_variable_is_indented_once(tmp_path: Path) -> None:
+    body = """\
+model = FSDP(
+    Net(),
+    sharding_strategy=ShardingStrategy.NO_SHARD,
+    auto_wrap_policy=ModuleWrapPolicy({Block}),
+    device_id=torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu"),
+)
+"""
+    text = migrated(tmp_path, body)
+    assert "mesh = init_device_mesh(\n    " in text and "\n        (dist" not in text

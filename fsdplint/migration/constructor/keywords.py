@@ -217,6 +217,9 @@ class Keywords:
     def variable(self, wanted: str, value: str) -> str:
         """Assign a text to a variable before the call; returns the variable's name."""
         name = fresh(self.source, self.at, wanted, f"fsdp_{wanted}")
+        first, *rest = value.split("\n")
+        if rest and all(line.startswith("\t") for line in rest):  # written as an argument
+            value = "\n".join([first, *(line.removeprefix("\t") for line in rest)])
         self.setup.append(statement(self.source, self.at, f"{name} = {value}"))
         return name
 

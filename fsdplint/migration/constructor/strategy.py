@@ -6,6 +6,7 @@ A strategy that is chosen at run time becomes its name: `"FULL_SHARD"` replaces
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -16,7 +17,7 @@ from fsdplint.fixes.syntax import substitute
 from fsdplint.migration import symbols
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.constructor.helper_place import helper_place
-from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.names import STRATEGIES
 from fsdplint.migration.rewriters import rewrites
 from fsdplint.migration.text import atom, call, on_one_line
@@ -104,13 +105,24 @@ def _getattr(source: Source, node: cst.CSTNode) -> cst.Call | None:
 
 
 def possible(migration: Migration) -> set[str]:
-    """The strategies that the files mention; all of them if the files look one up by name."""
+    """The strategies that the files mention; all of them if the files look one up by name.
+
+    What a function says that it returns comes from the strategies that it mentions.
+    """
     found: set[str] = set()
-    for name in migration.names.values():
+    returned = {node for source in migration.sources for node in _return_annotations(source)}
+    for node, name in migration.names.items():
         head, _, member = name.partition(".")
-        if head == ENUM:
+        if head == ENUM and node not in returned:
             found.update([member.partition(".")[0]] if member else STRATEGIES)
     return found
+
+
+def _return_annotations(source: Source) -> Iterator[cst.CSTNode]:
+    """The nodes of the annotations of what functions return."""
+    for node in nodes(source):
+        if isinstance(node, cst.FunctionDef) and node.returns is not None:
+            yield from descend(node.returns)
 
 
 def choices(migration: Migration, node: cst.BaseExpression) -> set[str]:

@@ -17,6 +17,7 @@ from fsdplint.migration.constructor import casts, meta
 from fsdplint.migration.constructor.constructor_arguments import read_keywords
 from fsdplint.migration.constructor.keywords import Keywords, is_simple
 from fsdplint.migration.constructor.policy import Policy
+from fsdplint.migration.constructor.strategy import literal
 from fsdplint.migration.constructor.wrap_statement import WrapStatement
 from fsdplint.migration.context import Migration
 from fsdplint.migration.facts import Precision
@@ -82,6 +83,9 @@ def rewrite_call(
         statement.removed_arguments |= {
             x for x, texts in DEFAULTS.items() if not names.intersection(texts)
         }
+    chosen = named.get("sharding_strategy")
+    if chosen is not None and literal(migration, chosen.value) == "FULL_SHARD":
+        statement.removed_arguments.add("sharding_strategy")
     keywords.prepare(policy is not None, inner_casts)
     migration.account_for(source, node.func)
     for arg in node.args:

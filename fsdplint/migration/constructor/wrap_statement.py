@@ -26,8 +26,9 @@ from fsdplint.syntax.evaluation_order import is_evaluated_first
 from fsdplint.syntax.layout import comments_at, descend, statement_of
 
 COMMENTED_ARGUMENT = re.compile(rf"#+\s*({'|'.join(PARAMETERS)})\s*=[^=]")
-# Arguments that leave no text.
+# Arguments that leave no text, or lines with a comment of their own.
 REMOVED_ARGUMENTS = {
+    "sync_module_states",
     "backward_prefetch",
     "forward_prefetch",
     "limit_all_gathers",

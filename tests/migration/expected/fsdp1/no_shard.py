@@ -56,10 +56,10 @@ def run():
     torch.manual_seed(29)
     model = Tagger()
     mesh = init_device_mesh(
-            "cuda" if torch.cuda.is_available() else "cpu",
-            (dist.get_world_size(), 1),
-            mesh_dim_names=("replicate", "shard"),
-        )
+        "cuda" if torch.cuda.is_available() else "cpu",
+        (dist.get_world_size(), 1),
+        mesh_dim_names=("replicate", "shard"),
+    )
     for module in reversed(list(model.modules())):
         if isinstance(module, Cell):
             fully_shard(module, mesh=mesh)
