@@ -23,9 +23,10 @@ RUNTIME = (("recorder", "emulation", "simulation"), ("launch",), ("proof", "__ma
 # Within the engine, from the bottom to the top: what checks files knows no session.
 ENGINE = (
     "progress", "cache", "editable", "scope", "unused_suppressions", "filter", "group_result", "changes",
+    "unseen_calls", "program_facts", "translation",
     "workers", "workspace", "requirements", "check", "validation", "examine", "fix", "session", "cached", "summary",
     "isolation", "group_check", "checker", "recorded", "fixer", "migrator", "migration",
-    "operations", "revisions", "unseen_calls", "comparing",
+    "operations", "revisions", "comparing",
     "planning",
 )  # fmt: skip
 

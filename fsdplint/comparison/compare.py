@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from fsdplint.comparison.facts import Fact, Key, Plan, same
+from fsdplint.comparison.module_tests import chooses_modules
 from fsdplint.comparison.plan import plan_of
-from fsdplint.trace import GuardKind, Location, Trace
-from fsdplint.trace.arguments import Constant
+from fsdplint.comparison.sharding import UNIT
+from fsdplint.comparison.strategies import conditions_of
+from fsdplint.trace import Location, Trace
+from fsdplint.trace.arguments import Constant, Opaque
 
 ABSENT = "nothing"
 NO = Constant("no")
@@ -74,42 +77,46 @@ def configurations(traces: Iterable[Trace]) -> list[Configuration]:
     found = list(traces)
     sharding = [one for one in found if one.shardings()]
     whole = [one for one in sharding if one.entry is not None and one.complete]
-    return [Configuration(plan_of(one), _conditions(one)) for one in whole or sharding]
-
-
-def _conditions(trace: Trace) -> frozenset[tuple[str, bool]]:
-    guards = {
-        (guard.text, guard.holds)
-        for event in trace
-        for guard in event.guards
-        if guard.kind is GuardKind.CONFIG
-    }
-    return frozenset(guards | {*trace.decisions.items()})
+    runs = [Configuration(plan_of(one), conditions_of(one)) for one in whole or sharding]
+    if any(chooses_modules(one) for one in whole or sharding):
+        for run in runs:
+            reason = "an unknown test chooses the modules that are sharded"
+            run.plan.gaps[UNIT] = run.plan.doubts[UNIT] = reason
+    return runs
 
 
 # Pairs --------------------------------------------------------------------------------------------
 
 
-def compare(before: Sequence[Configuration], after: Sequence[Configuration]) -> list[Compared]:
-    """The facts of two programs, each once.
+def compare(
+    before: Sequence[Configuration],
+    after: Sequence[Configuration],
+    outcomes: Container[Outcome] = frozenset(Outcome),
+) -> list[Compared]:
+    """The facts of two programs, each once, if it has one of some outcomes.
 
-    A run is compared with each run of the other program whose conditions do not contradict its own.
-    A fact differs where no such run has it.
+    A run is compared with the runs of the other program that stand under the same conditions. A
+    fact differs where no such run has it.
     """
-    found: dict[Key, Compared] = {}
-    for one in before:
-        partners = _partners(one, after)
-        for fact in _of_best([compare_plans(one.plan, two.plan) for two in partners]):
-            _note(found, fact)
-    for two in after:
-        partners = _partners(two, before)
-        for fact in _of_best([compare_plans(one.plan, two.plan) for one in partners]):
-            _note(found, fact)
+    found: dict[Key, _Verdict] = {}
+    pairs: dict[tuple[int, int], dict[Key, _Verdict]] = {}
+
+    def of_pair(one: int, two: int) -> dict[Key, _Verdict]:
+        if (one, two) not in pairs:
+            pairs[one, two] = _verdicts(before[one].plan, after[two].plan)
+        return pairs[one, two]
+
+    for one, run in enumerate(before):
+        _note(found, [of_pair(one, two) for two in _partners(run, after)])
+    for two, run in enumerate(after):
+        _note(found, [of_pair(one, two) for one in _partners(run, before)])
     both = _union(before), _union(after)
     unlike = _tests(before) != _tests(after)
+    judged = {key: _in_other_runs(key, one, *both, unlike=unlike) for key, one in found.items()}
     return [
-        _in_other_runs(key, one, *both, unlike=unlike) if one.outcome is Outcome.DIFFERS else one
-        for key, one in found.items()
+        one.compared(key)
+        for key, one in judged.items()
+        if one.outcome in outcomes and not one.says_nothing
     ]
 
 
@@ -129,75 +136,111 @@ def _tests(runs: Sequence[Configuration]) -> set[str]:
 
 
 def _in_other_runs(
-    key: Key, fact: Compared, before: Plan, after: Plan, *, unlike: bool
-) -> Compared:
-    """A difference, unless both programs show the same in some run.
+    key: Key, verdict: _Verdict, before: Plan, after: Plan, *, unlike: bool
+) -> _Verdict:
+    """A verdict; a difference is none if both programs show the same in some run.
 
     Runs are tried with few of the combinations of their conditions, so that two programs may show
     the same under conditions that contradict one another. unlike: whether they test different
     conditions, so that what is one of several values in one may be the value of an untried run.
     """
     left, right = before.facts.get(key, []), after.facts.get(key, [])
-    united = _compare(key, before, after) if left and right else None
+    if verdict.outcome is not Outcome.DIFFERS or not left or not right:
+        return verdict
+    united = _compare(key, before, after)
     if united is None:
-        return fact
+        return verdict
     partly = any(same(one.value, two.value) for one in left for two in right)
-    if united.outcome is Outcome.AGREES and ABSENT not in (fact.before, fact.after):
+    if united.outcome is Outcome.AGREES and verdict.before and verdict.after:
         return united
     if united.outcome is not Outcome.DIFFERS or (partly and unlike):
         reason = united.reason or "not all of the conditions were tried together"
-        return replace(fact, outcome=Outcome.NOT_FOLLOWED, reason=reason)
-    return fact
+        return replace(verdict, outcome=Outcome.NOT_FOLLOWED, reason=reason)
+    return verdict
 
 
-def _partners(one: Configuration, others: Sequence[Configuration]) -> list[Configuration]:
-    """The runs whose conditions do not contradict those of a run; all if each of them does."""
+def _partners(one: Configuration, others: Sequence[Configuration]) -> list[int]:
+    """The runs that share the most conditions with a run and contradict none of its own.
+
+    All runs if each of them contradicts it.
+    """
     opposite = {(text, not holds) for text, holds in one.conditions}
-    return [other for other in others if not opposite & other.conditions] or list(others)
+    shared = {
+        number: len(one.conditions & other.conditions)
+        for number, other in enumerate(others)
+        if not opposite & other.conditions
+    }
+    most = max(shared.values(), default=0)
+    return [number for number, count in shared.items() if count == most] or [*range(len(others))]
 
 
 _ORDER = (Outcome.AGREES, Outcome.NOT_FOLLOWED, Outcome.DIFFERS)
 
 
-def _of_best(tried: list[dict[Key, Compared]]) -> Iterator[Compared]:
-    """Of each fact that all partners have what the one says that agrees best."""
+def _note(found: dict[Key, _Verdict], tried: Sequence[dict[Key, _Verdict]]) -> None:
+    """Keep the worst that is known of each fact.
+
+    Of a fact that all partners of a run have, the partner counts that agrees best.
+    """
     if not tried:
         return
-    keys = dict.fromkeys(key for one in tried for key in one)
-    for key in keys:
+    for key in tried[0]:
         if all(key in one for one in tried):
-            yield min((one[key] for one in tried), key=lambda fact: _ORDER.index(fact.outcome))
-
-
-def _note(found: dict[Key, Compared], fact: Compared) -> None:
-    """Keep the worst that is known of a fact."""
-    key = fact.topic, fact.subject
-    known = found.get(key)
-    if known is None or _ORDER.index(fact.outcome) > _ORDER.index(known.outcome):
-        found[key] = fact
+            best = min((one[key] for one in tried), key=lambda one: _ORDER.index(one.outcome))
+            known = found.get(key)
+            if known is None or _ORDER.index(best.outcome) > _ORDER.index(known.outcome):
+                found[key] = best
 
 
 # Plans --------------------------------------------------------------------------------------------
 
 
-def compare_plans(before: Plan, after: Plan) -> dict[Key, Compared]:
-    """The facts of two runs."""
+@dataclass(frozen=True)
+class _Verdict:
+    """What the comparison of one fact says, and the facts of each side that it is about."""
+
+    outcome: Outcome
+    before: Sequence[Fact]
+    after: Sequence[Fact]
+    reason: str = ""
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether both values are unknown, and not even code gives them."""
+        both = self.before and self.after and self.outcome is Outcome.NOT_FOLLOWED
+        return bool(both) and all(one.value == Opaque() for one in (*self.before, *self.after))
+
+    def compared(self, key: Key) -> Compared:
+        """The verdict with texts and places."""
+        return Compared(
+            *key,
+            self.outcome,
+            _texts(self.before),
+            _texts(self.after),
+            self.before[0].at if self.before else None,
+            self.after[0].at if self.after else None,
+            self.reason,
+            (self.before or self.after)[0].conditions,
+        )
+
+
+def _verdicts(before: Plan, after: Plan) -> dict[Key, _Verdict]:
     found = {}
     for key in dict.fromkeys([*before.facts, *after.facts]):
-        compared = _compare(key, before, after)
-        if compared is not None:
-            found[key] = compared
+        verdict = _compare(key, before, after)
+        if verdict is not None:
+            found[key] = verdict
     return found
 
 
-def _compare(key: Key, before: Plan, after: Plan) -> Compared | None:
+def _compare(key: Key, before: Plan, after: Plan) -> _Verdict | None:
     left, right = before.facts.get(key, []), after.facts.get(key, [])
     if not left or not right:
         return _one_sided(key, left, right, before, after)
     lonely_left = [one for one in left if not any(same(one.value, x.value) for x in right)]
     lonely_right = [one for one in right if not any(same(one.value, x.value) for x in left)]
     if not lonely_left and not lonely_right:
-        return _result(key, Outcome.AGREES, left[:1], right[:1])
+        return _Verdict(Outcome.AGREES, left[:1], right[:1])
     unknown = any(
         same(one.value, two.value) is None
         for one in (lonely_left or left)
@@ -205,37 +248,23 @@ def _compare(key: Key, before: Plan, after: Plan) -> Compared | None:
     )
     outcome = Outcome.NOT_FOLLOWED if unknown else Outcome.DIFFERS
     reason = "a value is unknown" if unknown else ""
-    return _result(key, outcome, lonely_left or left, lonely_right or right, reason)
+    return _Verdict(outcome, lonely_left or left, lonely_right or right, reason)
 
 
 def _one_sided(
     key: Key, left: list[Fact], right: list[Fact], before: Plan, after: Plan
-) -> Compared | None:
+) -> _Verdict | None:
     """A fact that one program has and the other has not."""
     topic, _ = key
-    present, other = (left, after) if left else (right, before)
+    present, own, other = (left, before, after) if left else (right, after, before)
     if any(same(one.value, NO) for one in present):
         return None
     if topic not in UNITS_HAVE:
-        reason = next((why for start, why in other.gaps.items() if topic.startswith(start)), "")
+        reasons = [*other.gaps.items(), *own.doubts.items()]
+        reason = next((why for start, why in reasons if topic.startswith(start)), "")
         outcome = Outcome.NOT_FOLLOWED if reason else Outcome.DIFFERS
-        return _result(key, outcome, left, right, reason)
+        return _Verdict(outcome, left, right, reason)
     return None  # the unit itself is missing, which is the difference
-
-
-def _result(
-    key: Key, outcome: Outcome, left: Sequence[Fact], right: Sequence[Fact], reason: str = ""
-) -> Compared:
-    return Compared(
-        *key,
-        outcome,
-        _texts(left),
-        _texts(right),
-        left[0].at if left else None,
-        right[0].at if right else None,
-        reason,
-        (left or right)[0].conditions,
-    )
 
 
 def _texts(facts: Sequence[Fact]) -> str:

@@ -13,6 +13,7 @@ from fsdplint.trace.arguments import (
     OneOf,
     Opaque,
     PartOfModel,
+    SomeOf,
     is_known,
 )
 
@@ -54,10 +55,12 @@ class Plan:
     Attributes:
         facts: the facts by topic and subject; several for what happens several times.
         gaps: the topics of which there may be further facts, with the reason.
+        doubts: the topics whose facts may not hold, with the reason.
     """
 
     facts: dict[Key, list[Fact]] = field(default_factory=dict)
     gaps: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
 
     def add(self, topic: str, subject: str, value: object, event: Event) -> None:
         """Add a fact, unless it is there already."""
@@ -74,6 +77,11 @@ def same(one: Argument, other: Argument) -> bool | None:
             answers = [same(part, other) for part in one.values]
             return True if True in answers else None if None in answers else False
         case _, OneOf():
+            return same(other, one)
+        case SomeOf(), _:
+            impossible = all(same(part, other) is False for part in one.values)
+            return False if impossible else None
+        case _, SomeOf():
             return same(other, one)
         case Constant(), Constant():
             return _same_constants(one.value, other.value)
@@ -98,6 +106,8 @@ def _same_constants(one: object, other: object) -> bool:
 
 def _same_objects(one: Built, other: Built) -> bool | None:
     """Whether two objects are the same; a list is the same as a tuple."""
+    if one.name == other.name == "mesh" and _exchanged(one, other):
+        return False
     lists = {"list", "tuple"}
     if one.name != other.name and not {one.name, other.name} <= lists:
         return False
@@ -110,6 +120,12 @@ def _same_objects(one: Built, other: Built) -> bool | None:
     if False in answers:
         return False
     return None if None in answers else True
+
+
+def _exchanged(one: Built, other: Built) -> bool:
+    """Whether two meshes have the same dimensions in another order."""
+    left, right = ([str(size) for _, size in mesh.items] for mesh in (one, other))
+    return left != right and sorted(left) == sorted(right) and str(Opaque()) not in left
 
 
 def differ_in_constants(one: str, other: str) -> bool:

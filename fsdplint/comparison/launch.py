@@ -6,6 +6,7 @@ from fsdplint.comparison.facts import Plan
 from fsdplint.trace import (
     Collective,
     EpochSet,
+    LoaderBuilt,
     ProcessGroupInit,
     SamplerBuilt,
     Seeded,
@@ -38,6 +39,9 @@ def add_launch(plan: Plan, trace: Trace) -> None:
             plan.add("seed", value, "yes", seeded)
     for sampler in trace.of(SamplerBuilt):
         plan.add("DistributedSampler", "", "built", sampler)
+    for loader in trace.of(LoaderBuilt):
+        if loader.sampler is not None:
+            plan.add("DataLoader with a DistributedSampler", "", "built", loader)
     for epoch in trace.of(EpochSet):
         plan.add("set_epoch of a sampler", "", "called", epoch)
     for collective in trace.of(Collective):

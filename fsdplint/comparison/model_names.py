@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fsdplint.trace import Called, Trace
+from functools import cached_property
+
+from fsdplint.trace import Called, ModuleBuilt, Trace
 
 MODEL = "model"
 
@@ -33,10 +35,16 @@ class ModelNames:
     def label(self, root: str) -> str:
         """The name of a model: its class if the trace has several classes of them."""
         info = self.trace.modules[root]
-        classes = {self.trace.modules[one].class_name for one in self.sharded_models}
-        return MODEL if len(classes) < 2 else info.class_name or MODEL
+        return MODEL if len(self._classes) < 2 else info.class_name or MODEL
 
-    @property
+    @cached_property
+    def _classes(self) -> set[str]:
+        """The classes of the sharded models; an unknown part of another model is none."""
+        built = {event.module for event in self.trace.of(ModuleBuilt)} | self._called
+        models = self.sharded_models & built or self.sharded_models
+        return {self.trace.modules[one].class_name for one in models}
+
+    @cached_property
     def sharded_models(self) -> set[str]:
         """The models that are sharded, or have a part that is."""
         shardings = self.trace.shardings()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
+from fsdplint.comparison.facts import same
 from fsdplint.migration.constructor.strategy import HYBRID, NO_RESHARD
 from fsdplint.migration.names import PARAMETERS, STRATEGIES
 from fsdplint.trace.arguments import (
+    MESH_PART,
     Argument,
     Arguments,
     Built,
@@ -12,6 +16,7 @@ from fsdplint.trace.arguments import (
     Named,
     OneOf,
     Opaque,
+    SomeOf,
 )
 
 RESHARD = "reshard_after_forward"
@@ -24,15 +29,19 @@ TWO_DIMENSIONS = Built("mesh", (("0", Opaque()), ("1", Opaque())))
 Options = dict[str, Argument]
 
 
-def of_fsdp1(arguments: Arguments, *, root: bool) -> Options:
-    """The options that `FullyShardedDataParallel(...)` stands for."""
+def of_fsdp1(arguments: Arguments, *, root: bool, possible: Sequence[str] | None = None) -> Options:
+    """The options that `FullyShardedDataParallel(...)` stands for.
+
+    possible: the strategies that the run may have where the strategy is unknown; None for any.
+    """
     given = {_parameter(name): value for name, value in arguments.given.items()}
     found = Arguments(given, arguments.complete)
     chosen = _passed(found, "sharding_strategy")
     strategy = _strategy(chosen)
+    strategies = [strategy] if strategy is not None else possible or STRATEGIES
     return {
-        RESHARD: _reshard_of_strategy(strategy, root=root) or Opaque(code=str(chosen)),
-        "mesh": _mesh_of_fsdp1(found, strategy),
+        RESHARD: _any_of(_reshard_of_strategy(one, root=root) for one in strategies),
+        "mesh": _mesh_of_fsdp1(found, strategies),
         **_precision_of_fsdp1(_passed(found, "mixed_precision"), root=root),
         "offload to the CPU": _offload_of_fsdp1(_passed(found, "cpu_offload")),
         "ignored parameters": _ignored_of_fsdp1(found),
@@ -70,10 +79,13 @@ def _strategy(value: Argument) -> str | None:
     return last if last in STRATEGIES else None
 
 
-def _reshard_of_strategy(strategy: str | None, *, root: bool) -> Argument | None:
-    """None if it is unknown."""
-    if strategy is None:
-        return None
+def _any_of(values: Iterable[Argument]) -> Argument:
+    """One of some values."""
+    found = tuple(dict.fromkeys(values))
+    return found[0] if len(found) == 1 else SomeOf(found)
+
+
+def _reshard_of_strategy(strategy: str, *, root: bool) -> Argument:
     if strategy == "NO_SHARD":  # each rank has all parameters in any case
         return OneOf((Constant(True), Constant(False)))
     if strategy in NO_RESHARD:
@@ -82,21 +94,38 @@ def _reshard_of_strategy(strategy: str | None, *, root: bool) -> Argument | None
     return OneOf((Constant(True), Constant(False))) if root else Constant(True)
 
 
-def _mesh_of_fsdp1(found: Arguments, strategy: str | None) -> Argument:
+def _mesh_of_fsdp1(found: Arguments, strategies: Iterable[str]) -> Argument:
     mesh, group = _passed(found, "device_mesh"), _passed(found, "process_group")
     if mesh != NOTHING:
         return _mesh(mesh)
-    if group != NOTHING or strategy is None:
+    if group != NOTHING:
         return Opaque()
+    return _any_of(_mesh_of_strategy(one) for one in strategies)
+
+
+def _mesh_of_strategy(strategy: str) -> Argument:
     if strategy in HYBRID:
         return TWO_DIMENSIONS
     return REPLICATED if strategy == "NO_SHARD" else ALL_RANKS
+
+
+def against_strategies(options: Options, possible: Sequence[str], *, root: bool) -> Iterator[str]:
+    """The options of FSDP2 that none of some strategies has, for a run that can only have these."""
+    expected = {
+        RESHARD: [_reshard_of_strategy(one, root=root) for one in possible],
+        "mesh": [_mesh_of_strategy(one) for one in possible],
+    }
+    for name, values in expected.items():
+        if values and all(same(one, options[name]) is False for one in values):
+            yield f"{name} {options[name]}"
 
 
 def _mesh(value: Argument) -> Argument:
     """The sizes of a mesh. That of one dimension has all ranks."""
     if value == NOTHING:
         return ALL_RANKS
+    if isinstance(value, Built) and value.name == MESH_PART:
+        return _mesh_part(value)
     if not isinstance(value, Built) or not value.name.endswith(".init_device_mesh"):
         return Opaque(code=str(value))
     shape = value.get("mesh_shape", "1")
@@ -105,6 +134,36 @@ def _mesh(value: Argument) -> Argument:
     if len(shape.items) == 1:
         return ALL_RANKS
     return REPLICATED if shape.get("1") == Constant(1) else Built("mesh", shape.items)
+
+
+def _mesh_part(value: Built) -> Argument:
+    """A part of a mesh, `mesh["shard"]`, which has the ranks of some of its dimensions."""
+    whole, chosen = value.get("whole"), value.get("chosen")
+    if not isinstance(whole, Built) or chosen is None:
+        return Opaque(code=str(value))
+    shape, names = whole.get("mesh_shape", "1"), whole.get("mesh_dim_names", "2")
+    if not isinstance(shape, Built) or not isinstance(names, Built):
+        return Opaque(code=str(value))
+    kept = {chosen} if isinstance(chosen, Constant) else {part for _, part in _items(chosen)}
+    if len(names.items) != len(shape.items):
+        return Opaque(code=str(value))
+    pairs = zip(names.items, shape.items, strict=True)
+    sizes = {name: size for (_, name), (_, size) in pairs}
+    if not kept <= sizes.keys():
+        return Opaque(code=str(value))
+    if kept == sizes.keys():
+        return _mesh(whole)
+    left_out = [size for name, size in sizes.items() if name not in kept]
+    alone = all(size == Constant(1) for size in left_out)
+    shared = any(isinstance(size, Constant) and size != Constant(1) for size in left_out)
+    part = tuple((str(n), name) for n, name in enumerate(sizes) if name in kept)
+    if alone or not shared:
+        return Opaque(code=str(value))  # the other dimensions may have one rank each
+    return Built("part of a mesh", part)
+
+
+def _items(value: Argument) -> tuple[tuple[str, Argument], ...]:
+    return value.items if isinstance(value, Built) else ()
 
 
 # Precision ----------------------------------------------------------------------------------------

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
-from fsdplint.comparison.options import Options, of_fsdp1, of_fsdp2
+from fsdplint.comparison.options import Options, against_strategies, of_fsdp1, of_fsdp2
+from fsdplint.comparison.parts_of_lists import part_of_list
 from fsdplint.comparison.states import RANK_0
+from fsdplint.comparison.strategies import conditions_of, possible
 from fsdplint.trace import (
     Checkpointed,
     Compiled,
@@ -18,7 +22,15 @@ from fsdplint.trace import (
     WeightsSet,
     Wrapped,
 )
-from fsdplint.trace.arguments import Argument, Arguments, Built, Constant, OneOf, Opaque
+from fsdplint.trace.arguments import (
+    MESH_PART,
+    Argument,
+    Arguments,
+    Built,
+    Constant,
+    OneOf,
+    Opaque,
+)
 from fsdplint.trace.groups import shard_events, sharded_by, shards_unknown_part
 
 UNIT = "unit"
@@ -67,12 +79,18 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
         elif any(map(names.is_opaque, sharded_by(event))):
             plan.gaps.setdefault(UNIT, "a part of the model is unknown")
     inside = sharded_units(trace)
+    strategies = possible(conditions_of(trace))
+    taken = _taken(inside.values())
     paths = {unit: names.path(unit) for unit in inside}
     for unit, path in paths.items():
         event = inside[unit]
         root = not any(path.startswith(f"{other}.") for other in paths.values())
-        plan.add(UNIT, path, "sharded", event)
-        for option, value in unit_options(trace, event, root=root).items():
+        plan.add(UNIT, path, taken[event.index], event)
+        options = unit_options(trace, event, root=root, strategies=strategies)
+        if isinstance(event, Sharded):
+            for text in against_strategies(options, strategies or (), root=root):
+                plan.add(f"{text} under {' or '.join(strategies or ())}", path, "yes", event)
+        for option, value in options.items():
             plan.add(option, path, value, event)
     _add_groups(plan, trace, names)
     _add_same_weights(plan, trace, sharded)
@@ -89,24 +107,57 @@ def sharded_units(trace: Trace) -> dict[str, Wrapped | Sharded]:
     return {unit: event for unit, event in found.items() if unit in trace.modules}
 
 
-def unit_options(trace: Trace, event: Wrapped | Sharded, *, root: bool) -> Options:
-    """The options of a unit that an event shards. root: whether it is in no other unit."""
+def unit_options(
+    trace: Trace,
+    event: Wrapped | Sharded,
+    *,
+    root: bool,
+    strategies: Sequence[str] | None = None,
+) -> Options:
+    """The options of a unit that an event shards.
+
+    root: whether it is in no other unit. strategies: those that the run may have; None for any.
+    """
     given = trace.arguments.get(event.index, Arguments(complete=False))
     given = _with_mesh(trace, event, given)
-    return (of_fsdp1 if isinstance(event, Wrapped) else of_fsdp2)(given, root=root)
+    if isinstance(event, Wrapped):
+        return of_fsdp1(given, root=root, possible=strategies)
+    return of_fsdp2(given, root=root)
+
+
+def _taken(events: Collection[Wrapped | Sharded]) -> dict[int, Argument]:
+    """By the index of each sharding, whether it takes each module of the list that it loops over.
+
+    Several loops over parts of lists may take all of them together.
+    """
+    parts = {event.index: one for event in events if (one := part_of_list(event)) is not None}
+    alone = len({one.node for one in parts.values()}) == 1
+    some: Argument = Constant("sharded in a part of the list") if alone else Opaque()
+    return {event.index: some if event.index in parts else Constant("sharded") for event in events}
 
 
 def _with_mesh(trace: Trace, event: Wrapped | Sharded, given: Arguments) -> Arguments:
     """The arguments with the shape of the mesh that they name."""
-    mesh = next((one for one in trace.of(MeshBuilt) if one.mesh and one.mesh == event.mesh), None)
-    if mesh is None:
-        return given
-    described = trace.arguments.get(mesh.index)
-    if described is None:
-        return given
-    built = Built("torch.init_device_mesh", tuple(described.given.items()), described.complete)
     name = "device_mesh" if isinstance(event, Wrapped) else "mesh"
-    return Arguments({**given.given, name: built}, given.complete)
+    mesh = given.given.get(name)
+    if isinstance(mesh, Built):
+        return Arguments({**given.given, name: _described_mesh(trace, mesh)}, given.complete)
+    return given
+
+
+def _described_mesh(trace: Trace, mesh: Built) -> Built:
+    """A mesh, or the mesh that it is a part of, with its shape."""
+    if mesh.name == MESH_PART:
+        items = (
+            (n, _described_mesh(trace, x) if isinstance(x, Built) else x) for n, x in mesh.items
+        )
+        return Built(mesh.name, tuple(items), mesh.complete)
+    made = mesh.get("id")
+    built = next((one for one in trace.of(MeshBuilt) if made == Constant(one.mesh)), None)
+    described = None if built is None else trace.arguments.get(built.index)
+    if described is None:
+        return mesh
+    return Built("torch.init_device_mesh", tuple(described.given.items()), described.complete)
 
 
 def _add_groups(plan: Plan, trace: Trace, names: ModelNames) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
 from fsdplint.trace import (
@@ -10,15 +12,32 @@ from fsdplint.trace import (
     Fsdp1Used,
     Layout,
     Loaded,
+    OptimizerBuilt,
     Saved,
     Sharding,
     StateLoaded,
     StateTaken,
     Trace,
 )
-from fsdplint.trace.arguments import Argument, Arguments, Built, Constant, Named, OneOf, Opaque
+from fsdplint.trace.arguments import (
+    STATE,
+    Argument,
+    Arguments,
+    Built,
+    Constant,
+    Named,
+    OneOf,
+    Opaque,
+    PartOfModel,
+)
 
-_LAYOUTS = {Layout.FULL: "whole", Layout.SHARDED: "sharded", Layout.LOCAL: "local shards"}
+# FSDP2's sharded state is the counterpart of the local state that FSDP1's flat parameters have.
+_LOCAL = OneOf((Constant("local shards"), Constant("sharded")))
+_LAYOUTS: dict[Layout, Argument] = {
+    Layout.FULL: Constant("whole"),
+    Layout.SHARDED: Constant("sharded"),
+    Layout.LOCAL: _LOCAL,
+}
 RANK_0 = "weights of rank 0 on all ranks"
 _TAKEN, _LOADED = "state taken", "state loaded"
 _PATHS = ("checkpoint_id", "f", "1")
@@ -27,7 +46,8 @@ _PATHS = ("checkpoint_id", "f", "1")
 def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
     """Add the facts about states and files."""
     for taken in trace.of(StateTaken):
-        if taken.layout is Layout.PLAIN or not _is_sharded(trace, taken.of, taken):
+        plain = taken.layout is Layout.PLAIN and taken.of in trace.modules
+        if plain or not _is_sharded(trace, taken.of, taken):
             continue
         subject = _subject(trace, names, taken.of)
         plan.add("state is taken", subject, taken.ranks.value, taken)
@@ -45,7 +65,7 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
         subject = _subject(trace, names, loaded.into)
         plan.add("state is loaded", subject, loaded.ranks.value, loaded)
         plan.add(_LOADED, subject, _loaded_as(trace, loaded), loaded)
-    _add_files(plan, trace)
+    _add_files(plan, trace, names)
 
 
 def _is_sharded(trace: Trace, name: str, event: Event) -> bool:
@@ -57,11 +77,23 @@ def _is_sharded(trace: Trace, name: str, event: Event) -> bool:
 
 def _layout(trace: Trace, event: StateTaken) -> Argument:
     """The layout of a state; unknown if its tensors may be gathered one by one."""
+    if event.layout is Layout.LOCAL and event.of not in trace.modules and _is_whole(trace, event):
+        return OneOf((*_LOCAL.values, Constant("whole")))
     gathered = any(one.api == "full_tensor" for one in trace.after(event, Collective))
     layout = _LAYOUTS.get(event.layout)
     if layout is None or (gathered and event.layout is Layout.SHARDED):
         return Opaque()
-    return Constant(layout)
+    return layout
+
+
+def _is_whole(trace: Trace, event: StateTaken) -> bool:
+    """Whether the state of an optimizer is taken where FSDP1 gives whole states.
+
+    FSDP1 gives only what `FSDP.optim_state_dict` takes so. A migration gives what is meant.
+    """
+    kind = _type_at(trace, event)
+    chosen = None if kind is None else kind.get("state_dict_type", "1")
+    return isinstance(chosen, Named) and chosen.name.endswith("FULL_STATE_DICT")
 
 
 def _on_rank_0(trace: Trace, event: StateTaken) -> Argument:
@@ -120,7 +152,7 @@ def _type_at(trace: Trace, event: Event) -> Arguments | None:
 # Files --------------------------------------------------------------------------------------------
 
 
-def _add_files(plan: Plan, trace: Trace) -> None:
+def _add_files(plan: Plan, trace: Trace, names: ModelNames) -> None:
     events: list[Saved | Loaded] = [*trace.of(Saved), *trace.of(Loaded)]
     for event in events:
         writes = isinstance(event, Saved)
@@ -129,19 +161,55 @@ def _add_files(plan: Plan, trace: Trace) -> None:
         plan.add(topic, subject, event.ranks.value, event)
         plan.add(f"path of a file that {topic[5:]}", subject, _path(trace, event), event)
         if isinstance(event, Saved):
-            _add_content(plan, trace, event)
-        for layout in event.layouts if isinstance(event, Saved) else ():
-            if layout in _LAYOUTS:
-                plan.add("state in a file", subject, _LAYOUTS[layout], event)
+            _add_content(plan, trace, event, names)
+            for layout in _layouts(trace, event):
+                plan.add("state in a file", subject, layout, event)
 
 
-def _add_content(plan: Plan, trace: Trace, event: Saved) -> None:
-    """The keys of a dict that is written."""
+def _layouts(trace: Trace, event: Saved) -> Iterator[Argument]:
+    """The layouts of what a file holds."""
+    taken = {one.state: one for one in trace.before(event, StateTaken)}
+    states = [taken.get(name) for name in event.states]
+    for number, layout in enumerate(event.layouts):
+        state = states[number] if number < len(states) else None
+        if layout is Layout.LOCAL and state is not None:
+            yield _layout(trace, state)
+        elif layout in _LAYOUTS:
+            yield _LAYOUTS[layout]
+
+
+def _add_content(plan: Plan, trace: Trace, event: Saved, names: ModelNames) -> None:
+    """The keys of a dict that is written, and what is written under each."""
     content = trace.arguments.get(event.index, Arguments()).get("obj", "state_dict", "0")
-    if isinstance(content, Built) and content.name == "dict" and content.items:
-        keys = ", ".join(sorted(name for name, _ in content.items))
-        value = Constant(keys) if content.complete else Opaque(code=keys)
-        plan.add("content of a file", _way(event.api), value, event)
+    way = _way(event.api)
+    if not isinstance(content, Built):
+        return
+    if content.name == STATE:
+        plan.add("content of a file", way, _of_model(trace, content, names), event)
+    if content.name != "dict" or not content.items:
+        return
+    keys = ", ".join(sorted(name for name, _ in content.items))
+    value = Constant(keys) if content.complete else Opaque(code=keys)
+    plan.add("content of a file", way, value, event)
+    for name, part in content.items:
+        subject = f"{way} {name}".strip()
+        plan.add("content of a file under a key", subject, _of_model(trace, part, names), event)
+
+
+def _of_model(trace: Trace, content: Argument, names: ModelNames) -> Argument:
+    """What is written, with a state as that of a part of the model, or of an optimizer."""
+    if not isinstance(content, Built):
+        return content if isinstance(content, Constant) else Opaque()
+    if content.name == STATE:
+        owner = content.get("of")
+        if isinstance(owner, PartOfModel) and all(one in trace.modules for one in owner.modules):
+            return Constant(f"the state of {', '.join(map(names.path, owner.modules))}")
+        numbers = {one.optimizer: n for n, one in enumerate(trace.of(OptimizerBuilt), 1)}
+        if isinstance(owner, Constant) and owner.value in numbers:
+            return Constant(f"the state of optimizer {numbers[str(owner.value)]}")
+        return Opaque()
+    empty = content.complete and not content.items and content.name in ("dict", "list", "tuple")
+    return Constant("nothing") if empty else Opaque()
 
 
 def _way(api: str) -> str:

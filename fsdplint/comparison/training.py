@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
 from fsdplint.trace import (
@@ -10,10 +12,12 @@ from fsdplint.trace import (
     Clipped,
     Event,
     GradMode,
+    GuardKind,
     OptimizerBuilt,
     OptimizerStepped,
     ScalerBuilt,
     ScalerStepped,
+    SchedulerBuilt,
     SyncSwitched,
     Trace,
 )
@@ -36,6 +40,7 @@ def add_training(plan: Plan, trace: Trace, names: ModelNames) -> None:
     _add_optimizers(plan, trace, names)
     _add_clipping(plan, trace)
     _add_accumulation(plan, trace)
+    _add_schedulers(plan, trace)
     _add_scalers(plan, trace)
     _add_order(plan, trace)
 
@@ -135,6 +140,43 @@ def _add_accumulation(plan: Plan, trace: Trace) -> None:
     resuming = any(one.api == "no_sync" or one.enabled is not False for one in switches)
     value = "paused for some passes" if resuming else "never done"
     plan.add("reduction of gradients", "", value, pausing[0])
+
+    if _pauses_last(trace, switches):
+        plan.add("reduction of gradients in the last pass of a step", "", "paused", pausing[0])
+
+
+def _pauses_last(trace: Trace, switches: Sequence[SyncSwitched]) -> bool:
+    """Whether a switch of FSDP2 certainly pauses the last pass before a step, and not all passes.
+
+    FSDP1's `no_sync` is a block, and FSDP1 reduces in the pass after it.
+    """
+    known = all(
+        one.api != "no_sync"
+        and one.enabled is not None
+        and all(guard.kind is GuardKind.CONFIG for guard in one.guards)
+        for one in switches
+    )
+    if not known or not switches:
+        return False
+    reducing = True
+    last: bool | None = None
+    for event in trace:
+        if isinstance(event, SyncSwitched) and event.api in _NO_SYNC:
+            reducing = event.enabled is True
+        elif isinstance(event, BackwardRun):
+            last = reducing
+        elif isinstance(event, OptimizerStepped) and last is not None:
+            return not last
+    return False
+
+
+def _add_schedulers(plan: Plan, trace: Trace) -> None:
+    for event in trace.of(SchedulerBuilt):
+        plan.add("learning rate scheduler", "", "built", event)
+        given = trace.arguments.get(event.index, Arguments())
+        for name, argument in given.given.items():
+            if name not in ("optimizer", "0"):
+                plan.add(f"scheduler {name}", "", argument, event)
 
 
 def _add_scalers(plan: Plan, trace: Trace) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fsdplint.comparison.model_names import ModelNames
-from fsdplint.comparison.options import ALL_RANKS, RESHARD
+from fsdplint.comparison.options import RESHARD
 from fsdplint.comparison.plan import plan_of
 from fsdplint.comparison.sharding import UNIT, sharded_units, unit_options
 from fsdplint.trace import (
@@ -27,6 +27,7 @@ from fsdplint.trace.arguments import (
     OneOf,
     Opaque,
     PartOfModel,
+    SomeOf,
 )
 
 PLACEMENT = "shard_placement_fn"
@@ -277,12 +278,14 @@ def _placements(mesh: Argument, given: Arguments) -> str:
         return f"as {PLACEMENT} says"
     if not isinstance(mesh, Built):
         return "?"
-    return "Shard(0)" if mesh == ALL_RANKS else "Replicate(), Shard(0)"
+    return "Shard(0)" if len(mesh.items) == 1 else "Replicate(), Shard(0)"
 
 
 def _text(value: Argument) -> str:
     if isinstance(value, Opaque):
         return value.code or value.origin or "?"
+    if isinstance(value, SomeOf):
+        return " or ".join(map(_text, value.values))
     if isinstance(value, Built) and value.name == "mesh":
         return "(" + ", ".join(str(part) for _, part in value.items) + ")"
     return str(value)

@@ -61,6 +61,8 @@ def load_program(
     overrides: Mapping[Path, str] | None = None,
     known: Mapping[str, Source] | None = None,
     earlier: Program | None = None,
+    *,
+    with_arguments: bool = False,
 ) -> Program:
     """Load the files of a workspace.
 
@@ -70,6 +72,7 @@ def load_program(
         overrides: texts to use besides those of the workspace.
         known: sources to use besides those of the workspace, where their texts are the same.
         earlier: a program of some of the files; what is the same is not worked out again.
+        with_arguments: see `load`.
     """
     effort = workspace.effort
     program = load(
@@ -80,6 +83,7 @@ def load_program(
         elsewhere=workspace.elsewhere,
         stop=effort.stop,
         max_bytes=workspace.max_bytes,
+        with_arguments=with_arguments,
     )
     program.projects = workspace.projects or program.projects
     return program

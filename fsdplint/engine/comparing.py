@@ -9,20 +9,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint.comparison.compare import ABSENT, Compared, Configuration, Outcome, compare
-from fsdplint.comparison.compare import configurations as configurations_of
-from fsdplint.comparison.leftovers import changed_lines, fsdp1_uses
+from fsdplint.comparison.changed_code import changed_lines
+from fsdplint.comparison.compare import ABSENT, Compared, Outcome
+from fsdplint.comparison.leftovers import class_by_name, fsdp1_uses
 from fsdplint.comparison.result import Result
 from fsdplint.config.command_line import CommandLine
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.engine.check import check
+from fsdplint.engine.program_facts import Half, compared_facts
 from fsdplint.engine.session import Session
-from fsdplint.engine.unseen_calls import unseen_calls, without_unseen
 from fsdplint.engine.workspace import Effort
 from fsdplint.interpreter import Program, load
 from fsdplint.registry.rules import all_rules
 from fsdplint.source.source import Source
-from fsdplint.trace import Location, Trace
+from fsdplint.trace import Location
 
 # Code with these words is about sharding; facts, rules and leftover names judge it.
 _WORDS = re.compile(r"FSDP|fsdp|shard|StateDict|MixedPrecision|mesh|[gs]et_\w*state_dict")
@@ -52,6 +52,11 @@ class Side:
             same = os.path.realpath(path) == os.path.realpath(self.root)
             return "" if same else os.path.relpath(path, self.root.parent)
         return os.path.relpath(path, self.root)
+
+    @property
+    def half(self) -> Half:
+        """The program, with the names that its files share with their counterparts."""
+        return Half(self.program, self.key)
 
     def shown(self, path: str) -> str | None:
         """The path for reports; None for a file of the other program."""
@@ -95,53 +100,12 @@ def compare_sides(before: Side, after: Side) -> Result:
     result.facts += [
         Compared("file", "", Outcome.NOT_FOLLOWED, ABSENT, ABSENT, reason=one) for one in problems
     ]
-    for name, runs in _entries(before).items():
-        result.facts += _compared(name, runs, _entries(after), before, after)
+    result.facts += compared_facts(before.half, after.half)
     places = {at for one in result.facts for at in (one.before_at, one.after_at) if at is not None}
     result.facts += _new_findings(before, after)
     result.facts += _leftovers(before, after)
     result.facts += _changes(before, after, places)
     return result
-
-
-# Programs ----------------------------------------------------------------------------------------
-
-
-def _entries(one: Side) -> dict[str, list[Trace]]:
-    """The traces of each program that shards, by its file; "" for functions on their own."""
-    found: dict[str, list[Trace]] = {}
-    for trace in one.program.traces:
-        if trace.shardings():
-            found.setdefault("/" if trace.entry is None else one.key(trace.entry), []).append(trace)
-    whole = {name: traces for name, traces in found.items() if name != "/"}
-    return whole or found
-
-
-def _compared(
-    name: str, traces: list[Trace], others: dict[str, list[Trace]], before: Side, after: Side
-) -> list[Compared]:
-    runs = configurations_of(traces)
-    if name not in others and len(others) == 1:
-        (partner,) = others.values()
-    else:
-        partner = others.get(name, [])
-    if not partner:
-        return [_unsharded(name, traces, runs, after)]
-    facts = compare(runs, configurations_of(partner))
-    unseen = unseen_calls(before.program, traces), unseen_calls(after.program, partner)
-    return without_unseen(facts, *unseen)
-
-
-def _unsharded(name: str, traces: list[Trace], runs: list[Configuration], after: Side) -> Compared:
-    """A program that shards before, and of which no run shards after."""
-    first = next(fact for run in runs for facts in run.plan.facts.values() for fact in facts)
-    reached = any(
-        trace.entry is not None and after.key(trace.entry) == name and trace.complete
-        for trace in after.program.traces
-    )
-    outcome = Outcome.DIFFERS if reached else Outcome.NOT_FOLLOWED
-    reason = "" if reached else "no run of the program after shards a model"
-    return Compared("sharding", name.strip("/"), outcome, "done", ABSENT, first.at, None, reason)
 
 
 # Rules and leftovers -----------------------------------------------------------------------------
@@ -174,7 +138,7 @@ def _leftovers(before: Side, after: Side) -> Iterator[Compared]:
     for key, source in _sources(after).items():
         if key in old and old[key].text == source.text:
             continue
-        for name, at in fsdp1_uses(source):
+        for name, at in (*fsdp1_uses(source), *class_by_name(source)):
             yield Compared("FSDP1 is left", name, Outcome.DIFFERS, ABSENT, "used", None, at)
 
 

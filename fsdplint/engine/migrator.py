@@ -37,14 +37,14 @@ def migration_rules() -> list[type[Rule]]:
 
 def _refused(program: Program) -> list[Refused]:
     """The code whose rewrite the validation refused."""
-    from fsdplint.migration.blockers.program import REFUSED
+    from fsdplint.migration.plan import REFUSALS
     from fsdplint.migration.planner import plans_of
 
     blockers = [one for plan in plans_of(program) for one in plan.blockers]
     return [
         Refused(one.source.path, *one.source.span(one.node), one.reason)
         for one in blockers
-        if one.code == REFUSED.code
+        if one.blocker in REFUSALS.values()
     ]
 
 

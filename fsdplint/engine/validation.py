@@ -17,7 +17,9 @@ from fsdplint.edits import apply
 from fsdplint.edits.lines import LineMap, lines_of
 from fsdplint.edits.unbound import lost_names
 from fsdplint.engine.check import CheckedProgram, FixedProgram, check, load_program, offer_fix
+from fsdplint.engine.translation import difference, use_left
 from fsdplint.engine.workspace import Workspace
+from fsdplint.registry.refusal import Harm, Refusal
 from fsdplint.registry.rule import Rule, rule_of
 from fsdplint.registry.rules import own_rules
 from fsdplint.source.config_source import ConfigSource
@@ -29,17 +31,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """Why a fix is not offered.
+class Trial(Refusal):
+    """A refusal with what the trial found.
 
     Attributes:
-        reason: what is wrong with it, as the rest of a sentence about it: "would leave ...".
-        at: the line of the program where that is; None where only the fix writes it.
         program, errors: the program after the fix, and the errors that are new in it.
     """
 
-    reason: str
-    at: Location | None = None
     program: Program | None = None
     errors: Sequence[Finding] = ()
 
@@ -53,6 +51,11 @@ class Unit:
     @property
     def fixes(self) -> list[Fix]:
         return [one.fix for one in self.findings if one.fix is not None]
+
+    @property
+    def migrates(self) -> bool:
+        """Whether the fixes are a migration."""
+        return any(group_of(one) is not None for one in self.findings)
 
     @property
     def safe(self) -> bool:
@@ -96,7 +99,14 @@ class Validation:
 
     def _load(self, texts: Mapping[Path, str], sources: Mapping[str, Source]) -> Program:
         """The program with other texts in some of its files, whose sources are these."""
-        program = load_program(self._workspace, self._importers, texts, sources, self.program)
+        program = load_program(
+            self._workspace,
+            self._importers,
+            texts,
+            sources,
+            self.program,
+            with_arguments=self.program.has_arguments,
+        )
         program.projects = self.program.projects
         return program
 
@@ -158,12 +168,12 @@ class Validation:
         for one in unit.findings:
             one.fix = None
         for one in unit.findings:
-            rule_of(one).refuse(one, self.program, refusal.reason, refusal.at)
+            rule_of(one).refuse(one, self.program, refusal)
 
     def _completed(self, base: list[Unit], unit: Unit, refusal: Refusal) -> bool:
         """Whether the fixes of the errors that a unit brings complete it, so that all is well. They
         are a part of it then."""
-        repairs = [] if refusal.program is None else list(self._repairs(refusal))
+        repairs = list(self._repairs(refusal)) if isinstance(refusal, Trial) else []
         if not repairs or None in repairs:
             return False
         before = [(one, one.fix) for one in unit.findings]
@@ -176,7 +186,7 @@ class Validation:
             one.fix = fix
         return False
 
-    def _repairs(self, refusal: Refusal) -> Iterator[Fix | None]:
+    def _repairs(self, refusal: Trial) -> Iterator[Fix | None]:
         """The fixes of the errors that were found after a fix, in the program as it is; None for
         one that cannot be taken over."""
         assert refusal.program is not None
@@ -202,13 +212,15 @@ class Validation:
         if all(fix.same_objects for fix in fixes):
             return None
         program = self._load({Path(path): text for path, text in texts.items()}, changed)
-        refusal = next(self._worse(program, units), None)
+        refusal = next(self._worse(program, base, units), None)
         if refusal is None:
             self.results.append(FixedProgram(texts, program))
         return refusal
 
-    def _worse(self, program: Program, units: Iterable[Unit]) -> Iterator[Refusal]:
-        """What is wrong with the program that fixes make."""
+    def _worse(
+        self, program: Program, base: Sequence[Unit], units: Sequence[Unit]
+    ) -> Iterator[Refusal]:
+        """What is wrong with the program that the fixes of units, on top of a base, make."""
         migrated = {group_of(one) for unit in units for one in unit.findings} - {None}
         known = Known(self.program, self._before, program)
         errors: list[Finding] = []
@@ -222,16 +234,57 @@ class Validation:
         for one in errors:
             at = known.place(one.site.location())
             reason = "would bring an error that the program does not have now"
-            yield Refusal(f"{reason}: {one.message} ({one.rule.code})", at, program, errors)
+            text = f"{reason}: {one.message} ({one.rule.code})"
+            yield Trial(text, at, Harm.NEW_ERROR, program, errors)
         for one in left:
             at = known.place(one.site.location())
-            yield Refusal(f"would leave a use of FSDP1: {one.message} ({one.rule.code})", at)
+            text = f"would leave a use of FSDP1: {one.message} ({one.rule.code})"
+            yield Refusal(text, at, Harm.USE_LEFT)
         for unit in units:
             rule = rule_of(unit.findings[0])
             use = rule.incomplete(self.program, program, unit.fixes[0])
             if use is not None:
                 code, where = use
-                yield Refusal(f"would leave {code} as it is", known.place(where))
+                text = f"would leave {code} as it is"
+                yield Refusal(text, known.place(where), Harm.USE_LEFT)
+        if migrated:
+            changed = {edit.path for unit in units for fix in unit.fixes for edit in fix.edits}
+            left_use = use_left(self.program, program, changed)
+            if left_use is not None:
+                at = None if left_use.at is None else known.place(left_use.at)
+                yield replace(left_use, at=at)
+        yield from self._differences(program, base, units)
+
+    def _differences(
+        self, program: Program, base: Sequence[Unit], units: Sequence[Unit]
+    ) -> Iterator[Refusal]:
+        """What a program with migrations does otherwise.
+
+        Other fixes may change what it does. Where they are in the program, too, each migration is
+        tried alone.
+        """
+        migrations = [one for one in units if one.migrates]
+        refusal = difference(self.program, program) if migrations else None
+        if refusal is None:
+            return
+        if all(one.migrates for one in (*base, *units)):
+            yield refusal
+            return
+        for unit in migrations:
+            alone = self._alone(unit)
+            refusal = None if alone is None else difference(self.program, alone)
+            if refusal is not None:
+                yield refusal
+
+    def _alone(self, unit: Unit) -> Program | None:
+        """The program with the fixes of one unit; None if they cannot be applied."""
+        applied = apply.apply(self.program.files, unit.fixes)
+        if applied.broken:
+            return None
+        sources = {
+            path: one for path, one in applied.sources.items() if path in self.program.sources
+        }
+        return self._load({Path(path): text for path, text in applied.texts.items()}, sources)
 
 
 def without_harmful_fixes(

@@ -55,6 +55,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.syntax.qualified_names import canonical
 from fsdplint.trace import Layout, PickedByRank
+from fsdplint.trace.arguments import MESH_PART
 
 # Attributes of a tensor or model output that are tensors of the same origin.
 TENSOR_PARTS = {"loss", "logits", "data", "grad"}
@@ -229,6 +230,8 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         else:
             found = member(run, value, index, node)
         return found if found is not None else Unknown(origin=run.text(node))
+    if isinstance(value, LibraryObject) and value.name.endswith(".init_device_mesh"):
+        return LibraryObject(MESH_PART, {"whole": value, "chosen": index})
     if isinstance(value, Instance) and isinstance(value.cls.lookup("__getitem__"), Function):
         return run.call(read_attribute(run, value, "__getitem__", node), Call(node, [index]))
     if isinstance(value, StateValue):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.torch_values import ParametersOf, StateValue
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -14,6 +14,7 @@ from fsdplint.interpreter.values import (
     Function,
     LibraryObject,
     ModuleValue,
+    OptimizerValue,
     Partial,
     Sequence,
     Symbol,
@@ -21,6 +22,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.trace.arguments import (
+    STATE,
     Argument,
     Arguments,
     Built,
@@ -80,6 +82,10 @@ def described(value: Value, node: cst.BaseExpression | None = None, depth: int =
                 return Built("dict", tuple(items), not value.open and len(pairs) < MAX_ITEMS)
             case ModuleValue():
                 return PartOfModel((value.id,))
+            case StateValue() if value.of is not None and not value.tensor and not value.view:
+                owner = value.of
+                of = Constant(owner.id) if isinstance(owner, OptimizerValue) else described(owner)
+                return Built(STATE, (("of", of),))
             case ParametersOf():
                 complete = value.complete and not value.filtered_by
                 return PartOfModel(tuple(one.id for one in value.modules), complete)

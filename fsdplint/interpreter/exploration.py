@@ -75,7 +75,8 @@ def load(
         elsewhere: the real paths of files whose functions another load runs.
         stop: polled; `Stopped` is raised once it returns True.
         max_bytes: the largest size of code that is read.
-        with_arguments: whether the traces keep the arguments of the calls that make events.
+        with_arguments: whether the traces keep the arguments of the calls that make events. Those
+            of programs that name FSDP1 keep them in any case, for the validation of a migration.
     """
     loader = ProgramLoader(
         paths,
@@ -87,8 +88,7 @@ def load(
         max_bytes=max_bytes,
     )
     loader.project.stop = stop
-    if with_arguments:
-        loader.project.describe = described_call
+    loader.describes = with_arguments
     program = deep_stack(loader.run)
     program.load_again = partial(
         _load_again,
@@ -148,10 +148,14 @@ class ProgramLoader:
         self.named_by_user: set[str] = set()
         self.steps = 0
         self.limit = MAX_PROGRAMS_STEPS
+        self.describes = False
 
     def run(self) -> Program:
         given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
         self.named_by_user = {source.path for source in given}
+        if self.describes or any(names_fsdp1(source.text) for source in given):
+            self.program.has_arguments = True
+            self.project.describe = described_call
         for source in sorted(given, key=entry_order):
             if source.path not in self.executed or MAIN_TEST.search(source.text):
                 self._explore_entry(source)

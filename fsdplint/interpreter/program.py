@@ -49,6 +49,7 @@ class Program:
         requirements: the files of the project's requirements that fixes change, by path.
         cuts: the bounds that were reached, by the file of the program.
         cut_short: whether any bound was reached.
+        has_arguments: whether the traces keep the arguments of the calls that make events.
         cache: results computed from this program, by the name of what computed them.
         max_bytes: the largest size of code that is read.
         load_again: loads the same files as `load` did, with other texts.
@@ -68,6 +69,7 @@ class Program:
     requirements: dict[str, RequirementsSource] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
     relevant: Set[str] = frozenset()
+    has_arguments: bool = False
     cache: dict[str, Any] = field(default_factory=dict)
     max_bytes: int = MAX_BYTES
     load_again: Callable[[Program, Mapping[Path, str]], Program] | None = None

@@ -12,11 +12,18 @@ from fsdplint.diagnostics.finding import Note as FixNote
 from fsdplint.interpreter import Program
 from fsdplint.migration.assisted.undecided import Undecided
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.program import REFUSED
+from fsdplint.migration.blockers.program import ERROR_BROUGHT, FACT_CHANGED, REFUSED, USE_LEFT
 from fsdplint.migration.constructor import wrap
 from fsdplint.migration.context import Note, Step, nodes
+from fsdplint.registry.refusal import Harm, Refusal
 from fsdplint.source.source import Source
-from fsdplint.trace import Location
+
+REFUSALS = {  # the blockers of a migration whose trial failed
+    Harm.UNUSABLE: REFUSED,
+    Harm.NEW_ERROR: ERROR_BROUGHT,
+    Harm.USE_LEFT: USE_LEFT,
+    Harm.OTHER_FACT: FACT_CHANGED,
+}
 
 
 @dataclass
@@ -30,6 +37,7 @@ class Plan:
         edits, imports, maybe_unused_imports: the whole rewrite.
         notes: changes in cost or in details of behaviour.
         undecided: the statements that the rewrite replaces by a `raise`.
+        untouched: functions that nothing calls, by file and name. They stay as they are.
     """
 
     MAX_NOTES: ClassVar[int] = 2  # notes in a title
@@ -43,6 +51,7 @@ class Plan:
     maybe_unused_imports: tuple[tuple[str, str], ...] = ()
     notes: tuple[Note, ...] = ()
     undecided: Undecided | None = None
+    untouched: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def safety(self) -> Safety:
@@ -82,13 +91,14 @@ class Plan:
         more = len(texts) - room
         return [*texts[:room], *([f"{more} more: see `fsdplint migrate`"] if more > 0 else [])]
 
-    def refuse(self, program: Program, reason: str, at: Location | None) -> None:
+    def refuse(self, program: Program, refusal: Refusal) -> None:
         """Block the migration because its result is wrong.
 
-        The blocker stands at the line `at`, or where the model is wrapped if there is none.
+        The blocker stands at the line of the refusal, or where the model is wrapped if it has none.
         """
         if self.blockers:
             return
+        at = refusal.at
         step = next((one for one in self.steps if one.title == wrap.TITLE), self.steps[0])
         source, node = step.source, step.node
         if at is not None and at.path in program.sources:
@@ -96,7 +106,7 @@ class Plan:
             here = [x.node for x in self.steps if x.source is source and _on_line(x, at.line)]
             here += [x for x in nodes(source) if _is_line(source, x, at.line)]
             source, node = (source, here[0]) if here else (step.source, node)
-        self.blockers = [Blocked(source, node, REFUSED(reason=reason))]
+        self.blockers = [Blocked(source, node, REFUSALS[refusal.harm](reason=refusal.reason))]
 
     def blockers_at(self, source: Source, node: cst.CSTNode) -> list[Blocked]:
         """The blockers inside a use, and those of expressions around it."""

@@ -130,7 +130,8 @@ def _make_plan(
     undecided: Undecided | None = None,
 ) -> Plan:
     undecided = undecided or Undecided(program, sources)
-    plan = Plan(group=f"migration of {sources[0].path}", sources=sources)
+    names = frozenset((one.path, function.name.value) for function, one in untouched.items())
+    plan = Plan(f"migration of {sources[0].path}", sources, untouched=names)
     nodes_of = (node for function in untouched for node in descend(function))
     migration = Migration(program, sources, frozenset(nodes_of), undecided.nodes)
     migration.blocking_if_called.update(untouched.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix
+from fsdplint.registry.refusal import Refusal
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Event,
@@ -57,7 +58,7 @@ class MigrationRule(Rule):
         self._explain(finding, plan, site)
         return None
 
-    def refuse(self, finding: Finding, program: Program, reason: str, at: Location | None) -> None:
+    def refuse(self, finding: Finding, program: Program, refusal: Refusal) -> None:
         """Make the reason a blocker of the whole migration."""
         from fsdplint.migration.planner import plan_for
         from fsdplint.source.source import NodeSite
@@ -65,9 +66,9 @@ class MigrationRule(Rule):
         site = finding.site
         plan = plan_for(program, site.source) if isinstance(site, NodeSite) else None
         if plan is None or not isinstance(site, NodeSite):
-            super().refuse(finding, program, reason, at)
+            super().refuse(finding, program, refusal)
             return
-        plan.refuse(program, reason, at)
+        plan.refuse(program, refusal)
         self._explain(finding, plan, site)
 
     def incomplete(self, before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fsdplint.diagnostics.finding import Finding, Fix, RuleInfo, configuration_of
 from fsdplint.registry.examples import Bad, Good
+from fsdplint.registry.refusal import Refusal
 from fsdplint.trace import Event, Location, Site, Trace
 
 if TYPE_CHECKING:
@@ -56,17 +57,17 @@ class Rule(RuleInfo, ABC):
         """
         return None
 
-    def refuse(self, finding: Finding, program: Program, reason: str, at: Location | None) -> None:
+    def refuse(self, finding: Finding, program: Program, refusal: Refusal) -> None:
         """Record that a finding's fix is not offered because its trial failed.
 
         Args:
             finding: the finding; its fix is already removed.
             program: the program of the finding.
-            reason: the rest of a sentence about the fix: "would bring an error ...".
-            at: the line concerned, if it exists in the program before the fix.
+            refusal: why.
         """
+        at = refusal.at
         where = "" if at is None else f", at {at.path}:{at.line}"
-        finding.blocker = f"the fix is not offered: it {reason}{where}"
+        finding.blocker = f"the fix is not offered: it {refusal.reason}{where}"
 
     def finding(
         self,

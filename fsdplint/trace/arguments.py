@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# The name of a state dict; the module or optimizer that it is `of` is its only part.
+STATE = "state"
+# The name of a part of a mesh, `mesh["shard"]`, with the `whole` mesh and what is `chosen` of it.
+MESH_PART = "torch.distributed.device_mesh.DeviceMesh.__getitem__"
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -80,7 +85,17 @@ class OneOf:
         return " or ".join(map(str, self.values))
 
 
-Argument = Constant | Named | Built | PartOfModel | Opaque | OneOf
+@dataclass(frozen=True)
+class SomeOf:
+    """One of several values; it is unknown which."""
+
+    values: tuple[Argument, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.values))
+
+
+Argument = Constant | Named | Built | PartOfModel | Opaque | OneOf | SomeOf
 
 
 @dataclass(frozen=True)
@@ -106,4 +121,6 @@ def is_known(value: Argument) -> bool:
     """Whether a description says all about a value."""
     if isinstance(value, Built):
         return value.complete and all(is_known(part) for _, part in value.items)
-    return not isinstance(value, Opaque) and (not isinstance(value, PartOfModel) or value.complete)
+    return not isinstance(value, Opaque | SomeOf) and (
+        not isinstance(value, PartOfModel) or value.complete
+    )

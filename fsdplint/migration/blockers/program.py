@@ -138,6 +138,25 @@ REFUSED = Blocker(
     "the migration {reason}",
     advice.BY_HAND,
 )
+ERROR_BROUGHT = Blocker(
+    "FSDP201-error-brought",
+    "the migration {reason}",
+    "Change the program so that it does not need what FSDP2 does not allow here; this works with "
+    "FSDP1, too. Or migrate by hand, and compare with `fsdplint validate BEFORE AFTER`.",
+)
+USE_LEFT = Blocker(
+    "FSDP201-use-left",
+    "the migration {reason}",
+    "A model of FSDP2 has neither the class nor the methods and attributes of FSDP1's wrapper. "
+    "Remove the code if it is dead, or write it so that it works with both; then run this again.",
+)
+FACT_CHANGED = Blocker(
+    "FSDP201-fact-changed",
+    "the migration {reason}",
+    "Write this part of the program more directly (arguments at the call, constants in place of "
+    "values that are computed) and run this again. Or migrate by hand, and compare with `fsdplint "
+    "validate BEFORE AFTER`.",
+)
 API_USE = Blocker(
     "FSDP299-api-use",
     "this use of `{name}` cannot be rewritten; {counterpart}",

@@ -52,6 +52,7 @@ class _Move:
             imports=tuple((path, self._import(path, one)) for path, one in plan.imports),
             maybe_unused_imports=plan.maybe_unused_imports,
             notes=tuple(self._note(note) for note in plan.notes),
+            untouched=plan.untouched,
         )
 
     def _edits(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
