@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fsdplint.comparison import schema
 from fsdplint.comparison.options import RESHARD
 from fsdplint.comparison.unit_tree import OFFLOAD, Layout, Unit
+from fsdplint.report.result import MAX_CONDITIONS
 from fsdplint.report.sizes import format_bytes
 from fsdplint.version import __version__
 
@@ -113,7 +114,7 @@ class _Writer:
     def layout(self, layout: Layout) -> Iterator[str]:
         self.bytes = self.held.by_path(layout) if self.held is not None else {}
         if layout.conditions:
-            yield f"  when {' and '.join(layout.conditions)}:"
+            yield f"  when {' and '.join(_shortened(layout.conditions))}:"
         elif self.several:
             yield "  in other configurations:"
         for model in layout.models:
@@ -160,9 +161,12 @@ def _details(unit: Unit, above: Unit | None) -> Iterator[str]:
     elif unit.api:
         yield "; ".join(_options(unit.options))
     what = "parameters of" if unit.api else "whole on each rank: parameters of"
-    names = [f"{one} (if any)" if one in unit.uncertain else one for one in unit.parameters]
+    names = [
+        ("its own" if one == "." else one) + (" (if any)" if one in unit.uncertain else "")
+        for one in unit.parameters
+    ]
     if names:
-        yield f"{what} {_listed(['its own' if one == '.' else one for one in names])}"
+        yield f"{what} {_listed(names)}"
     if unit.ignored and (above is None or unit.ignored != above.ignored):
         yield f"ignored: {_listed(unit.ignored)}"
     if unit.marks:
@@ -183,6 +187,11 @@ def _options(options: Mapping[str, str]) -> Iterator[str]:
         if name in ("mesh", "placements") or (text in _UNUSED and name != RESHARD):
             continue
         yield name if (name, text) == (OFFLOAD, "True") else f"{name} {text}"
+
+
+def _shortened(conditions: Sequence[str]) -> list[str]:
+    hidden = len(conditions) - MAX_CONDITIONS
+    return [*conditions[:MAX_CONDITIONS], *([f"{hidden} more"] if hidden > 0 else [])]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -108,9 +108,13 @@ def layouts(traces: Iterable[Trace]) -> list[Layout]:
             groups.append(known)
         decided = {(spelling.get(text, text), holds) for text, holds in trace.decisions.items()}
         known[1].append(_tests(trace) | decided)
+    written = {text for trace in whole or sharding for text, _ in _tests(trace)}
     for layout, runs in groups:
         others = [run for other, found in groups if other is not layout for run in found]
         distinctive = _distinctive(runs, others)
+        # The program's own tests say it better than what they depend on.
+        own = [(text, holds) for text, holds in distinctive if text in written]
+        distinctive = own or distinctive
         texts = [f"`{text}` is {'true' if holds else 'false'}" for text, holds in distinctive]
         layout.conditions = texts
     return [layout for layout, _ in groups]
