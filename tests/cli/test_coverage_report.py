@@ -76,7 +76,8 @@ def test_the_report_as_json(train: Path) -> None:
         "reason": "no call of `unused` was found",
     }
     file = {"filename": "train.py", "sites": 3, "covered": 2, "gaps": [gap]}
-    assert code == 0 and json.loads(output) == {"sites": 3, "covered": 2, "files": [file]}
+    counts = {"schema_version": 1, "sites": 3, "covered": 2}
+    assert code == 0 and json.loads(output) == {**counts, "files": [file]}
 
 
 def test_it_is_the_same_from_the_cache(train: Path) -> None:
