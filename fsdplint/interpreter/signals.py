@@ -12,10 +12,14 @@ from fsdplint.source.source import Source
 
 @dataclass
 class Signal:
-    """Control leaves the block: kind is "return", "break", "continue", "raise" or "exit"."""
+    """Control leaves the block: kind is "return", "break", "continue", "raise" or "exit".
+
+    fails: whether it ends the program with an error, so that the launcher ends the other ranks.
+    """
 
     kind: str
     value: Value | None = None
+    fails: bool = False
 
 
 def terminates(body: cst.BaseSuite | cst.BaseCompoundStatement | None) -> str | None:
@@ -53,6 +57,19 @@ def is_exit(call: cst.Call) -> bool:
     if isinstance(function, cst.Attribute) and isinstance(function.value, cst.Name):
         return (function.value.value, function.attr.value) in {("sys", "exit"), ("os", "_exit")}
     return isinstance(function, cst.Name) and function.value in {"exit", "quit"}
+
+
+def exit_fails(call: cst.BaseExpression | None) -> bool:
+    """Whether `sys.exit(...)` or `SystemExit(...)` certainly ends the program with an error: its
+    argument is a text or a number other than 0."""
+    if not isinstance(call, cst.Call) or len(call.args) != 1:
+        return False
+    status = call.args[0].value
+    if isinstance(status, cst.Integer):
+        return status.evaluated_value != 0
+    if isinstance(status, cst.UnaryOperation):
+        return isinstance(status.expression, cst.Integer) and status.expression.evaluated_value != 0
+    return isinstance(status, cst.BaseString)
 
 
 def until(kind: str) -> str:

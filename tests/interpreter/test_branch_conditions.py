@@ -638,3 +638,35 @@ if saved is None:
     dist.barrier()
 """
     assert events(program(tmp_path, body), Collective)
+
+
+FAILING = {
+    "a text": "raise SystemExit('too small')",
+    "a formatted text": "raise SystemExit(f'{rank}: too small')",
+    "a status": "sys.exit(1)",
+    "a negative status": "sys.exit(-1)",
+    "exit": "exit('too small')",
+    "an error": "raise ValueError(rank)",
+}
+QUIET = {
+    "no status": "sys.exit()",
+    "success": "sys.exit(0)",
+    "SystemExit": "raise SystemExit",
+    "an unknown status": "sys.exit(status)",
+}
+
+
+@pytest.mark.parametrize("end", FAILING.values(), ids=FAILING)
+def test_a_failing_check_of_the_rank_ends_all_ranks(tmp_path: Path, end: str) -> None:
+    body = (
+        f"import sys\nrank = dist.get_rank()\nif 8 // (rank + 1) <= 2:\n    {end}\ndist.barrier()"
+    )
+    assert {event.ranks for event in events(program(tmp_path, body), Collective)} == {Ranks.ALL}
+
+
+@pytest.mark.parametrize("end", QUIET.values(), ids=QUIET)
+def test_ranks_that_end_without_an_error(tmp_path: Path, end: str) -> None:
+    body = (
+        f"import sys\nrank = dist.get_rank()\nif 8 // (rank + 1) <= 2:\n    {end}\ndist.barrier()"
+    )
+    assert all(event.ranks.partial for event in events(program(tmp_path, body), Collective))

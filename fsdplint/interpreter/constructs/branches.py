@@ -161,7 +161,7 @@ def _rank_branch(
             if signal.kind == "return" and signal.value is not None:
                 key = rank_test if left else rank_test.negate()
                 run.frames[-1].partial.append((key, signal.value))
-            if signal.kind != "raise":  # a failing check is no divergence of ranks
+            if not signal.fails:  # a failing check is no divergence of ranks
                 run.leave_guards(rest, until(signal.kind))
     return None
 

@@ -28,7 +28,7 @@ from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.removals import remove_item
 from fsdplint.interpreter.run import Run, executes
-from fsdplint.interpreter.signals import Signal, is_exit, is_in_try, raises
+from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, is_in_try, raises
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import (
     Class,
@@ -57,7 +57,7 @@ def execute_simple_statement_line(run: Run, node: cst.SimpleStatementLine) -> Si
 def execute_expr(run: Run, node: cst.Expr) -> Signal | None:
     run.eval(node.value)
     exits = isinstance(node.value, cst.Call) and is_exit(node.value)
-    return Signal("exit") if exits else None
+    return Signal("exit", fails=exit_fails(node.value)) if exits else None
 
 
 @executes(cst.Assign)
@@ -108,7 +108,8 @@ def execute_raise(run: Run, node: cst.Raise) -> Signal:
         run.eval(node.exc)
     if not is_in_try(run.source, node):
         run.note_leaving()
-    return Signal(raises(node))
+    kind = raises(node)
+    return Signal(kind, fails=kind == "raise" or exit_fails(node.exc))
 
 
 @executes(cst.Break)
