@@ -302,6 +302,9 @@ def _condition(
     choices = _constants(right) if isinstance(op, cst.In | cst.NotIn) else None
     if isinstance(left, Unknown) and left.origin and choices:
         return Condition(positive, positive, negated, left.origin, "in", choices)
+    if isinstance(op, cst.In | cst.NotIn) and isinstance(left, Const):
+        if isinstance(right, Unknown) and right.origin:  # not every `dataset` is the same one
+            return Condition(f"{left.value!r} in {right.origin}", positive, negated)
     return Condition(positive, positive, negated)
 
 

@@ -670,3 +670,25 @@ def test_ranks_that_end_without_an_error(tmp_path: Path, end: str) -> None:
         f"import sys\nrank = dist.get_rank()\nif 8 // (rank + 1) <= 2:\n    {end}\ndist.barrier()"
     )
     assert all(event.ranks.partial for event in events(program(tmp_path, body), Collective))
+
+
+def test_a_member_of_two_values_with_one_name(tmp_path: Path) -> None:
+    body = """\
+import datasets
+
+def is_ready(dataset):
+    return "ids" in dataset.column_names
+
+def prepare(name):
+    data = datasets.load_dataset(name)
+    if is_ready(data):
+        return data
+    made = data.map(str)
+    assert is_ready(made)
+    return made
+
+prepare("text")
+dist.barrier()
+"""
+    found = program(tmp_path, body)
+    assert all(any(True for _ in trace.of(Collective)) for trace in found.traces)
