@@ -9,6 +9,14 @@ import pytest
 from forms import plan
 
 BLOCKED = {
+    "no state to broadcast": (
+        "model = FSDP(Net(), use_orig_params=True)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "state = torch.load('state.pt') if dist.get_rank() == 0 else None\n"
+        "loadable = FSDP.scatter_full_optim_state_dict(state, model, optim=optimizer)\n"
+        "optimizer.load_state_dict(loadable)",
+        "refuses to broadcast one without tensors",
+    ),
     "one type or another": (
         "model = FSDP(Net())\nif os.environ.get('PARTS'):\n"
         "    FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)\nelse:\n"

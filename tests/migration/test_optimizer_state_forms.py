@@ -46,6 +46,19 @@ FORMS = {
         )
         """,
     ),
+    "an optimizer that keeps no state": (
+        """
+        model = FSDP(Net(), use_orig_params=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load("state.pt"))
+        optimizer.load_state_dict(state)
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        set_optimizer_state_dict(model, optimizer, torch.load("state.pt"))
+        """,
+    ),
     "an optimizer's state that rank 0 saves": (
         """
         model = FSDP(Net())
@@ -159,7 +172,7 @@ FORMS = {
             model = Net()
             if args.fsdp:
                 model = FSDP(model)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
             state = torch.load("x.pt")
             if args.fsdp:
                 state = FSDP.optim_state_dict_to_load(model, optimizer, state)
@@ -173,7 +186,7 @@ FORMS = {
             model = Net()
             if args.fsdp:
                 fully_shard(model)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
             state = torch.load("x.pt")
             if args.fsdp:
                 set_optimizer_state_dict(
@@ -189,14 +202,14 @@ FORMS = {
     "an entry of a checkpoint that is made loadable": (
         """
         model = FSDP(Net())
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         state = torch.load("x.pt")
         state["optimizer"] = FSDP.optim_state_dict_to_load(model, optimizer, state["optimizer"])
         optimizer.load_state_dict(state["optimizer"])
         """,
         """
         model = fully_shard(Net())
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         state = torch.load("x.pt")
         set_optimizer_state_dict(
             model, optimizer, state["optimizer"], options=StateDictOptions(full_state_dict=True)

@@ -180,6 +180,12 @@ TRAINER_SAVES = Blocker(
     "Require Transformers {since} or later: its `Trainer.save_model` takes the whole state by "
     "itself, and the migration removes the block.",
 )
+NO_STATE_TO_BROADCAST = Blocker(
+    "FSDP203-no-state-to-broadcast",
+    "this optimizer keeps no state (SGD without momentum), and torch refuses to broadcast one "
+    "without tensors (seen with 2.13)",
+    "Load only the `param_groups` of the optimizer, such as its learning rate, on every rank.",
+)
 PART_STATE = Blocker(
     "FSDP202-part-state",
     "this is the state of a part of the wrapped model, and FSDP1 may not wrap that part by "

@@ -9,6 +9,7 @@ from fsdplint.migration.analysis.variables import definitions, home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import (
     CONFIG_FIELD_AT_RUN_TIME,
+    NO_STATE_TO_BROADCAST,
     OPTIM_INPUT,
     OPTIMIZER_STATE_ARGUMENTS,
     OPTIMIZER_STATE_GROUP,
@@ -21,8 +22,14 @@ from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kin
 from fsdplint.migration.state_dicts.loaded_states import LoadReader
 from fsdplint.migration.state_dicts.state import ModelStates
 from fsdplint.migration.text import call, on_one_line, simple, statement
+from fsdplint.source.source import NodeSite
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import statement_of
+from fsdplint.trace import OptimizerBuilt
+
+
+def _is_momentum(arg: cst.Arg) -> bool:
+    return arg.keyword is not None and arg.keyword.value == "momentum"
 
 
 class States(ModelStates):
@@ -281,6 +288,25 @@ class States(ModelStates):
             for value in values
         )
 
+    def _keeps_no_state(self, node: cst.BaseExpression) -> bool:
+        """Whether an optimizer is certainly SGD without momentum, which keeps nothing of a parameter."""
+        if not self._counts_no_steps(node):
+            return False
+        ids = {getattr(value, "id", "") for value in self.migration.values(node)}
+        sites = [
+            event.site
+            for trace in self.migration.program.traces
+            for event in trace.of(OptimizerBuilt)
+            if event.optimizer in ids
+        ]
+        calls = [site.node for site in sites if isinstance(site, NodeSite)]
+        return bool(calls) and all(
+            isinstance(call, cst.Call)
+            and len([arg for arg in call.args if arg.keyword is None]) <= 2
+            and not any(arg.star or _is_momentum(arg) for arg in call.args)
+            for call in calls
+        )
+
     def _set_optimizer(
         self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
     ) -> None:
@@ -289,6 +315,10 @@ class States(ModelStates):
             state = f"{compiled_states.without_names(self.migration, self.source, node)}({state})"
         if self._set_by_value(node, named, state, options):
             return
+        if options and self._keeps_no_state(named["optim"].value):
+            if "broadcast" in options:
+                raise Blocked(self.source, node, NO_STATE_TO_BROADCAST())
+            options = ""  # torch refuses a full state without tensors (seen with 2.13)
         load = self._loads.load_call(node)
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)
