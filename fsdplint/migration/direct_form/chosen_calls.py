@@ -13,7 +13,7 @@ from fsdplint.syntax.layout import statement_of
 def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     """Write each call in an arm of its own; whether the statement is such a call."""
     source, chosen = inlining.source, node.func
-    if not isinstance(chosen, cst.IfExp) or inlining.has_comments(node):
+    if not isinstance(chosen, cst.IfExp):
         return False
     names = [inlining.migration.fsdp1(part) for part in (chosen.body, chosen.orelse)]
     if FSDP not in names or not all(simple(part) for part in (chosen.body, chosen.orelse)):
