@@ -252,17 +252,7 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         return value  # Generic[T], tuple[int, ...]
     if isinstance(value, Unknown):
         return _unknown_element(value, index)
-    if isinstance(value, LibraryObject) and value.name.endswith(".init_device_mesh"):
-        return _part_of_mesh(index)
     return Unknown()
-
-
-def _part_of_mesh(index: Value) -> Value:
-    """`mesh["dp_shard", "cp"]`: a mesh of several dimensions of another one."""
-    names = index.items if isinstance(index, Sequence) and not index.open else []
-    if len(names) < 2 or not all(isinstance(name, Const) for name in names):
-        return Unknown()
-    return LibraryObject("torch.distributed.device_mesh.DeviceMesh", {"names": index})
 
 
 def _unknown_element(value: Unknown, index: Value) -> Value:

@@ -81,8 +81,8 @@ def _mesh(run: Run, value: Value | None) -> str:
 def _mesh_part(run: Run, value: Value | None) -> tuple[str, ...]:
     """The names of the dimensions of a part of a mesh."""
     value = run.settle(value) if value is not None else None
-    names = value.get("names") if isinstance(value, LibraryObject) else None
-    if not isinstance(names, Sequence) or names.open:
+    names = value.get("chosen") if isinstance(value, LibraryObject) else None
+    if not isinstance(names, Sequence) or names.open or len(names.items) < 2:
         return ()
     return tuple(str(constant(name)) for name in names.items)
 
