@@ -50,11 +50,12 @@ def use_left(before: Program, after: Program, changed: Iterable[str]) -> Refusal
     for path, source in after.sources.items():
         old = before.sources.get(path)
         plan = None if old is None else plan_for(before, old)
+        if plan is None:
+            continue
         uses = [*(fsdp1_uses(source) if path in changed else ()), *class_by_name(source)]
-        for name, at in uses if plan is not None else ():
-            if plan is None or (path, _function_at(source, at)) in plan.untouched:
-                continue
-            return Refusal(f"would leave `{name}` of FSDP1 as it is", at, Harm.USE_LEFT)
+        for name, at in uses:
+            if (path, _function_at(source, at)) not in plan.untouched:
+                return Refusal(f"would leave `{name}` of FSDP1 as it is", at, Harm.USE_LEFT)
     return None
 
 
