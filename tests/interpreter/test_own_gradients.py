@@ -94,3 +94,13 @@ def test_a_model_that_is_perhaps_not_sharded(tmp_path: Path, options: str) -> No
     head = HEAD.replace("nn.Linear(4, 1))", f"nn.Linear(4, 1)), {options}")
     body = "if any(torch.isnan(p.grad).any() for p in model.parameters()):\n    continue\n"
     assert guards_of_steps(tmp_path, body, head) == []
+
+
+def test_the_parts_of_the_model_are_not_known(tmp_path: Path) -> None:
+    model = 'transformers.AutoModelForCausalLM.from_pretrained("gpt2")'
+    head = HEAD.replace("nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))", model)
+    test = "any(torch.isnan(p.grad).any() for p in model.parameters())"
+    body = f"if {test}:\n    continue\n"
+    assert guards_of_steps(tmp_path, body, f"import transformers\n{head}") == [test]
+    escapes = f"import transformers, elsewhere\n{head}elsewhere.prepare(model)\n"
+    assert guards_of_steps(tmp_path, body, escapes) == []

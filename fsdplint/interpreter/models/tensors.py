@@ -306,7 +306,8 @@ def _is_flat_shard(run: Run, gradient: ShardTensor) -> bool:
     for module in gradient.modules:
         family = {*run.trace.submodules(module.id), *run.trace.ancestors(module.id)}
         wraps = [event for event in run.trace.of(Wrapped) if {event.module, event.inner} & family]
-        if module.wrapper != "fsdp1" or run.trace.family_escaped(module.id):
+        # The wrapper flattens all parameters, also those of a model whose parts are not known.
+        if module.wrapper != "fsdp1" or any(run.trace.modules[one].escaped for one in family):
             return False
         if not all(_shards(event) for event in wraps):
             return False
