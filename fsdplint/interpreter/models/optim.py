@@ -44,6 +44,7 @@ from fsdplint.trace import (
     ScalerBuilt,
     ScalerStepped,
     SchedulerBuilt,
+    Sharding,
 )
 
 
@@ -206,7 +207,8 @@ def clip(run: Run, name: str, call: Call) -> Value:
     modules, _ = owners_of(run, call.arg(0, "parameters"))
     last = name.rpartition(".")[2]
     by_norm = "norm" in last
-    sharded = any(sharding_inside(run, module) is not None for module in modules)
+    # Under FSDP1, the function clips by the norm of the rank's part, without communication.
+    sharded = any(sharding_inside(run, module) is Sharding.FSDP2 for module in modules)
     run.emit(
         Clipped,
         call.node,
