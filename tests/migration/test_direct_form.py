@@ -260,12 +260,13 @@ def test_the_policy_of_torch_1_11(tmp_path: Path) -> None:
 def test_a_constructor_that_is_chosen(tmp_path: Path) -> None:
     body = f"""
         model: nn.Module = (FSDP if dist.is_initialized() else nn.DataParallel)(
-            Net(), {POLICY}
+            Net(), {POLICY},  # all of it
         )
     """
     assert (
         migrated(tmp_path, body).strip()
         == textwrap.dedent("""
+        # all of it
         if dist.is_initialized():
             model = Net()
             for module in reversed(list(model.modules())):
