@@ -133,8 +133,13 @@ def _finding_data(finding: Finding) -> dict[str, Any]:
         "group": finding.group,
         "blocker": finding.blocker,
         "blocker_codes": finding.blocker_codes,
-        "fix": None if fix is None else {**asdict(fix), "safety": fix.safety.value},
+        "fix": None if fix is None else _fix_data(fix),
     }
+
+
+def _fix_data(fix: Fix) -> dict[str, Any]:
+    changed = {"safety": fix.safety.value, "requirements": sorted(fix.requirements)}
+    return {**asdict(fix), **changed}
 
 
 def _finding(data: Mapping[str, Any]) -> Finding:
@@ -184,4 +189,6 @@ def _fix(data: Mapping[str, Any]) -> Fix:
         tuple((path, start, end) for path, start, end in data["depends_on"]),
         tuple(_note(one) for one in data["notes"]),
         data["same_objects"],
+        tuple((path, code) for path, code in data["undecided"]),
+        frozenset(data["requirements"]),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,18 @@ def test_the_published_schema_allows_new_keys_and_no_missing_ones(train: Path) -
     for key in data:
         with pytest.raises(jsonschema.ValidationError):
             published.validate({name: value for name, value in data.items() if name != key})
+
+
+def test_a_migration_is_the_same_from_the_cache(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that changes the requirements of the project."""
+    monkeypatch.delenv("FSDPLINT_NO_CACHE", raising=False)
+    text = (FIXTURES / "flat_script.py").read_text(encoding="utf-8")
+    (folder / "train.py").write_text(text, encoding="utf-8")
+    (folder / "requirements.txt").write_text("torch>=2.1\n")
+    for file in folder.iterdir():
+        os.utime(file, (1e9, 1e9))  # what was just written is not remembered
+    first = report("--output-format", "json-full", ".")
+    assert any(one["fix"] for one in first["findings"])
+    assert report("--output-format", "json-full", ".") == first

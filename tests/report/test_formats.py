@@ -153,5 +153,6 @@ def test_junit_without_what_xml_cannot_say() -> None:
 def test_a_format_is_a_module() -> None:
     modules = pkgutil.iter_modules(formats.__path__)
     assert {module.name.replace("_", "-") for module in modules} == set(FORMATS)
-    assert [name for name in FORMATS if writer(name).FOR_PEOPLE] == ["full", "concise", "grouped"]
+    for_people = [name for name in FORMATS if writer(name).FOR_PEOPLE]
+    assert for_people == ["full", "concise", "grouped", "markdown"]
     assert [name for name in FORMATS if writer(name).HAS_STATISTICS] == ["full", "concise", "json"]
