@@ -130,6 +130,8 @@ def consistent(given: Description) -> Description:
         drop("casts", "inputs")
     if found["state"] == "full_rank0" or found["offload"] == "yes":
         found["device"] = "cuda"  # without an accelerator, FSDP1 offloads nothing
+    if found["strategy"] == "hybrid":
+        found["device"] = "cuda"  # FSDP1 makes the groups from the number of devices of a machine
     if found["compile"] != "none" and found["device"] == "cuda":
         drop("compile")  # devices that are emulated have nothing to compile for
     if found["device"] == "cpu":
