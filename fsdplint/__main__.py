@@ -22,6 +22,6 @@ def _leave_out_current_folder() -> None:
 
 if __name__ == "__main__":
     _leave_out_current_folder()
-    from fsdplint.cli.main import main
+    from fsdplint.cli.process import start
 
-    main(prog_name="python -m fsdplint")
+    start(prog_name="python -m fsdplint")
