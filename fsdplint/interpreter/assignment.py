@@ -50,10 +50,11 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
     if isinstance(target, cst.Name):
         if isinstance(value, Unknown) and not value.label:
             value.label = target.value
-        run.changes += target.value in run.scope.aliases
-        names = run.scope.aliases.get(target.value, run.scope).names
+        scope = run.frames[-1].scope
+        run.changes += target.value in scope.aliases
+        names = scope.aliases.get(target.value, scope).names
         note_write(run, names, target.value, names.get(target.value))
-        run.scope.assign(target.value, value)
+        names[target.value] = value
         run.evaluations[target] = value
     elif isinstance(target, cst.Attribute):
         owner = run.eval(target.value)
@@ -145,8 +146,11 @@ def _is_equivalent(known: Value | None, value: Value) -> bool:
     return known is value or (known is not None and abstract(known) == abstract(value))
 
 
+_WITH_ATTRIBUTES = (Instance, ModuleValue)
+
+
 def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
-    held = target.attributes.get(name) if isinstance(target, Instance | ModuleValue) else None
+    held = target.attributes.get(name) if isinstance(target, _WITH_ATTRIBUTES) else None
     if not _is_equivalent(held, value):
         run.note_change()
     if isinstance(target, Unknown) and target.refined is not None:

@@ -76,9 +76,15 @@ class Verdict:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of all decisions on which the outcome depends."""
-        return (*self.decided_by, *(key for _, key in self.guards))
+        if not self.guards:
+            return self.decided_by
+        return (*self.decided_by, *[key for _, key in self.guards])
 
 
+_DISPLAYS = (Sequence, Dict)
+_DECIDED = (Const, Symbol, LibraryObject)
+_OF_TENSORS = (ShardTensor, ParametersOf)
+_EQUALITIES = (cst.Is, cst.IsNot, cst.Equal, cst.NotEqual)
 TRUE = Verdict(Truth.TRUE)
 FALSE = Verdict(Truth.FALSE)
 
@@ -148,7 +154,7 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
         return decide(run, value, node, prefer)
     if isinstance(value, StateValue) and value.on_one_rank and not value.tensor:
         return Verdict(Truth.RANK, [], RankTest(Ranks.ONE, Ranks.OTHERS))  # empty on the others
-    if isinstance(value, Sequence | Dict):
+    if isinstance(value, _DISPLAYS):
         if value.items or not value.open:
             return TRUE if value.items else FALSE
         return decide(run, condition(run, value, node), node, prefer)
@@ -212,11 +218,11 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     left = run.eval(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
     result = _compared(run, node, left, rights)
-    known = [one for one in (left, *rights) if isinstance(one, Const | Symbol | LibraryObject)]
+    if not isinstance(result, Const):
+        return result
+    known = [one for one in (left, *rights) if isinstance(one, _DECIDED)]
     decided_by = [key for one in known for key in one.decided_by]
-    if isinstance(result, Const) and decided_by:
-        return Const(result.value, tuple(decided_by))
-    return result
+    return Const(result.value, tuple(decided_by)) if decided_by else result
 
 
 def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) -> Value:
@@ -235,14 +241,14 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
         if constant(right) == 0:
             note_rank_use(run, node, left)
         return compare_rank(left, op, right)
-    if any(isinstance(v, ShardTensor | ParametersOf) for v in (left, right)):
+    if isinstance(left, _OF_TENSORS) or isinstance(right, _OF_TENSORS):
         local = derived(left, *rights) if isinstance(op, _ORDERS) else None
         return Unknown(varying=True, rank_local=local)  # differs from tensor to tensor
-    if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual) and is_none(right):
+    if is_none(right) and isinstance(op, _EQUALITIES):
         chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
         if chosen is not None:
             return chosen
-    if any(isinstance(v, Unknown) and v.by_rank for v in (left, right)):
+    if _by_rank(left) or _by_rank(right):
         if run.ranks() is Ranks.ONE:
             return Unknown(varying=True)  # no other rank is here
         return RankTest(Ranks.SOME, Ranks.SOME)  # of a value derived from the rank
@@ -250,7 +256,7 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
         local = derived(left, right)
         if local is not None:
             return Unknown(varying=True, rank_local=local)
-    if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
+    if isinstance(op, _EQUALITIES):
         known = identity(left, right)
         if known is not None:
             return Const(known != isinstance(op, NEGATED))
@@ -264,6 +270,10 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
         if found is not None:
             return Const(found != isinstance(op, cst.NotIn))
     return _condition(run, node, left, op, right)
+
+
+def _by_rank(value: Value) -> bool:
+    return isinstance(value, Unknown) and value.by_rank
 
 
 def name_origin(run: Run, value: Value) -> None:

@@ -18,13 +18,14 @@ import libcst as cst
 from fsdplint.interpreter.configurations import Decisions
 from fsdplint.interpreter.gaps import Gap, SiteCoverage
 from fsdplint.interpreter.run import Run
-from fsdplint.source.source import STATEMENTS, Source
+from fsdplint.source.source import STATEMENTS, Source, once
 from fsdplint.syntax.api_sites import ApiSite, SiteKind, sites_in
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import walk
 from fsdplint.trace import Sharded, Wrapped
 
+_SHARDING = (Sharded, Wrapped)
 KeysOfStatements = Mapping[cst.CSTNode, Set[str]]
 
 
@@ -54,7 +55,7 @@ class Coverage:
         if run.trace.entry:
             self.functions |= run.reached
         events = run.trace.events[run.first_event :]
-        if run.assumes_sharding or any(isinstance(one, Sharded | Wrapped) for one in events):
+        if run.assumes_sharding or any(isinstance(event, _SHARDING) for event in events):
             self.sharded |= run.executed
             return
         if not run.trace.entry:
@@ -169,6 +170,7 @@ def _branch_gap(source: Source, statement: cst.CSTNode, child: cst.CSTNode) -> t
     return Gap.EXPRESSION, ""
 
 
+@once
 def _shards(source: Source) -> bool:
     return any(site.kind is SiteKind.SHARDING for site in sites_in(source))
 

@@ -6,8 +6,8 @@ conditions that decided the value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from fsdplint.interpreter.run import Run
 
 MAX_DECIDING = 6  # conditions that a value is known to depend on
+_DECIDED = (Const, Symbol, LibraryObject)
+_NOTHING = nullcontext()
 
 
-def decided(value: Value, keys: Iterable[str]) -> Value:
+def decided(value: Value, keys: Sequence[str]) -> Value:
     """The value, with the keys of further conditions that decided it before."""
-    if not isinstance(value, Const | Symbol | LibraryObject):
+    if not keys or not isinstance(value, _DECIDED):
         return value
     known = tuple(dict.fromkeys((*keys, *value.decided_by)))[-MAX_DECIDING:]
     if isinstance(value, LibraryObject):
@@ -35,9 +37,13 @@ def assigned(run: Run, value: Value) -> Value:
     return decided(value, run.deciding[run.frames[-1].deciding_outside :])
 
 
-@contextmanager
-def deciding(run: Run, keys: Iterable[str]) -> Iterator[None]:
+def deciding(run: Run, keys: Sequence[str]) -> AbstractContextManager[None]:
     """A context whose code is executed because of conditions."""
+    return _deciding(run, keys) if keys else _NOTHING
+
+
+@contextmanager
+def _deciding(run: Run, keys: Sequence[str]) -> Iterator[None]:
     before = len(run.deciding)
     run.deciding.extend(keys)
     try:

@@ -13,6 +13,7 @@ from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_
 from fsdplint.interpreter.library_classes import SHARDED_CLASSES
 from fsdplint.interpreter.merging import join_returned
 from fsdplint.interpreter.models.registry import has_object_methods
+from fsdplint.interpreter.project import Signature
 from fsdplint.interpreter.ranks import value_by_name
 from fsdplint.interpreter.recursion import knowledge_of, shows_nothing_new
 from fsdplint.interpreter.run import Run
@@ -164,7 +165,7 @@ def _execute_function(
     frame = Frame(function, scope, self_argument, function.owner, on_yield=on_yield)
     frame.knowledge = knowledge
     frame.first_step, frame.loop_depth = run.steps, run.loop_depth
-    _bind_parameters(function, scope, receiver, args, kwargs, open_call)
+    _bind_parameters(run, function, scope, receiver, args, kwargs, open_call)
     if open_call and isinstance(node, cst.ClassDef | cst.FunctionDef):  # no call in the program
         owner = function.owner.node if function.owner is not None else function.node
         for value in scope.names.values():
@@ -197,7 +198,26 @@ def _execute_function(
     return decided(result if result is not None else Const(None), run.decisions.asked[begin:])
 
 
+def _signature_of(run: Run, function: Function) -> Signature:
+    """The parameters of a function, worked out once for all runs."""
+    known = run.project.signatures.get(function.node)
+    if known is None:
+        params = function.node.params
+        every = parameters_of(params)
+        positional = [one.name.value for one in (*params.posonly_params, *params.params)]
+        star = params.star_arg if isinstance(params.star_arg, cst.Param) else None
+        known = Signature(
+            positional,
+            {one.name.value: one for one in every},
+            None if star is None else star.name.value,
+            None if params.star_kwarg is None else params.star_kwarg.name.value,
+        )
+        run.project.signatures[function.node] = known
+    return known
+
+
 def _bind_parameters(
+    run: Run,
     function: Function,
     scope: Scope,
     receiver: Value | None,
@@ -205,17 +225,14 @@ def _bind_parameters(
     kwargs: dict[str, Value],
     open_call: bool,
 ) -> None:
-    params = function.node.params
-    positional = [p.name.value for p in (*params.posonly_params, *params.params)]
-    given = ([receiver] if receiver is not None else []) + list(args)
-    names = dict(zip(positional, given, strict=False))
-    rest = given[len(positional) :]
+    signature = _signature_of(run, function)
+    given = [receiver, *args] if receiver is not None else args
+    names = dict(zip(signature.positional, given, strict=False))
+    rest = given[len(signature.positional) :]
     extra: dict[Any, Value] = {}
-    known = {p.name.value for p in parameters_of(params)}
     for name, value in kwargs.items():
-        (names if name in known else extra)[name] = value
-    for param in parameters_of(params):
-        name = param.name.value
+        (names if name in signature.params else extra)[name] = value
+    for name, param in signature.params.items():
         if name in names:
             scope.names[name] = names[name]
         elif name in function.defaults and not open_call:
@@ -223,10 +240,10 @@ def _bind_parameters(
         else:
             typed = _library_object(function, param.annotation)
             scope.names[name] = typed or value_by_name(name, f"{function.name}({name})")
-    if isinstance(params.star_arg, cst.Param):
-        scope.names[params.star_arg.name.value] = Sequence(rest, "tuple", open_call)
-    if params.star_kwarg is not None:
-        scope.names[params.star_kwarg.name.value] = Dict(extra, open_call)
+    if signature.star is not None:
+        scope.names[signature.star] = Sequence(rest, "tuple", open_call)
+    if signature.star_kwarg is not None:
+        scope.names[signature.star_kwarg] = Dict(extra, open_call)
 
 
 def _library_object(function: Function, annotation: cst.Annotation | None) -> Unknown | None:

@@ -39,7 +39,7 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
         if call.open:
             instance.attributes = {name: Unknown() for name in instance.attributes}
     if klass.dataclass:
-        _dataclass_fields(instance, klass, call)
+        _dataclass_fields(run, instance, klass, call)
     if isinstance(init, Function):
         call_function(run, init, instance, call.args, call.kwargs, call.node, call.open)
     if isinstance(klass.lookup("__post_init__"), Function):
@@ -47,8 +47,8 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
     return instance
 
 
-def _dataclass_fields(instance: Instance, klass: Class, call: Call) -> None:
-    fields = dataclass_fields(klass)
+def _dataclass_fields(run: Run, instance: Instance, klass: Class, call: Call) -> None:
+    fields = dataclass_fields(run, klass)
     for name, value in zip(fields, call.args, strict=False):
         instance.attributes[name] = value
     for name, value in call.kwargs.items():

@@ -29,7 +29,7 @@ class Memory:
 
         values: the receiver (None for a function that is no method) and the positional arguments.
         """
-        if not ONCE & set(function.decorators):
+        if not function.decorators or ONCE.isdisjoint(function.decorators):
             return execute()
         arguments = [*values, *named.values()]
         key = (id(function), *named, *(_key(value) for value in arguments))

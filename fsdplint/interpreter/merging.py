@@ -129,6 +129,9 @@ def join_values(one: Value, two: Value) -> Value:
     return one if matters(one) else two
 
 
+_WITHOUT_PARTS = (Const, Condition, Unknown)
+
+
 def matters(value: Value | None) -> bool:
     """Whether the FSDP contract depends on a value: losing it may lose a finding."""
     if value is None:
@@ -142,7 +145,13 @@ def matters(value: Value | None) -> bool:
         return any(matters(item) for item in value.items.values())
     if isinstance(value, Symbol):
         return value.name.startswith("torch.") and not _is_dtype(value.name)
-    return not isinstance(value, Const | Condition | Unknown)
+    return not isinstance(value, _WITHOUT_PARTS)
+
+
+_DECISIVE = (
+    ModuleValue, OptimizerValue, StateValue, ParametersOf, ModulesOf, Partial, Context,
+    LibraryObject,
+)  # fmt: skip
 
 
 def decisive(value: Value | None) -> bool:
@@ -155,17 +164,7 @@ def decisive(value: Value | None) -> bool:
         return value.name.startswith("torch.distributed")
     if isinstance(value, Sequence):
         return any(decisive(item) for item in value.items)
-    return isinstance(
-        value,
-        ModuleValue
-        | OptimizerValue
-        | StateValue
-        | ParametersOf
-        | ModulesOf
-        | Partial
-        | Context
-        | LibraryObject,
-    )
+    return isinstance(value, _DECISIVE)
 
 
 def _one_tensor(value: Value) -> bool:

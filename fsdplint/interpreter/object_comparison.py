@@ -43,6 +43,9 @@ def _is_never_none(value: Value) -> bool:
     return isinstance(value, NEVER_NONE)
 
 
+_OBJECTS = (Class, Symbol, ModuleValue, Instance, OptimizerValue)
+
+
 def identity(left: Value, right: Value) -> bool | None:
     """Whether two values are the same; None if that depends on constants or is unknown."""
     for one, other in ((left, right), (right, left)):
@@ -53,8 +56,7 @@ def identity(left: Value, right: Value) -> bool | None:
         if mine != theirs and mine[-1] == theirs[-1] and mine[:-1] and mine[-2][:1].isupper():
             return None  # attributes of two classes: one class may inherit from the other
         return left.name == right.name
-    objects = Class | Symbol | ModuleValue | Instance | OptimizerValue
-    if isinstance(left, objects) and isinstance(right, objects):
+    if isinstance(left, _OBJECTS) and isinstance(right, _OBJECTS):
         return left is right
     return None
 

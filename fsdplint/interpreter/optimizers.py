@@ -113,13 +113,16 @@ def lose_optimizer(run: Run, value: Value) -> None:
                 event.complete = False
 
 
+_HOLDERS = (Dict, Sequence, ParametersOf)  # of parameter groups
+
+
 def note_group_change(run: Run, holder: Value, key: Value | None = None) -> None:
     """Record a change of a value that may be the parameter groups of an optimizer.
 
     key: the key of the only element that changes, if it is known.
     """
     holder = run.settle(holder)
-    if not isinstance(holder, Dict | Sequence | ParametersOf) or holder.optimizer is None:
+    if not isinstance(holder, _HOLDERS) or holder.optimizer is None:
         return
     if isinstance(holder, ParametersOf) and holder.element:
         return

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 
@@ -33,6 +33,22 @@ _REGISTERS = re.compile(
 
 FileQuestion = tuple[str, ...]  # the name of a method of `Project`, and its arguments
 FileAnswer = tuple[str, str] | bool | None
+
+
+class Signature(NamedTuple):
+    """The parameters of a function.
+
+    Attributes:
+        positional: the names of those that a positional argument can be for.
+        params: all but the starred ones, by name, in order.
+        star: the name of `*args`; None if there is none.
+        star_kwarg: the name of `**kwargs`; None if there is none.
+    """
+
+    positional: list[str]
+    params: dict[str, cst.Param]
+    star: str | None
+    star_kwarg: str | None
 
 
 class Project:
@@ -74,6 +90,8 @@ class Project:
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self.generators: dict[cst.CSTNode, bool] = {}
+        self.signatures: dict[cst.CSTNode, Signature] = {}
+        self.fields: dict[cst.ClassDef, list[str]] = {}  # the annotated names in class bodies
         # Of classes: whether their statements may be executed later, and what that depends on.
         self.deferrals: dict[cst.ClassDef, tuple[bool, Mapping[FileQuestion, FileAnswer]]] = {}
         self.names_in: dict[cst.CSTNode, frozenset[str]] = {}
@@ -82,6 +100,8 @@ class Project:
         self.model_words = Words(MODEL_WORDS)
         self.reducing_words = Words(REDUCING_WORDS)
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
+        self._elsewhere: dict[tuple[str, str, str | None], str | None] = {}
+        self._is_folder: dict[str, bool] = {}
         self._relative: dict[tuple[int, str, str], str | None] = {}
         self._real: dict[str, str] = {}
         self._folders: dict[str, str] = {}
@@ -214,6 +234,12 @@ class Project:
             known = self.file_queries[path] = os.path.isfile(path)
         return known
 
+    def _is_dir(self, path: str) -> bool:
+        known = self._is_folder.get(path)
+        if known is None:
+            known = self._is_folder[path] = os.path.isdir(path)
+        return known
+
     def find(self, name: str, importer: str) -> tuple[str, str] | None:
         """The file of an absolute module name and its shown path; None for a library module."""
         key = (name, self._folder(importer))
@@ -233,9 +259,9 @@ class Project:
             return None
         for base in self.search_path(importer):
             file = self.module_file(base, parts)
-            if file is not None and os.path.realpath(file) != os.path.realpath(importer):
+            if file is not None and self._realpath(file) != self._realpath(importer):
                 return file, self.shown_path(file, importer)
-            if os.path.isdir(os.path.join(base, *parts)) and len(parts) == 1:
+            if len(parts) == 1 and self._is_dir(os.path.join(base, name)):
                 self.namespaces.add(name)
         return None
 
@@ -246,7 +272,11 @@ class Project:
 
         name: what the file has to define (see `ModuleIndex`).
         """
-        file = self._index.find(self._realpath(importer), module.split("."), name)
+        key = module, importer, name
+        if key not in self._elsewhere:
+            found = self._index.find(self._realpath(importer), module.split("."), name)
+            self._elsewhere[key] = found
+        file = self._elsewhere[key]
         return None if file is None else (file, self.shown_path(file, importer))
 
     def _content(self, path: Path) -> bytes:

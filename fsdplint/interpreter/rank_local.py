@@ -117,7 +117,7 @@ def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | N
 
 def through_call(run: Run, function: Value, call: Call, result: Value, begin: int) -> None:
     """Mark the new result of a call. `begin`: the number of events before it."""
-    if not run.has_own_data and not _reads_clock(function, call):
+    if not run.has_own_data and not (isinstance(function, Symbol) and _reads_clock(function, call)):
         return
     if not isinstance(result, Unknown | TensorValue) or result.created_at is not None:
         return

@@ -35,10 +35,15 @@ def _is_of_class(annotation: cst.Annotation) -> bool:
     return dotted_name(node).rpartition(".")[2] == "ClassVar"
 
 
-def dataclass_fields(klass: Class) -> list[str]:
+def dataclass_fields(run: Run, klass: Class) -> list[str]:
     """The names of the fields of a dataclass, those of its bases first."""
-    names = [name for one in reversed(klass.mro()) for name in field_names(one)]
-    return list(dict.fromkeys(names))
+    known = run.project.fields
+    names: dict[str, None] = {}
+    for one in reversed(klass.mro()):
+        if one.node not in known:
+            known[one.node] = field_names(one)
+        names.update(dict.fromkeys(known[one.node]))
+    return list(names)
 
 
 def is_named_tuple(klass: Class) -> bool:

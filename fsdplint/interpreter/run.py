@@ -121,6 +121,7 @@ _KEEPS_STRUCTURE = {
 
 
 NO_GUARDS = nullcontext()
+_NO_KEYS: frozenset[str] = frozenset()
 
 
 # Events about data and files: they come again with each execution of code that loads data.
@@ -143,7 +144,7 @@ class Run:
         self.instantiated: set[cst.CSTNode] = set()  # classes
         self.executed: set[cst.CSTNode] = set()  # statements and calls
         # The keys under which each statement was executed in all cases while nothing was sharded.
-        self.keys_unsharded: dict[cst.CSTNode, set[str]] = {}
+        self.keys_unsharded: dict[cst.CSTNode, frozenset[str]] = {}
         self.first_event = 0  # of the entry's own code
         self.frames: list[Frame] = []
         self.guards: list[GuardEntry] = []
@@ -156,6 +157,7 @@ class Run:
         self.loop_depth: int = 0
         self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop
         self.steps = 0
+        self._next_check = 0  # the step at which the bounds are checked again
         self.last_new = 0  # the last step that showed something: see `fruitless`
         self.costly: set[cst.CSTNode] = set()  # functions with a call of many steps
         self.marks: set[str] = set()  # names of attributes that were set on parameters
@@ -196,7 +198,9 @@ class Run:
 
     def eval(self, node: cst.CSTNode) -> Value:
         """Evaluate an expression, and remember its value for the node unless it is a constant."""
-        self.step()
+        self.steps += 1
+        if self.steps >= self._next_check:
+            self._check_bounds()
         evaluate = EVALUATORS.get(type(node))
         if evaluate is None:
             for child in node.children:
@@ -220,7 +224,9 @@ class Run:
 
     def execute(self, node: cst.CSTNode) -> Signal | None:
         """Execute a statement; the signal says how control leaves it early, None if it does not."""
-        self.step()
+        self.steps += 1
+        if self.steps >= self._next_check:
+            self._check_bounds()
         execute = EXECUTORS.get(type(node))
         if execute is None:
             return None
@@ -236,11 +242,11 @@ class Run:
 
     def _note_keys(self, statement: cst.CSTNode) -> None:
         """Keep the keys of the conditions because of which a statement is executed."""
-        keys = {entry.key for entry in self.guards if entry.key}
-        keys.update(self.deciding)
-        known = self.keys_unsharded.setdefault(statement, keys)
-        if known is not keys:
-            known &= keys
+        known = self.keys_unsharded.get(statement)
+        if known is not None and not known:
+            return
+        keys = _NO_KEYS.union(self.deciding, (entry.key for entry in self.guards if entry.key))
+        self.keys_unsharded[statement] = keys if known is None else known & keys
 
     def execute_block(self, body: Sequence[cst.CSTNode]) -> Signal | None:
         for statement in body:
@@ -332,14 +338,9 @@ class Run:
         ended = ENDED[until]
         self.guards = [e for e in self.guards if id(e) in known or e.until not in ended]
 
-    @contextmanager
-    def in_unknown_call(self, node: cst.CSTNode) -> Iterator[None]:
+    def in_unknown_call(self, node: cst.CSTNode) -> AbstractContextManager[None]:
         """Execute a function that unknown code, called at a node, may call now, later or never."""
-        self.callbacks.append(self.site(node))
-        try:
-            yield
-        finally:
-            self.callbacks.pop()
+        return _InUnknownCall(self.callbacks, self.site(node))
 
     def ranks(self) -> Ranks:
         """The ranks that execute this point."""
@@ -412,10 +413,11 @@ class Run:
 
     # Steps -------------------------------------------------------------------------------------
 
-    def step(self) -> None:
-        self.steps += 1
+    def _check_bounds(self) -> None:
+        """Raises OutOfSteps at a bound, and Stopped if the caller cancelled the work."""
         if self.steps > MAX_STEPS:
             raise self.out_of_steps(f"more than {MAX_STEPS:,} steps")
+        self._next_check = min((self.steps | 255) + 1, MAX_STEPS + 1)
         if self.steps & 255:
             return
         if len(self.trace.modules) > MAX_MODULES:
@@ -463,6 +465,19 @@ class Run:
         finally:
             self.frames.pop()
             self.source, self.guards, self.loop_depth, self.stack = outer
+
+
+class _InUnknownCall:
+    """See `Run.in_unknown_call`; faster than a generator."""
+
+    def __init__(self, callbacks: list[NodeSite], site: NodeSite) -> None:
+        self._callbacks, self._site = callbacks, site
+
+    def __enter__(self) -> None:
+        self._callbacks.append(self._site)
+
+    def __exit__(self, *error: object) -> None:
+        self._callbacks.pop()
 
 
 EVALUATORS: dict[type[cst.CSTNode], Callable[[Run, Any], Value]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -280,7 +281,14 @@ class Class(Value):
     dataclass: bool = False
 
     def mro(self) -> list[Class]:
-        """The classes of the project in lookup order (depth first, each once)."""
+        """The classes of the project in lookup order (depth first, each once). Not to be changed.
+
+        The bases of a class are known when it is made.
+        """
+        return self._order
+
+    @cached_property
+    def _order(self) -> list[Class]:
         result: list[Class] = []
         for klass in [self, *(c for b in self.bases if isinstance(b, Class) for c in b.mro())]:
             if klass not in result:
@@ -289,13 +297,17 @@ class Class(Value):
 
     def library_bases(self) -> list[str]:
         """Canonical names of the library classes that it inherits from, directly or indirectly."""
+        return self._library_bases
+
+    @cached_property
+    def _library_bases(self) -> list[str]:
         return [b.name for c in self.mro() for b in c.bases if isinstance(b, Symbol)]
 
     def has_unknown_base(self) -> bool:
         return any(isinstance(b, Unknown) for c in self.mro() for b in c.bases)
 
     def lookup(self, name: str) -> Value | None:
-        for klass in self.mro():
+        for klass in self._order:
             if name in klass.attributes:
                 return klass.attributes[name]
         return None

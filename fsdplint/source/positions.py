@@ -165,6 +165,11 @@ class Part:
         self._config = indent, newline
         self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `names.walk`
 
+    def release(self) -> None:
+        """Forget the spans and the parents. They are computed again if they are asked for."""
+        self.__dict__.pop("_state", None)
+        self.__dict__.pop("_collect", None)
+
     @cached_property
     def _state(self) -> _Spans:
         state = _Spans(*self._config)

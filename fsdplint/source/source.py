@@ -44,7 +44,7 @@ class Source:
         self.text = text
         self.encoding = encoding
         self.bom = bom
-        self.typed_in = False  # whether the next text is likely to be similar
+        self.typed_in = False  # whether the next text is likely to be similar, and takes the parts
         self.earlier: Source | None = None  # the text before this one
         self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `names.walk`
         self.results: dict[Callable[[Source], Any], Any] = {}  # see `once`
@@ -113,6 +113,7 @@ class Source:
                 spans.update(part.spans)
             at += len(part.code)
             last = part.last or last
+            self._release(part)
         code = "".join(part.code for part in self.parts)
         if not self.tree.has_trailing_newline:
             code = code.removesuffix(last)
@@ -153,7 +154,13 @@ class Source:
         for part in self.parts:
             result.update(dict.fromkeys(part.nodes, self.tree))
             result.update(part.parents)
+            self._release(part)
         return result
+
+    def _release(self, part: Part) -> None:
+        """Release what a part has computed, which this source holds from now on."""
+        if not self.typed_in:
+            part.release()
 
     @cached_property
     def _order(self) -> list[cst.CSTNode]:
@@ -162,6 +169,7 @@ class Source:
         result: list[cst.CSTNode] = [self.tree]
         for part in (footer, header, *reversed(statements)):
             result += part.order
+            self._release(part)
         return result
 
     @cached_property
@@ -248,9 +256,12 @@ def once(function: Callable[[Source], T]) -> Callable[[Source], T]:
     return of
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class NodeSite:
-    """A place in a source file: a node of its tree."""
+    """A place in a source file: a node of its tree. Not to be changed.
+
+    It is not `frozen`: a run makes one for each call, and that would take twice the time.
+    """
 
     source: Source
     node: cst.CSTNode

@@ -252,7 +252,9 @@ def walk(source: Source, *, skip_imports: bool = False) -> tuple[cst.CSTNode, ..
         known = part.walks.get(skip_imports)
         if known is None:
             found = [one for node in part.nodes for one in _walk(node, skip_imports)]
-            known = part.walks[skip_imports] = tuple(found)
+            known = tuple(found)
+            if source.typed_in:
+                part.walks[skip_imports] = known
         result += known
     source.walks[skip_imports] = tuple(result)
     return source.walks[skip_imports]

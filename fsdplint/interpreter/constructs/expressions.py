@@ -46,12 +46,15 @@ BUILTINS = frozenset(
 )
 
 
+_CONSTANTS = {"True": True, "False": False, "None": None}
+
+
 @evaluates(cst.Name)
 def eval_name(run: Run, node: cst.Name) -> Value:
     name = node.value
-    if name in {"True", "False", "None"}:
-        return Const({"True": True, "False": False, "None": None}[name], created_at=run.site(node))
-    value = run.scope.lookup(name)
+    if name in _CONSTANTS:
+        return Const(_CONSTANTS[name], created_at=run.site(node))
+    value = run.frames[-1].scope.lookup(name)
     if value is not None:
         return value.on(run.ranks()) if isinstance(value, RankChoice) else value
     if name in BUILTINS:

@@ -37,7 +37,8 @@ def fields_of(run: Run, name: str, call: Call) -> Value:
     if not isinstance(klass, Class) or not klass.dataclass or klass.has_unknown_base():
         return call_unknown(run, Symbol(name), call)
     fields: list[Value] = [
-        LibraryObject("dataclasses.Field", {"name": Const(one)}) for one in dataclass_fields(klass)
+        LibraryObject("dataclasses.Field", {"name": Const(one)})
+        for one in dataclass_fields(run, klass)
     ]
     return Sequence(fields, "tuple")
 
