@@ -9,6 +9,7 @@ nothing, or the site stands under a condition that excludes the sharding (the `e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,13 +20,14 @@ from fsdplint.interpreter.configurations import Decisions
 from fsdplint.interpreter.gaps import Gap, SiteCoverage
 from fsdplint.interpreter.run import Run
 from fsdplint.source.source import STATEMENTS, Source, once
-from fsdplint.syntax.api_sites import ApiSite, SiteKind, sites_in
+from fsdplint.syntax.api_sites import ApiSite, SiteKind, names_of, sites_in
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import walk
 from fsdplint.trace import Sharded, Wrapped
 
 _SHARDING = (Sharded, Wrapped)
+_SHARDING_NAMES = re.compile("|".join(names_of(SiteKind.SHARDING)))
 KeysOfStatements = Mapping[cst.CSTNode, Set[str]]
 
 
@@ -172,6 +174,8 @@ def _branch_gap(source: Source, statement: cst.CSTNode, child: cst.CSTNode) -> t
 
 @once
 def _shards(source: Source) -> bool:
+    if _SHARDING_NAMES.search(source.text) is None:
+        return False  # to find the sites of a file takes much longer
     return any(site.kind is SiteKind.SHARDING for site in sites_in(source))
 
 

@@ -46,7 +46,9 @@ def deciding(run: Run, keys: Sequence[str]) -> AbstractContextManager[None]:
 def _deciding(run: Run, keys: Sequence[str]) -> Iterator[None]:
     before = len(run.deciding)
     run.deciding.extend(keys)
+    run.deciding_keys = None
     try:
         yield
     finally:
         del run.deciding[before:]
+        run.deciding_keys = None

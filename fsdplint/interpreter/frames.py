@@ -66,6 +66,7 @@ class Frame:
     yields: list[Value] = field(default_factory=list)
     yields_open: bool = False  # it may yield more or fewer values than these
     loop_depth: int = 0  # of the run when it was entered
+    handlers: int = 0  # the `try` statements with handlers whose body is being executed
     on_yield: Any = None  # called at `yield`, for a @contextmanager
     first_step: int = 0  # the number of steps of the run before it
     guards_outside: list[GuardEntry] = field(default_factory=list)  # those that the call stands in

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import libcst as cst
 
+from fsdplint.interpreter.project import Located
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import LazyImport, ProjectModule, Symbol, Unknown, Value
 from fsdplint.source.source import Source
@@ -85,15 +86,14 @@ def _load(run: Run, file: str, shown: str, name: str) -> Value:
 
 def import_from(run: Run, base: str, name: str) -> Value:
     """The value of `name` in `from base import name`."""
-    found = locate_module(run, base) if base.strip(".") or base else None
-    submodule = locate_module(run, f"{base}.{name}" if base.strip(".") else f"{base}{name}")
+    known = run.project.located
+    key = run.source.path, base, name
+    if key not in known:
+        known[key] = _locate_name(run, base, name)
+    found, submodule = known[key]
     if found is None and submodule is None:
-        if base.startswith("."):
-            return Unknown(origin=name)
-        found = _locate_elsewhere(run, base, name)
-        submodule = None if found is not None else _locate_elsewhere(run, f"{base}.{name}")
-    if found is None and submodule is None:
-        return Symbol(canonical(f"{base}.{name}"))
+        library = not base.startswith(".")
+        return Symbol(canonical(f"{base}.{name}")) if library else Unknown(origin=name)
 
     def load(run: Run) -> Value:
         if found is not None:
@@ -108,6 +108,16 @@ def import_from(run: Run, base: str, name: str) -> Value:
 
     imported = _lazy(run, load, found, submodule)
     return imported
+
+
+def _locate_name(run: Run, base: str, name: str) -> tuple[Located | None, Located | None]:
+    """The file that `from base import name` executes, and that of the submodule of this name."""
+    found = locate_module(run, base) if base else None
+    submodule = locate_module(run, f"{base}.{name}" if base.strip(".") else f"{base}{name}")
+    if found is None and submodule is None and not base.startswith("."):
+        found = _locate_elsewhere(run, base, name)
+        submodule = None if found is not None else _locate_elsewhere(run, f"{base}.{name}")
+    return found, submodule
 
 
 def _lazy(run: Run, load: Callable[[Run], Value], *found: tuple[str, str] | None) -> LazyImport:

@@ -31,6 +31,7 @@ _REGISTERS = re.compile(
     r"^@?[\w.]*(?i:regist)\w*\b|^@[A-Z][A-Z_]*\.\w+|^[A-Z][A-Z_0-9]*\[.+\] *=", re.MULTILINE
 )
 
+Located = tuple[str, str]  # a file, and its shown path
 FileQuestion = tuple[str, ...]  # the name of a method of `Project`, and its arguments
 FileAnswer = tuple[str, str] | bool | None
 
@@ -100,6 +101,8 @@ class Project:
         self.model_words = Words(MODEL_WORDS)
         self.reducing_words = Words(REDUCING_WORDS)
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
+        # By the path of a file, the files of the names that its `from` imports name.
+        self.located: dict[tuple[str, str, str], tuple[Located | None, Located | None]] = {}
         self._elsewhere: dict[tuple[str, str, str | None], str | None] = {}
         self._is_folder: dict[str, bool] = {}
         self._relative: dict[tuple[int, str, str], str | None] = {}

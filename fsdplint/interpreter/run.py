@@ -149,6 +149,7 @@ class Run:
         self.frames: list[Frame] = []
         self.guards: list[GuardEntry] = []
         self.deciding: list[str] = []  # keys because of which this point is executed
+        self.deciding_keys: frozenset[str] | None = None  # the same as a set, once it was asked for
         self.stack: list[NodeSite] = []
         self.library_call: Call | None = None  # the innermost call of a modelled function
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
@@ -245,7 +246,11 @@ class Run:
         known = self.keys_unsharded.get(statement)
         if known is not None and not known:
             return
-        keys = _NO_KEYS.union(self.deciding, (entry.key for entry in self.guards if entry.key))
+        keys = self.deciding_keys
+        if keys is None:
+            keys = self.deciding_keys = frozenset(self.deciding) if self.deciding else _NO_KEYS
+        if self.guards:
+            keys = keys.union([entry.key for entry in self.guards if entry.key])
         self.keys_unsharded[statement] = keys if known is None else known & keys
 
     def execute_block(self, body: Sequence[cst.CSTNode]) -> Signal | None:

@@ -93,6 +93,11 @@ _METHODS_ONLY = frozenset(("backward", "unshard", "reshard", "state_dict"))
 _FUNCTIONS_OF_TORCH = frozenset(("replicate",))
 
 
+def names_of(kind: SiteKind) -> list[str]:
+    """The last parts of the names by which sites of a kind are known, optimizers left out."""
+    return [name for name, one in _BY_NAME.items() if one is kind]
+
+
 @once
 def sites_in(source: Source) -> tuple[ApiSite, ...]:
     """The sites of a file, in source order. Not to be changed."""

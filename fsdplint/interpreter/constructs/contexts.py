@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import libcst as cst
-import libcst.matchers as m
 
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, decide
@@ -16,11 +15,8 @@ from fsdplint.interpreter.functions import call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal
-from fsdplint.interpreter.values import (
-    Condition,
-    GeneratorContext,
-    Value,
-)
+from fsdplint.interpreter.values import Condition, GeneratorContext, Value
+from fsdplint.source.positions import descend
 
 
 @executes(cst.With)
@@ -101,7 +97,10 @@ def execute_try(run: Run, node: cst.Try) -> Signal | None:
                 if node.finalbody is not None:
                     signal = run.execute_suite(node.finalbody.body) or signal
             return signal
+    frame = run.frames[-1]
+    frame.handlers += bool(node.handlers)
     signal = run.execute_suite(node.body)
+    frame.handlers -= bool(node.handlers)
     if signal is not None and signal.kind == "raise":
         signal = None
         for handler in node.handlers:
@@ -125,10 +124,21 @@ def _restart(run: Run, node: cst.Try) -> cst.ExceptHandler | None:
         return None
     for handler in node.handlers:
         ended = handler.type is None or "StopIteration" in run.text(handler.type)
-        if ended and m.findall(handler.body, m.Call(m.Name("iter"))):
-            leaves = m.findall(handler.body, m.Break() | m.Continue() | m.Return() | m.Raise())
-            return None if leaves else handler
+        if not ended:
+            continue
+        inside = list(descend(handler.body))
+        if any(map(_makes_iterator, inside)):
+            return None if any(isinstance(one, _LEAVES) for one in inside) else handler
     return None
+
+
+_LEAVES = (cst.Break, cst.Continue, cst.Return, cst.Raise)
+
+
+def _makes_iterator(node: cst.CSTNode) -> bool:
+    """Whether a node is a call of `iter`."""
+    called = node.func if isinstance(node, cst.Call) else None
+    return isinstance(called, cst.Name) and called.value == "iter"
 
 
 def _optional_import(run: Run, node: cst.Try) -> str | None:

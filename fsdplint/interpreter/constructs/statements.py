@@ -28,7 +28,7 @@ from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.removals import remove_item
 from fsdplint.interpreter.run import Run, executes
-from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, is_in_try, raises
+from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, raises
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import (
     Class,
@@ -106,7 +106,7 @@ def execute_return(run: Run, node: cst.Return) -> Signal:
 def execute_raise(run: Run, node: cst.Raise) -> Signal:
     if node.exc is not None:
         run.eval(node.exc)
-    if not is_in_try(run.source, node):
+    if not run.frames[-1].handlers:
         run.note_leaving()
     kind = raises(node)
     return Signal(kind, fails=kind == "raise" or exit_fails(node.exc))
@@ -224,7 +224,7 @@ def _define_class(run: Run, node: cst.ClassDef) -> Value:
         "dataclass" in run.text(decorator.decorator) for decorator in node.decorators
     )
     scope = Scope(run.source, run.scope, "class", run.scope.module_name, klass.attributes)
-    frame = Frame(None, scope, owner=klass)
+    frame = Frame(None, scope, owner=klass, handlers=run.frames[-1].handlers)
     run.frames.append(frame)
     try:
         run.execute_block(node.body.body)
