@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Layout, RawRead, Trace
+from fsdplint.trace import GuardKind, Layout, RawRead, Trace
 from fsdplint.trace.queries.common import class_name, only_fsdp2, perhaps_one_rank, sharded_here
 
 if TYPE_CHECKING:
@@ -97,9 +97,19 @@ class RawShardedTensors(Rule):
 _KIND = re.compile(r"isinstance|hasattr|getattr|DTensor|type\(|buffer|placements|running_|\bdim")
 
 
+_FUNCTION = re.compile(r"(?<![\w.])[a-z_]\w*\(")
+
+
 def _tests_tensor_kind(event: RawRead) -> bool:
-    """Whether the read is under a test of the kind of tensor."""
-    return any(_KIND.search(guard.text) for guard in event.guards)
+    """Whether the read is, or may be, under a test of the kind of tensor.
+
+    A function that a test of each tensor calls may look at its kind.
+    """
+    return any(
+        _KIND.search(guard.text)
+        or (guard.kind is GuardKind.VARYING and _FUNCTION.search(guard.text))
+        for guard in event.guards
+    )
 
 
 def _base(call: cst.Call) -> cst.BaseExpression | None:

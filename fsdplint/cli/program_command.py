@@ -42,7 +42,8 @@ class RunsProgram(click.Command):
 
         script: Path = ctx.params["script"]
         try:
-            settings = SettingsFinder().of(script)
+            # A name that the system refuses is reported where the program is read.
+            settings = SettingsFinder().of_folder(script.absolute().parent)
         except SettingsError as error:
             fail(str(error))
         for option, value in settings.run.options.items():

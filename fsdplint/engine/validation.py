@@ -17,7 +17,6 @@ from fsdplint.edits import apply
 from fsdplint.edits.lines import LineMap, lines_of
 from fsdplint.edits.unbound import lost_names
 from fsdplint.engine.check import CheckedProgram, FixedProgram, check, load_program, offer_fix
-from fsdplint.engine.translation import difference, use_left
 from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.refusal import Harm, Refusal
 from fsdplint.registry.rule import Rule, rule_of
@@ -248,6 +247,8 @@ class Validation:
                 text = f"would leave {code} as it is"
                 yield Refusal(text, known.place(where), Harm.USE_LEFT)
         if migrated:
+            from fsdplint.engine.translation import use_left
+
             changed = {edit.path for unit in units for fix in unit.fixes for edit in fix.edits}
             left_use = use_left(self.program, program, changed)
             if left_use is not None:
@@ -264,7 +265,11 @@ class Validation:
         tried alone.
         """
         migrations = [one for one in units if one.migrates]
-        refusal = difference(self.program, program) if migrations else None
+        if not migrations:
+            return
+        from fsdplint.engine.translation import difference
+
+        refusal = difference(self.program, program)
         if refusal is None:
             return
         if all(one.migrates for one in (*base, *units)):

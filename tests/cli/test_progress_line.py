@@ -16,15 +16,15 @@ from fsdplint.cli import progress
 # A check that takes a while: the interpreter is replaced by one that waits.
 SLOW = """\
 import sys, time
-import fsdplint.engine.group_check as group_check
 import fsdplint.cli.progress as progress
+import fsdplint.interpreter.exploration as exploration
 from fsdplint.cli.main import main
 progress.DELAY, progress.PERIOD = 0.05, 0.02
-check = group_check.GroupChecker.check
-def slow(self, group):
+run = exploration.ProgramLoader.run
+def slow(self):
     time.sleep(0.3)
-    return check(self, group)
-group_check.GroupChecker.check = slow
+    return run(self)
+exploration.ProgramLoader.run = slow
 main(sys.argv[1:])
 """
 PROGRAM = """\
