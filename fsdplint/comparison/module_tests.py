@@ -17,7 +17,8 @@ from fsdplint.trace import Guard, GuardKind, Sharded, Trace, Wrapped
 
 def chooses_modules(trace: Trace) -> bool:
     """Whether an unknown test of a module decides whether this module is sharded."""
-    for event in (*trace.of(Sharded), *trace.of(Wrapped)):
+    shards: list[Sharded | Wrapped] = [*trace.of(Sharded), *trace.of(Wrapped)]
+    for event in shards:
         names = set(_names(event))
         if any(_tests(guard, name) for guard in event.guards for name in names):
             return True
