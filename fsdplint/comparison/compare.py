@@ -8,9 +8,11 @@ from enum import Enum
 
 from fsdplint.comparison.facts import Fact, Key, Plan, same
 from fsdplint.comparison.module_tests import chooses_modules
+from fsdplint.comparison.options import OF_STRATEGY
 from fsdplint.comparison.plan import plan_of
-from fsdplint.comparison.sharding import UNIT
+from fsdplint.comparison.sharding import UNIT, strategies_of
 from fsdplint.comparison.strategies import conditions_of
+from fsdplint.migration.names import STRATEGIES
 from fsdplint.trace import Location, Trace
 from fsdplint.trace.arguments import Constant, Opaque
 
@@ -66,10 +68,17 @@ class Compared:
 
 @dataclass(frozen=True)
 class Configuration:
-    """One run of a program: its plan, and the conditions that it stands under."""
+    """One run of a program.
+
+    Attributes:
+        plan: its facts.
+        conditions: what it stands under.
+        strategies: those that its shardings may have.
+    """
 
     plan: Plan
     conditions: frozenset[tuple[str, bool]]
+    strategies: frozenset[str] = frozenset(STRATEGIES)
 
 
 def configurations(traces: Iterable[Trace]) -> list[Configuration]:
@@ -77,7 +86,10 @@ def configurations(traces: Iterable[Trace]) -> list[Configuration]:
     found = list(traces)
     sharding = [one for one in found if one.shardings()]
     whole = [one for one in sharding if one.entry is not None and one.complete]
-    runs = [Configuration(plan_of(one), conditions_of(one)) for one in whole or sharding]
+    runs = [
+        Configuration(plan_of(one), conditions_of(one), strategies_of(one))
+        for one in whole or sharding
+    ]
     if any(chooses_modules(one) for one in whole or sharding):
         for run in runs:
             reason = "an unknown test chooses the modules that are sharded"
@@ -103,7 +115,7 @@ def compare(
 
     def of_pair(one: int, two: int) -> dict[Key, _Verdict]:
         if (one, two) not in pairs:
-            pairs[one, two] = _verdicts(before[one].plan, after[two].plan)
+            pairs[one, two] = _of_runs(before[one], after[two])
         return pairs[one, two]
 
     for one, run in enumerate(before):
@@ -222,6 +234,25 @@ class _Verdict:
             self.reason,
             (self.before or self.after)[0].conditions,
         )
+
+
+def _of_runs(before: Configuration, after: Configuration) -> dict[Key, _Verdict]:
+    """What two runs say of each fact.
+
+    A setting with a default may have another value in one of them. What a strategy decides is
+    not comparable where the runs can have no strategy in common. Whether the options of each run
+    are those of its own strategies is a fact of its own.
+    """
+    found = _verdicts(before.plan, after.plan)
+    if before.strategies & after.strategies:
+        return found
+    reason = "the runs have different strategies"
+    return {
+        key: replace(one, outcome=Outcome.NOT_FOLLOWED, reason=reason)
+        if key[0] in OF_STRATEGY and one.outcome is Outcome.DIFFERS
+        else one
+        for key, one in found.items()
+    }
 
 
 def _verdicts(before: Plan, after: Plan) -> dict[Key, _Verdict]:

@@ -20,6 +20,8 @@ from fsdplint.trace.arguments import (
 )
 
 RESHARD = "reshard_after_forward"
+MESH = "mesh"
+OF_STRATEGY = frozenset({RESHARD, MESH})  # the options that a strategy decides about
 NOTHING = Constant(None)
 ALL_RANKS = Built("mesh", (("0", Constant("all ranks")),))
 REPLICATED = Built("mesh", (("0", Constant("all ranks")), ("1", Constant(1))))
@@ -34,14 +36,12 @@ def of_fsdp1(arguments: Arguments, *, root: bool, possible: Sequence[str] | None
 
     possible: the strategies that the run may have where the strategy is unknown; None for any.
     """
-    given = {_parameter(name): value for name, value in arguments.given.items()}
-    found = Arguments(given, arguments.complete)
-    chosen = _passed(found, "sharding_strategy")
-    strategy = _strategy(chosen)
+    found = _by_parameter(arguments)
+    strategy = strategy_of(arguments)
     strategies = [strategy] if strategy is not None else possible or STRATEGIES
     return {
         RESHARD: _any_of(_reshard_of_strategy(one, root=root) for one in strategies),
-        "mesh": _mesh_of_fsdp1(found, strategies),
+        MESH: _mesh_of_fsdp1(found, strategies),
         **_precision_of_fsdp1(_passed(found, "mixed_precision"), root=root),
         "offload to the CPU": _offload_of_fsdp1(_passed(found, "cpu_offload")),
         "ignored parameters": _ignored_of_fsdp1(found),
@@ -53,11 +53,21 @@ def of_fsdp2(arguments: Arguments, *, root: bool) -> Options:
     reshard = _passed(arguments, RESHARD)
     return {
         RESHARD: Constant(not root) if reshard == NOTHING else reshard,
-        "mesh": _mesh(_passed(arguments, "mesh")),
+        MESH: _mesh(_passed(arguments, "mesh")),
         **_precision_of_fsdp2(_passed(arguments, "mp_policy"), root=root),
         "offload to the CPU": _offload_of_fsdp2(_passed(arguments, "offload_policy")),
         "ignored parameters": _presence(_passed(arguments, "ignored_params")),
     }
+
+
+def strategy_of(arguments: Arguments) -> str | None:
+    """The strategy of `FullyShardedDataParallel(...)`; None if it is unknown."""
+    return _strategy(_passed(_by_parameter(arguments), "sharding_strategy"))
+
+
+def _by_parameter(arguments: Arguments) -> Arguments:
+    given = {_parameter(name): value for name, value in arguments.given.items()}
+    return Arguments(given, arguments.complete)
 
 
 def _parameter(name: str) -> str:
@@ -113,7 +123,7 @@ def against_strategies(options: Options, possible: Sequence[str], *, root: bool)
     """The options of FSDP2 that none of some strategies has, for a run that can only have these."""
     expected = {
         RESHARD: [_reshard_of_strategy(one, root=root) for one in possible],
-        "mesh": [_mesh_of_strategy(one) for one in possible],
+        MESH: [_mesh_of_strategy(one) for one in possible],
     }
     for name, values in expected.items():
         if values and all(same(one, options[name]) is False for one in values):

@@ -6,10 +6,17 @@ from collections.abc import Collection, Sequence
 
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
-from fsdplint.comparison.options import Options, against_strategies, of_fsdp1, of_fsdp2
+from fsdplint.comparison.options import (
+    Options,
+    against_strategies,
+    of_fsdp1,
+    of_fsdp2,
+    strategy_of,
+)
 from fsdplint.comparison.parts_of_lists import part_of_list
 from fsdplint.comparison.states import RANK_0
 from fsdplint.comparison.strategies import conditions_of, possible
+from fsdplint.migration.names import STRATEGIES
 from fsdplint.trace import (
     Checkpointed,
     Compiled,
@@ -123,6 +130,17 @@ def unit_options(
     if isinstance(event, Wrapped):
         return of_fsdp1(given, root=root, possible=strategies)
     return of_fsdp2(given, root=root)
+
+
+def strategies_of(trace: Trace) -> frozenset[str]:
+    """The strategies that the shardings of a run may have; all of them if nothing is known."""
+    may_be = possible(conditions_of(trace)) or STRATEGIES
+    found: set[str] = set()
+    for event in shard_events(trace):
+        given = trace.arguments.get(event.index, Arguments(complete=False))
+        strategy = strategy_of(given) if isinstance(event, Wrapped) else None
+        found.update(may_be if strategy is None else (strategy,))
+    return frozenset(found or STRATEGIES)
 
 
 def _taken(events: Collection[Wrapped | Sharded]) -> dict[int, Argument]:

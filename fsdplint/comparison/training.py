@@ -32,6 +32,7 @@ _METHOD = ("max_norm", "norm_type")
 _FUNCTION = ("parameters", "max_norm", "norm_type")
 _BY_VALUE = ("parameters", "clip_value")
 _NO_SYNC = ("no_sync", "set_requires_gradient_sync")
+_REDUCTION = "reduction of gradients"
 _ENABLED = "enabled"
 
 
@@ -39,7 +40,7 @@ def add_training(plan: Plan, trace: Trace, names: ModelNames) -> None:
     """Add the facts about training."""
     _add_optimizers(plan, trace, names)
     _add_clipping(plan, trace)
-    _add_accumulation(plan, trace)
+    _add_accumulation(plan, trace, names)
     _add_schedulers(plan, trace)
     _add_scalers(plan, trace)
     _add_order(plan, trace)
@@ -132,17 +133,30 @@ def _number(value: Argument) -> Argument:
     return value
 
 
-def _add_accumulation(plan: Plan, trace: Trace) -> None:
-    switches = [one for one in trace.of(SyncSwitched) if one.api in _NO_SYNC]
+def _add_accumulation(plan: Plan, trace: Trace, names: ModelNames) -> None:
+    found = [one for one in trace.of(SyncSwitched) if one.api in _NO_SYNC]
+    switches = [one for one in found if not _is_of_unknown(one, names)]
+    unknown = next((one for one in found if one not in switches), None)
+    if unknown is not None:
+        line = unknown.site.location().line
+        plan.gaps[_REDUCTION] = f"the model in line {line} could not be followed"
     pausing = [one for one in switches if one.api == "no_sync" or one.enabled is not True]
     if not pausing:
         return
     resuming = any(one.api == "no_sync" or one.enabled is not False for one in switches)
     value = "paused for some passes" if resuming else "never done"
-    plan.add("reduction of gradients", "", value, pausing[0])
+    is_known = resuming or unknown is None  # what is unknown may resume it
+    plan.add(_REDUCTION, "", value if is_known else Opaque(code=value), pausing[0])
+    if unknown is None and _pauses_last(trace, switches):
+        plan.add(f"{_REDUCTION} in the last pass of a step", "", "paused", pausing[0])
 
-    if _pauses_last(trace, switches):
-        plan.add("reduction of gradients in the last pass of a step", "", "paused", pausing[0])
+
+def _is_of_unknown(switch: SyncSwitched, names: ModelNames) -> bool:
+    """Whether the model of a switch is the result of code out of sight, which no call shards."""
+    if switch.module not in names.trace.modules:
+        return True
+    root = names.root(switch.module)
+    return root not in names.sharded_models and names.is_opaque(root)
 
 
 def _pauses_last(trace: Trace, switches: Sequence[SyncSwitched]) -> bool:
