@@ -150,6 +150,10 @@ class Migration:
         """The name of FSDP1 that a node of an undecided statement refers to, or ""."""
         return (fsdp1_name(self.symbol(node)) or "") if node in self.undecided_nodes else ""
 
+    def any_name(self, node: cst.CSTNode | None) -> str:
+        """The name of FSDP1 that a node refers to, also in an undecided statement, or ""."""
+        return self.fsdp1(node) or self.undecided_name(node)
+
     def called_name(self, node: cst.CSTNode | None) -> str:
         """The name of FSDP1 that a node is a call of, or ""."""
         return self.fsdp1(node.func) if isinstance(node, cst.Call) else ""

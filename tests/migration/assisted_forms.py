@@ -5,12 +5,16 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import libcst as cst
+
 from fsdplint.config.options import Assist, Options
 from fsdplint.diagnostics.finding import Fix, Safety
 from fsdplint.edits.apply import apply
 from fsdplint.interpreter import load
 from fsdplint.migration.assisted.open_places import OpenPlace, open_places
 from fsdplint.migration.assisted.undecided import NOT_GIVEN, WHOLE_PROGRAM
+from fsdplint.migration.constructor.policy_uses import keep_unchanged
+from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import PREFIX, fsdp1_name
 from fsdplint.migration.plan import Plan
 from fsdplint.migration.planner import plans_of
@@ -48,25 +52,46 @@ def names_left(path: Path, text: str) -> set[str]:
     return {full for _, _, full in references(source, PREFIX) if fsdp1_name(full) is not None}
 
 
-# Policies of FSDP1 that code besides the constructor reads stay.
-KEPT = {"FSDP201-custom-policy-shared"}
+def names_to_migrate(plan: Plan, path: Path, text: str) -> set[str]:
+    """The names of FSDP1 in the code of a text, without those that any migration leaves.
+
+    These are names in functions that nothing calls, and policies that code besides FSDP1's
+    constructor reads.
+    """
+    result = path.with_name("result_" + path.name)
+    result.write_text(text, encoding="utf-8")
+    program = load([result])
+    result.unlink()
+    (source,) = program.sources.values()
+    uncalled = {name for _, name in plan.untouched}
+    untouched = {
+        node
+        for function in nodes(source)
+        if isinstance(function, cst.FunctionDef) and function.name.value in uncalled
+        for node in source.descend(function)
+    }
+    migration = Migration(program, [source], frozenset(untouched))
+    keep_unchanged(migration)
+    return set(migration.names.values())
 
 
 def check_assisted(path: Path) -> tuple[list[OpenPlace], str]:
     """The places that raise in the result for a blocked program, and its text.
 
-    The result must compile and raise for each blocker, without a name of FSDP1 in its code, and a
-    second run must change nothing.
+    The result must compile and raise for each blocker, without a name of FSDP1 in its code that a
+    migration does not leave, and a second run must change nothing.
     """
     plan, text = assisted_text(path)
     compile(text, str(path), "exec")
     places = open_places(text)
     if plan.blockers:
-        assert {one.code for one in plan.blockers} & (WHOLE_PROGRAM | NOT_GIVEN)
+        codes = {one.code for one in plan.blockers}
+        assert codes & (WHOLE_PROGRAM | NOT_GIVEN), f"{codes} do not concern the whole program"
         assert text == path.read_text(encoding="utf-8")
         return places, text
-    assert not names_left(path, text) or KEPT & {one.blocker for one in places}
-    assert places
+    left = names_left(path, text) and names_to_migrate(plan, path, text)
+    assert not left, f"names of FSDP1 are left: {left}\n{text}"
+    assert places, f"nothing raises:\n{text}"
     for place in places:
         assert place.decision and place.blocker and place.reason and place.old
         check_raises(text, place)
@@ -79,7 +104,7 @@ def check_unchanged(path: Path, text: str) -> None:
     again = path.with_name("again_" + path.name)
     again.write_text(text, encoding="utf-8")
     _, texts = assisted_texts(again)
-    assert texts[str(again)] == text
+    assert texts[str(again)] == text, f"a second run changes the result:\n{text}"
     again.unlink()
 
 

@@ -195,6 +195,54 @@ def test_a_program_that_is_too_large_is_not_rewritten(
     assert text == path.read_text()
 
 
+# Names of FSDP1 that stay --------------------------------------------------------------------------
+
+PARTS = """
+def choose(kind):
+    layers = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={{Block}})
+    {between}
+    return functools.partial(_or_policy, policies=[layers, os.other(kind)])
+
+
+model = FSDP(Net(), auto_wrap_policy=choose(os.environ["KIND"]))
+"""
+UNCALLED = """
+from torch.distributed.fsdp import _runtime_utils
+
+
+def patch():
+    _runtime_utils._lazy_init = print
+
+
+model = FSDP(Net(), auto_wrap_policy=os.policy)
+"""
+
+
+def test_a_part_of_a_policy_depends_on_the_decision_about_the_policy(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + PARTS.format(between="print(kind)"))
+    places, text = check_assisted(path)
+    assert "FSDP201-depends-on-decision" in {one.blocker for one in places}
+    (part,) = (one for one in places if any("layers = " in line for line in one.old))
+    assert "return functools.partial(_or_policy" in part.reason
+    assert not names_left(path, text)
+
+
+def test_a_part_of_a_policy_that_other_code_calls_stays(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + PARTS.format(between="print(layers(Net(), True, 1))"))
+    _, text = check_assisted(path)
+    name = "torch.distributed.fsdp.wrap.transformer_auto_wrap_policy"
+    assert names_left(path, text) == {name}
+
+
+def test_a_function_that_nothing_calls_stays(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + UNCALLED)
+    _, text = check_assisted(path)
+    assert "def patch():\n    _runtime_utils._lazy_init = print\n" in text
+
+
 # After the decision -------------------------------------------------------------------------------
 
 DECIDED = {

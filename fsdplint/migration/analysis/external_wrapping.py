@@ -61,12 +61,8 @@ def _wraps(migration: Migration, call: cst.Call) -> bool:
     block.
     """
     if migration.symbol(call.func) == "functools.partial":
-        return bool(call.args) and _fsdp1(migration, call.args[0].value) == FSDP
-    return _fsdp1(migration, call.func) in (FSDP, "wrap")
-
-
-def _fsdp1(migration: Migration, node: cst.CSTNode) -> str:
-    return migration.fsdp1(node) or migration.undecided_name(node)
+        return bool(call.args) and migration.any_name(call.args[0].value) == FSDP
+    return migration.any_name(call.func) in (FSDP, "wrap")
 
 
 def check(migration: Migration) -> None:

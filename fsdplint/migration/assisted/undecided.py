@@ -15,7 +15,7 @@ from fsdplint.migration.assisted.places import Form, Place, joined, place_of, ru
 from fsdplint.migration.assisted.readers import readers_of
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.constructor import CONFIG_UNSEEN
-from fsdplint.migration.blockers.policies import POLICY_UNSEEN
+from fsdplint.migration.blockers.policies import POLICY_UNSEEN, POLICY_USE_UNSEEN
 from fsdplint.migration.blockers.program import (
     API_USE,
     DEPENDS,
@@ -63,6 +63,7 @@ UNSEEN = {
         GENERATE_OUTSIDE_FORWARD,
         PARTS_OUTSIDE_FORWARD,
         POLICY_UNSEEN,
+        POLICY_USE_UNSEEN,
         STATE_CONFIG_UNSEEN,
     )
 } | NOT_GIVEN

@@ -78,7 +78,7 @@ def _container(migration: Migration, use: Use) -> cst.CSTNode | None:
     if isinstance(place, cst.Attribute) and place.attr.value in ("get", "pop", "setdefault"):
         return parent
     if isinstance(place, cst.Arg) and isinstance(parent, cst.Call) and parent.args[0] is not place:
-        if migration.fsdp1(parent.args[0].value) == "_or_policy":
+        if migration.any_name(parent.args[0].value) == "_or_policy":
             return parent
     return None
 
@@ -111,14 +111,14 @@ def _is_harmless(migration: Migration, use: Use) -> bool:
 
 def _is_harmless_call(migration: Migration, use: Use, arg: cst.Arg, call: cst.Call) -> bool:
     """Whether a call that gets a policy is rewritten for FSDP2, or does not call the policy."""
-    wraps = migration.fsdp1(call.func) or migration.undecided_name(call.func)
+    wraps = migration.any_name(call.func)
     if wraps in WRAPPING or arg.star:
         return True
     symbol = migration.symbol(call.func)
     if symbol == "functools.partial":
         # A function that is called with a module only is no policy: a policy's variable may have
         # the name of its function.
-        return migration.fsdp1(call.args[0].value) in (FSDP, "lambda_auto_wrap_policy")
+        return migration.any_name(call.args[0].value) in (FSDP, "lambda_auto_wrap_policy")
     name = symbol or use.source.code(call.func)
     last = name.rpartition(".")[2]
     return last == "dict" or last in SHOW_CALLS or last in GROW_CALLS

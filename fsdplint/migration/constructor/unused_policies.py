@@ -82,7 +82,7 @@ def _only_returns(function: cst.FunctionDef | cst.ClassDef, policy: cst.BaseExpr
 
 
 def _is_idle(migration: Migration, policy: cst.BaseExpression) -> bool:
-    """Whether variables hold a policy, and no call or attribute uses it."""
+    """Whether variables hold a policy, and no call, attribute or undecided statement uses it."""
     found = {
         node
         for node in migration.program.evaluations
@@ -99,6 +99,8 @@ def _is_idle(migration: Migration, policy: cst.BaseExpression) -> bool:
             seen = True
             parent = source.parent(node)
             if isinstance(parent, cst.Arg | cst.Attribute | cst.Call):
+                return False
+            if node in migration.undecided_nodes:
                 return False
     return seen
 
