@@ -110,6 +110,7 @@ def compare(
     A run is compared with the runs of the other program that stand under the same conditions. A
     fact differs where no such run has it.
     """
+    before = [replace(one, plan=one.plan.as_meant()) for one in before]
     found: dict[Key, _Verdict] = {}
     pairs: dict[tuple[int, int], dict[Key, _Verdict]] = {}
 

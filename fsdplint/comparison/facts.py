@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fsdplint.trace import Event, GuardKind, Location
 from fsdplint.trace.arguments import (
@@ -29,12 +29,14 @@ class Fact:
         subject: which object it is about: the path of a unit. Empty if there is only one.
         value: what holds.
         event: what happened.
+        meant: what the program means where its call has no effect or fails; None elsewhere.
     """
 
     topic: str
     subject: str
     value: Argument
     event: Event
+    meant: Argument | None = None
 
     @property
     def at(self) -> Location:
@@ -62,12 +64,25 @@ class Plan:
     gaps: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
 
-    def add(self, topic: str, subject: str, value: object, event: Event) -> None:
+    def add(
+        self, topic: str, subject: str, value: object, event: Event, meant: Argument | None = None
+    ) -> None:
         """Add a fact, unless it is there already."""
         given = value if isinstance(value, Argument) else Constant(value)
         known = self.facts.setdefault((topic, subject), [])
-        if all(one.value != given for one in known):
-            known.append(Fact(topic, subject, given, event))
+        if all((one.value, one.meant) != (given, meant) for one in known):
+            known.append(Fact(topic, subject, given, event, meant))
+
+    def as_meant(self) -> Plan:
+        """The plan of a program that is to be changed: it may become what it means, too."""
+        facts = {
+            key: [
+                one if one.meant is None else replace(one, value=OneOf((one.value, one.meant)))
+                for one in found
+            ]
+            for key, found in self.facts.items()
+        }
+        return replace(self, facts=facts)
 
 
 def same(one: Argument, other: Argument) -> bool | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
+from fsdplint.comparison.state_names import gives_names
 from fsdplint.trace import (
     Collective,
     Event,
@@ -13,6 +14,7 @@ from fsdplint.trace import (
     Layout,
     Loaded,
     OptimizerBuilt,
+    Ranks,
     Saved,
     Sharding,
     StateLoaded,
@@ -47,11 +49,11 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
     """Add the facts about states and files."""
     for taken in trace.of(StateTaken):
         plain = taken.layout is Layout.PLAIN and taken.of in trace.modules
-        if plain or not _is_sharded(trace, taken.of, taken):
+        if plain or not _is_sharded(trace, taken.of, taken) or gives_names(taken):
             continue
         subject = _subject(trace, names, taken.of)
-        plan.add("state is taken", subject, taken.ranks.value, taken)
-        plan.add(_TAKEN, subject, _layout(trace, taken), taken)
+        plan.add("state is taken", subject, _ranks(trace, taken), taken)
+        plan.add(_TAKEN, subject, _layout(trace, taken), taken, _meant(trace, taken.of, taken))
         plan.add("state is only on rank 0", subject, _on_rank_0(trace, taken), taken)
     own = {one.state for one in trace.of(StateTaken) if not _is_sharded(trace, one.of, one)}
     sharded = {one.state for one in trace.of(StateTaken) if _is_sharded(trace, one.of, one)}
@@ -64,7 +66,8 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
                 continue
         subject = _subject(trace, names, loaded.into)
         plan.add("state is loaded", subject, loaded.ranks.value, loaded)
-        plan.add(_LOADED, subject, _loaded_as(trace, loaded), loaded)
+        meant = _meant(trace, loaded.into, loaded)
+        plan.add(_LOADED, subject, _loaded_as(trace, loaded), loaded, meant)
     _add_files(plan, trace, names)
 
 
@@ -75,9 +78,32 @@ def _is_sharded(trace: Trace, name: str, event: Event) -> bool:
     return trace.sharded_within(name, event) is not None
 
 
+def _ranks(trace: Trace, event: StateTaken) -> Argument:
+    """The ranks that take a state; all ranks may gather one that a rank takes for itself."""
+    ranks = Constant(event.ranks.value)
+    if _is_own(trace, event) and _is_whole(trace, event):
+        return OneOf((ranks, Constant(Ranks.ALL.value)))
+    return ranks
+
+
+def _is_own(trace: Trace, event: StateTaken) -> bool:
+    """Whether it is the state of an optimizer with the shards of this rank."""
+    return event.layout is Layout.LOCAL and event.of not in trace.modules
+
+
+def _meant(trace: Trace, name: str, event: StateTaken | StateLoaded) -> Argument | None:
+    """The kind of states that FSDP1's API chooses for a model of FSDP2, without any effect.
+
+    None for any other model, and where nothing is chosen.
+    """
+    of_fsdp2 = name in trace.modules and trace.sharded_within(name, event) is Sharding.FSDP2
+    chosen = event.api in ("state_dict", "load_state_dict") and _type_at(trace, event) is not None
+    return _of_type(trace, event) if of_fsdp2 and chosen else None
+
+
 def _layout(trace: Trace, event: StateTaken) -> Argument:
     """The layout of a state; unknown if its tensors may be gathered one by one."""
-    if event.layout is Layout.LOCAL and event.of not in trace.modules and _is_whole(trace, event):
+    if _is_own(trace, event) and _is_whole(trace, event):
         return OneOf((*_LOCAL.values, Constant("whole")))
     gathered = any(one.api == "full_tensor" for one in trace.after(event, Collective))
     layout = _LAYOUTS.get(event.layout)
@@ -100,6 +126,9 @@ def _on_rank_0(trace: Trace, event: StateTaken) -> Argument:
     """Whether the other ranks get nothing. FSDP1's type of optimizer states may say so."""
     if event.rank0_only and not event.api.startswith("FSDP."):
         return OneOf((Constant(True), Opaque()))  # the other ranks may not need it
+    if event.api == "FSDP.full_optim_state_dict":
+        given = trace.arguments.get(event.index, Arguments()).get("rank0_only", "3")
+        return given if given is not None else Constant(event.rank0_only)
     if event.rank0_only or event.api != "FSDP.optim_state_dict":
         return Constant(event.rank0_only)
     kind = _type_at(trace, event)
@@ -128,7 +157,7 @@ def _loaded_as(trace: Trace, event: StateLoaded) -> Argument:
     return OneOf((Constant("whole"), Constant("sharded")))
 
 
-def _of_type(trace: Trace, event: StateLoaded) -> Argument:
+def _of_type(trace: Trace, event: StateTaken | StateLoaded) -> Argument:
     """The kind of states of FSDP1 that the last `state_dict_type` before a call chose."""
     given = _type_at(trace, event)
     if given is None:
@@ -162,26 +191,28 @@ def _add_files(plan: Plan, trace: Trace, names: ModelNames) -> None:
         plan.add(f"path of a file that {topic[5:]}", subject, _path(trace, event), event)
         if isinstance(event, Saved):
             _add_content(plan, trace, event, names)
-            for layout in _layouts(trace, event):
-                plan.add("state in a file", subject, layout, event)
+            for layout, meant in _layouts(trace, event):
+                plan.add("state in a file", subject, layout, event, meant)
 
 
-def _layouts(trace: Trace, event: Saved) -> Iterator[Argument]:
-    """The layouts of what a file holds."""
+def _layouts(trace: Trace, event: Saved) -> Iterator[tuple[Argument, Argument | None]]:
+    """The layouts of what a file holds, each with what is meant where it is another one."""
     taken = {one.state: one for one in trace.before(event, StateTaken)}
     states = [taken.get(name) for name in event.states]
     for number, layout in enumerate(event.layouts):
         state = states[number] if number < len(states) else None
         if layout is Layout.LOCAL and state is not None:
-            yield _layout(trace, state)
+            yield _layout(trace, state), None
         elif layout in _LAYOUTS:
-            yield _LAYOUTS[layout]
+            yield _LAYOUTS[layout], None if state is None else _meant(trace, state.of, state)
 
 
 def _add_content(plan: Plan, trace: Trace, event: Saved, names: ModelNames) -> None:
     """The keys of a dict that is written, and what is written under each."""
     content = trace.arguments.get(event.index, Arguments()).get("obj", "state_dict", "0")
     way = _way(event.api)
+    if content is None or _is_unknown(content):
+        plan.gaps["content of a file"] = "the content of a file is unknown"
     if not isinstance(content, Built):
         return
     if content.name == STATE:
@@ -194,6 +225,13 @@ def _add_content(plan: Plan, trace: Trace, event: Saved, names: ModelNames) -> N
     for name, part in content.items:
         subject = f"{way} {name}".strip()
         plan.add("content of a file under a key", subject, _of_model(trace, part, names), event)
+
+
+def _is_unknown(content: Argument) -> bool:
+    """Whether nothing of what is written is known, such as a dict with unknown keys only."""
+    if isinstance(content, Built):
+        return content.name == "dict" and not content.items and not content.complete
+    return isinstance(content, Opaque)
 
 
 def _of_model(trace: Trace, content: Argument, names: ModelNames) -> Argument:

@@ -191,9 +191,15 @@ def fsdp1_optimizer_state(run: Run, name: str, call: Call) -> Value:
     layout, rank0 = fsdp1_type(run, module)
     if api != "optim_state_dict":
         layout = Layout.FULL if api.startswith("full") else Layout.SHARDED
-        rank0 = api.startswith("full")
+        rank0 = api.startswith("full") and _is_for_rank0(call)
     of = optimizer if isinstance(optimizer, OptimizerValue) else module
     return take_state(run, call, of, layout, f"FSDP.{api}", collective=True, rank0_only=rank0)
+
+
+def _is_for_rank0(call: Call) -> bool:
+    """Whether `full_optim_state_dict` certainly gives the other ranks nothing, as by default."""
+    given = call.arg(3, "rank0_only")
+    return given is None or constant(given) is True
 
 
 @method("StateValue", "items", "values", "keys")
