@@ -138,23 +138,24 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
     return module
 
 
-def assume_sharding(run: Run, module: ModuleValue, sharding: Sharding) -> None:
+def assume_sharding(run: Run, module: ModuleValue, sharding: Sharding) -> bool:
     """A model of unknown origin is sharded, because the program uses it as such a model.
 
     It is the argument of a function that no code in sight calls, or the result of unknown code. A
-    model that the program builds keeps what is known of it.
+    model that the program builds keeps what is known of it. Returns whether it was assumed.
     """
     info = run.trace.modules[module.id]
     is_known = module.cls is not None or module.library_class is not None or bool(info.children)
     if is_known or info.children_known or module.wrapper or module.sharded or module.inner:
-        return
+        return False
     run.assumes_sharding = run.decisions.shards = True
     if sharding is Sharding.FSDP2:
         module.sharded = True
-        return
+        return True
     inner = new_module(run, cst.Name("module"), info.class_name, children_known=False)
     module.inner, module.wrapper = inner, "fsdp1"
     info.inner, info.wrapper, info.own_parameters = inner.id, "fsdp1", False
+    return True
 
 
 def attach_module(run: Run, parent: ModuleValue, child: Value) -> None:

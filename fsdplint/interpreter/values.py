@@ -375,6 +375,8 @@ class ModuleValue(Value):
     all_frozen: whether none of its parameters, parts included, certainly has a gradient.
     synthetic_for: the class or function that no program calls and that is executed on its own with
         this as an argument.
+    may_be_plain: whether a static method of FSDP1, which takes any module, is all that speaks for
+        its wrapper.
     """
 
     id: str
@@ -391,6 +393,7 @@ class ModuleValue(Value):
     some_frozen: bool = False
     all_frozen: bool = False
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
+    may_be_plain: bool = False
 
 
 @dataclass(eq=False, repr=False)

@@ -199,7 +199,8 @@ class Migration:
         found = [is_fsdp1(value) for value in values]
         if not any(found):
             return self.narrowing(node)
-        return "always" if all(found) else "sometimes"
+        certain = all(found) and not any(map(_may_be_plain, values))
+        return "always" if certain else "sometimes"
 
     def in_other_arm(self, node: cst.CSTNode) -> bool:
         """Whether a node runs only where FSDP1's name refers to another library's class."""
@@ -425,6 +426,11 @@ def is_fsdp1(value: Value | None) -> bool:
     if not isinstance(value, ModuleValue):
         return False
     return value.wrapper == "fsdp1" or (value.wrapper == "compile" and is_fsdp1(value.inner))
+
+
+def _may_be_plain(value: Value) -> bool:
+    """Whether a value is a module of unknown origin that may have no wrapper."""
+    return isinstance(value, ModuleValue) and value.may_be_plain
 
 
 def uses_of_fsdp1(source: Source) -> bool:

@@ -59,6 +59,18 @@ def test_a_call_that_is_not_followed_is_no_difference(tmp_path: Path) -> None:
     assert "could not be followed" in fact.reason
 
 
+def test_a_switch_that_is_not_followed_may_resume(tmp_path: Path) -> None:
+    """The program pauses the reduction of its model, and that of an unknown model goes on."""
+    edits = (
+        (
+            "            model.set_requires_gradient_sync(True)\n",
+            "            hidden(model).set_requires_gradient_sync(True)\n",
+        ),
+        ("import os\n", "import os\n\nfrom elsewhere import hidden\n"),
+    )
+    assert differing(compared(tmp_path, edits)) == {}
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_mistake_differs(name: str, tmp_path: Path) -> None:
     topic, edits = PLANTED[name]

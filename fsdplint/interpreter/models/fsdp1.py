@@ -248,8 +248,8 @@ def emit_use(run: Run, api: str, call: Call, *, collective: bool = False) -> Mod
     On an FSDP2 module the method does nothing, so it does not communicate.
     """
     module = as_module(run, call.arg(0, "module") or call.arg(0, "model"))
-    if module is not None:
-        assume_sharding(run, module, Sharding.FSDP1)
+    if module is not None and assume_sharding(run, module, Sharding.FSDP1):
+        module.may_be_plain = True
     if module is not None and sharding_inside(run, module) is Sharding.FSDP2:
         collective = False
     run.emit(
