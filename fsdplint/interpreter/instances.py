@@ -11,7 +11,16 @@ from fsdplint.interpreter.own_optimizers import build_own_optimizer
 from fsdplint.interpreter.ranks import rank_default
 from fsdplint.interpreter.records import dataclass_fields, is_named_tuple, named_tuple_fields
 from fsdplint.interpreter.run import Run, calls
-from fsdplint.interpreter.values import Class, Const, Function, Instance, Unknown, Value
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Function,
+    Instance,
+    OptimizerValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import SchedulerBuilt
 
 ENUM_BASES = {"enum.Enum", "enum.StrEnum", "enum.IntEnum"}
 
@@ -28,7 +37,11 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
     if any(map(is_module_class, bases)):
         return build_module(run, klass, call)
     if any(b in OPTIMIZER_BASES or b.startswith("torch.optim.") for b in bases):
-        return build_own_optimizer(run, klass, call)
+        if not any(b.startswith("torch.optim.lr_scheduler.") for b in bases):
+            return build_own_optimizer(run, klass, call)
+        of = next((v for v in map(run.settle, call.values) if isinstance(v, OptimizerValue)), None)
+        if of is not None:
+            run.emit(SchedulerBuilt, call.node, optimizer=of.id)
     if not ENUM_BASES.isdisjoint(bases) and len(call.args) == 1 and not call.kwargs:
         return call.args[0]  # a member of an enum stands for its value
     if klass.has_unknown_base() or any("FullyShardedDataParallel" in b for b in bases):

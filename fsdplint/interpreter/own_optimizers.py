@@ -39,6 +39,10 @@ def fill_own_optimizer(run: Run, instance: Value, call: Call) -> bool:
     if not isinstance(instance, Instance) or instance.building is None:
         return False
     optimizer, instance.building = instance.building, None
-    assert optimizer.created_at is not None
-    fill_optimizer(run, optimizer, replace(call, node=optimizer.created_at.node))
+    created_at = optimizer.created_at
+    assert created_at is not None
+    # The event belongs to the call that makes the optimizer, which may be in another file.
+    source, run.source = run.source, created_at.source
+    fill_optimizer(run, optimizer, replace(call, node=created_at.node))
+    run.source = source
     return True

@@ -60,6 +60,21 @@ def test_the_diff_shows_it(train: Path) -> None:
     assert train.read_text() == BLOCKED
 
 
+def test_files_that_are_not_given_are_asked_for(folder: Path, train: Path) -> None:
+    helper = "def clip(model):\n    model.clip_grad_norm_(1.0)\n"
+    (folder / "clip.py").write_text(helper)
+    text = BLOCKED.replace("model.clip_grad_norm_(1.0)", "clip(model)")
+    train.write_text(f"from clip import clip\n{text}")
+    for option in ("--fix", "--diff"):
+        lines = run("migrate", "--assist", option, "train.py").output.splitlines()
+        assert lines[-1] == "Name the files outside of the paths as well, or give --project."
+        assert any(line.startswith("1 program would be rewritten in part") for line in lines)
+        assert not any(line.startswith("Nothing was written") for line in lines)
+        assert (folder / "clip.py").read_text() == helper
+    run("migrate", "--assist", "--fix", "--project", "train.py")
+    assert "clip_grad_norm_(model.parameters()" in (folder / "clip.py").read_text()
+
+
 def test_json_and_markdown_have_the_places(train: Path) -> None:
     run("migrate", "--assist", "--fix", "train.py", "--report", "report.json")
     (program,) = json.loads(Path("report.json").read_text())["programs"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from programs import events, findings, program
 
-from fsdplint.trace import OptimizerBuilt
+from fsdplint.trace import OptimizerBuilt, SchedulerBuilt
 
 BUILT = """\
 dist.init_process_group("gloo")
@@ -100,3 +100,30 @@ def test_an_optimizer_over_a_model_is_built_before_sharding(tmp_path: Path) -> N
     code = "model = Net()\n" + CLASSES["the model"] + "fully_shard(model)\n"
     step = "model(torch.zeros(2, dtype=torch.long)).sum().backward()\noptimizer.step()\n"
     assert [f.site.location().line for f in findings(program(tmp_path, code + step), "FSDP103")]
+
+
+OWN = """\
+import torch
+from torch.optim.lr_scheduler import _LRScheduler
+
+
+class Own(torch.optim.Optimizer):
+    def __init__(self, model):
+        super().__init__(model.parameters(), {"lr": 0.1})
+
+
+class Warm(_LRScheduler):
+    def __init__(self, optimizer, after=None):
+        self.after = after
+        super().__init__(optimizer)
+"""
+
+
+def test_events_of_classes_in_another_file_are_at_the_call_that_makes_the_object(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    found = program(tmp_path, BUILT + "from own import Own, Warm\nWarm(Own(model))\n")
+    for kind, name in ((OptimizerBuilt, "Own(model)"), (SchedulerBuilt, "Warm(Own(model))")):
+        sites = [event.site for event in events(found, kind)]
+        assert [site.source.code(site.node) for site in sites] == [name]

@@ -209,17 +209,20 @@ def summary(report: Report) -> list[str]:
         lines.append(f"{plural(len(done), 'program')} {verb} whole.")
     if pending:
         lines.append(f"{plural(len(pending), 'program')} can be migrated whole.")
-    if partial:
-        lines += _partial_lines(partial, report.wrote)
+    written = [one for one in partial if one.is_written]
+    unwritten = [one for one in partial if not one.is_written]
+    lines += _partial_lines(written, report.wrote) if written else []
+    lines += _partial_lines(unwritten, wrote=False) if unwritten else []
     if report.open:
         lines.append(_open_line(report.open))
     if blocked:
         places = plural(len({o.place for one in blocked for o in one.obstacles}), "place")
         words = plural(len(blocked), "program")
         lines.append(f"{words} blocked at {places}; nothing of {_pronoun(blocked)} is rewritten.")
-    if (pending or partial) and not report.wrote:
+    waiting = [*pending, *unwritten]
+    if (written or any(not one.outside for one in waiting)) and not report.wrote:
         lines.append("Nothing was written: --fix writes.")
-    if any(one.outside for one in pending):
+    if any(one.outside for one in waiting):
         lines.append("Name the files outside of the paths as well, or give --project.")
     if not all(site.covered for site in report.coverage):
         lines.append(f"{covered_line(report.coverage)} See fsdplint check --coverage.")
