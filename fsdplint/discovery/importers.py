@@ -14,6 +14,8 @@ from fsdplint.source.folders import project_root
 
 MAX_IMPORTERS = 100  # files that a migration is validated with because they import what it changes
 
+MAX_DEPTH = 3  # files between a file and one that it imports indirectly
+
 
 @dataclass
 class ImportQueries:
@@ -130,6 +132,40 @@ class ProjectIndex:
                 found = [path for path in found if not self._excluded(path, False)]
         self.queries.importers.append((list(map(str, targets)), list(map(str, found))))
         return found
+
+    def imported(
+        self, files: Iterable[Path], matters: Callable[[bytes], bool], depth: int = MAX_DEPTH
+    ) -> list[Path]:
+        """The files that matter and that some files of their projects import, directly or
+        indirectly, with the files between them.
+
+        Args:
+            matters: decides this for the content of a file.
+            depth: the number of files that do not matter, one after another, through which a file
+                is found.
+        """
+        wanted: dict[str, None] = {}
+        nearest: dict[str, list[str]] = {self.real(path): [] for path in files}
+        visited = set(nearest)
+        roots = {str(self.root(Path(key))) for key in nearest}
+        while nearest:
+            following: dict[str, list[str]] = {}
+            for key, between in nearest.items():
+                data = self._read(Path(key))
+                for target in () if data is None else self._modules.targets(key, data):
+                    name = target.file
+                    inside = any(Path(name).is_relative_to(root) for root in roots)
+                    content = self._read(Path(name)) if inside and name not in visited else None
+                    if content is None:
+                        continue
+                    if matters(content):
+                        wanted.update(dict.fromkeys([*between, name]))
+                        following[name] = []
+                    elif len(between) < depth and name not in following:
+                        following[name] = [*between, name]
+            visited.update(following)
+            nearest = following
+        return [Path(name) for name in wanted]
 
     def _importers(self, targets: Sequence[Path]) -> list[Path]:
         roots = {self.root(path): path for path in targets}

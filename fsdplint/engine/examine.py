@@ -76,6 +76,7 @@ def _with_importers(
     first = checked.program
     wanted = sorted(first.files_to_fix)
     wanted = [*workspace.projects.importers([*map(Path, sorted(files)), *wanted]), *wanted]
+    wanted += _imported_for_fixes(workspace, rules, files)
     for _ in range(MAX_WIDENINGS):
         unread = _unread(checked.program, wanted, workspace.paths[0])
         if not unread:
@@ -87,7 +88,22 @@ def _with_importers(
         checked = CheckedProgram(program, found, importers, context)
         wanted = sorted(program.files_to_fix)
         wanted = [*workspace.projects.importers(wanted), *wanted]
+        wanted += _imported_for_fixes(workspace, rules, map(str, unread))
     return checked
+
+
+def _imported_for_fixes(
+    workspace: Workspace, rules: Sequence[Rule], files: Iterable[str]
+) -> list[Path]:
+    """The files of FSDP1 that some files import, whether or not a run comes to the import.
+
+    A migration that leaves them as they are breaks the code that no run comes to.
+    """
+    if workspace.projects is None or not any(rule.grouped for rule in rules):
+        return []
+    return workspace.projects.imported(
+        map(Path, sorted(files)), lambda data: names_fsdp1(data.decode("utf-8", "replace"))
+    )
 
 
 def _unread(program: Program, files: Iterable[Path], like: Path) -> list[Path]:

@@ -10,6 +10,7 @@ import pytest
 from fsdplint.discovery.importers import ProjectIndex
 from fsdplint.engine.examine import examine
 from fsdplint.engine.workspace import Workspace
+from fsdplint.registry.rules import all_rules
 
 LIBRARY = """
 from torch.distributed.fsdp import fully_shard
@@ -33,3 +34,61 @@ def test_functions_of_files_that_are_examined_elsewhere_need_no_callers(folder: 
     elsewhere = {os.path.realpath(folder / "library.py")}
     workspace = Workspace([folder / "user.py"], projects=ProjectIndex(), elsewhere=elsewhere)
     assert not examine(workspace, []).importers
+
+
+WRAPPING = """
+import torch
+import checkpoints
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+SAVE = False
+
+
+def main():
+    torch.distributed.init_process_group("nccl")
+    torch.cuda.set_device(0)
+    model = FSDP(torch.nn.Linear(2, 2))
+    if SAVE:
+        checkpoints.save(model)
+
+
+main()
+"""
+STATES = """
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def save(model):
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        torch.save(model.state_dict(), "model.pt")
+"""
+
+
+def test_files_of_fsdp1_that_no_run_imports_are_read_for_a_migration(tmp_path: Path) -> None:
+    package = tmp_path / "checkpoints"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .states import save\n")
+    (package / "states.py").write_text(STATES)
+    (package / "plain.py").write_text("import torch\n")
+    (tmp_path / "train.py").write_text(WRAPPING)
+    (tmp_path / "pyproject.toml").touch()
+    workspace = Workspace([tmp_path / "train.py"], projects=ProjectIndex())
+    found = examine(workspace, [rule() for rule in all_rules()])
+    assert {path.name for path in found.importers} == {"__init__.py", "states.py"}
+    assert not examine(workspace, []).importers
+
+
+def test_only_files_that_matter_are_imported(tmp_path: Path) -> None:
+    texts = {"a": "import b", "b": "import c, d", "c": "import e", "d": "", "e": "here = a = 1"}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text + "\n")
+    (tmp_path / "pyproject.toml").touch()
+
+    def names(depth: int) -> list[str]:
+        index = ProjectIndex()
+        found = index.imported([tmp_path / "a.py"], lambda data: b"here" in data, depth)
+        return [path.stem for path in found]
+
+    assert names(2) == ["b", "c", "e"]
+    assert names(1) == []
