@@ -70,6 +70,19 @@ BLOCKED = {
         "    model(1)\n    if save:\n        torch.save(model.state_dict(), 'x')\n\n\nmain()",
         "does not reach",
     ),
+    "sharded states in files that another program wrote": (
+        "model = FSDP(Net())\nstate = torch.load(f'{dist.get_rank()}.pt')\n"
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "    model.load_state_dict(state['model'])",
+        "cannot load FSDP1's ShardedTensors",
+    ),
+    "an optimizer's sharded state in files that another program wrote": (
+        "model = FSDP(Net())\noptimizer = torch.optim.AdamW(model.parameters())\n"
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "    state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load('x.pt'))\n"
+        "    optimizer.load_state_dict(state)",
+        "cannot load FSDP1's ShardedTensors",
+    ),
     "local states for others": (
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
         "    state = model.state_dict()",
@@ -84,3 +97,27 @@ def test_what_has_no_rewrite_blocks(body: str, reason: str, tmp_path: Path) -> N
     assert found.blockers
     assert any(re.search(reason, blocker.reason) for blocker in found.blockers)
     assert not found.edits
+
+
+def test_sharded_states_in_files_of_the_program_itself_are_loaded(tmp_path: Path) -> None:
+    body = (
+        "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "    state = model.state_dict()\ntorch.save(state, f'{dist.get_rank()}.pt')\n"
+        "state = torch.load(f'{dist.get_rank()}.pt')\n"
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "    model.load_state_dict(state)\n"
+    )
+    found, _ = plan(tmp_path, body)
+    assert not found.blockers
+    assert any("cannot be loaded" in note.text for note in found.notes)
+
+
+def test_sharded_states_of_a_mesh_are_loaded(tmp_path: Path) -> None:
+    body = (
+        "mesh = torch.distributed.device_mesh.init_device_mesh('cuda', (2,))\n"
+        "model = FSDP(Net(), device_mesh=mesh)\nstate = torch.load(f'{dist.get_rank()}.pt')\n"
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "    model.load_state_dict(state)\n"
+    )
+    found, _ = plan(tmp_path, body)
+    assert not found.blockers

@@ -131,6 +131,11 @@ LOCAL_STATE = (
     "states, the migration makes them sharded ones. Only the FSDP1 program can read local "
     "checkpoints, with the same number of ranks: convert those that you keep."
 )
+SHARDED_FILES = (
+    "Decide which files this program reads. Those that FSDP1 wrote need FSDP1: leave the program as "
+    "it is until they are converted. For new files, write and read the sharded state with "
+    "`torch.distributed.checkpoint`, which both versions can load."
+)
 SAY_TYPE = (
     "Set the type where the state is taken: `with FSDP.state_dict_type(model, ...):` around it."
 )

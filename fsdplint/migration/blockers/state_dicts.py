@@ -7,6 +7,12 @@ LOCAL_STATE_ONE_WAY = Blocker(
     "this is a state of flat parameters (LOCAL_STATE_DICT), and it is not {missing} here",
     advice.LOCAL_STATE,
 )
+SHARDED_FILES_NOT_WRITTEN = Blocker(
+    "FSDP202-sharded-files-not-written",
+    "this loads the parts of a sharded state that FSDP1 saved with `torch.save`, and the program "
+    "writes no such files: FSDP2 cannot load FSDP1's ShardedTensors",
+    advice.SHARDED_FILES,
+)
 INNER_STATE = Blocker(
     "FSDP207-inner-state",
     "this is the state of the module inside of FSDP1's wrapper, and so this rank's flat part",

@@ -17,7 +17,7 @@ from fsdplint.migration.blockers.state_dicts import (
     STATE_COMPUTED_IN_CALL,
 )
 from fsdplint.migration.context import expression
-from fsdplint.migration.state_dicts import compiled_states, state_functions
+from fsdplint.migration.state_dicts import compiled_states, sharded_files, state_functions
 from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
 from fsdplint.migration.state_dicts.loaded_states import LoadReader
 from fsdplint.migration.state_dicts.state import ModelStates
@@ -116,6 +116,9 @@ class States(ModelStates):
             )
         # `load_sharded_optimizer_state_dict` reads a sharded state, whatever type is set.
         full = not self._read_before(named) and kind.full
+        if not full:
+            given = named["optim_state_dict"].value
+            sharded_files.check_load(self.migration, self.source, node, given)
         parts = ["full_state_dict=True"] if full else []
         state = expression(self.migration, self.source, named["optim_state_dict"].value)
         if full:
@@ -267,7 +270,9 @@ class States(ModelStates):
                 node,
                 OPTIMIZER_STATE_ARGUMENTS(method="flatten_sharded_optim_state_dict"),
             )
-        state = expression(self.migration, self.source, named["sharded_optim_state_dict"].value)
+        given = named["sharded_optim_state_dict"].value
+        sharded_files.check_load(self.migration, self.source, node, given)
+        state = expression(self.migration, self.source, given)
         self._set_optimizer(node, named, state, "")
 
     def _with_separate_steps(

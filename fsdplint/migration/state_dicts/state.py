@@ -30,6 +30,7 @@ from fsdplint.migration.state_dicts import (
     inference,
     library_states,
     part_states,
+    sharded_files,
     state_functions,
 )
 from fsdplint.migration.state_dicts.harmless import is_no_model, takes_no_state
@@ -279,7 +280,10 @@ class ModelStates(KindReader):
         named, rest = arguments(node, ("state_dict", "strict", "assign"))
         if rest or "state_dict" not in named or "assign" in named:
             raise Blocked(self.source, node, STATE_ARGUMENTS())
-        state = expression(self.migration, self.source, named["state_dict"].value)
+        given = named["state_dict"].value
+        if not kind.full and not kind.local:
+            sharded_files.check_load(self.migration, self.source, node, given)
+        state = expression(self.migration, self.source, given)
         more = []
         if "strict" in named:
             more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
