@@ -16,7 +16,7 @@ from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN, QUANTIZED_WE
 from fsdplint.migration.blockers.program import CALLER_NOT_GIVEN, MODEL_COPIED
 from fsdplint.migration.blockers.state_dicts import INNER_STATE, LOCAL_STATE_ONE_WAY
 from fsdplint.migration.blockers.training import PART_FIRST
-from fsdplint.migration.constructor import device
+from fsdplint.migration.constructor import device, moved_models
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.migration.state_dicts import part_states
@@ -177,21 +177,15 @@ def _check_first_calls(migration: Migration, calls: list[tuple[Source, cst.Call]
 
 def _check_devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block if the device is not known: FSDP2 shards on the current one, FSDP1 on the module's."""
-    if device.sets_device(migration) or device.on_cpu(migration) or device.one_rank(migration):
-        return
-    if device.set_by_meshes(migration):
+    if device.is_set(migration):
         return
     for source, call in calls:
         named, rest = arguments(call, PARAMETERS)
         given = named.get("device_id")
         absent = given is None or is_constant(given.value, "None")
-        if absent and not rest:
-            _block(
-                migration,
-                source,
-                call,
-                DEVICE_UNKNOWN(),
-            )
+        if not absent or rest or moved_models.device_of_model(migration, source, call) is not None:
+            continue
+        _block(migration, source, call, DEVICE_UNKNOWN())
 
 
 def _check_local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -44,4 +44,5 @@ def read_keywords(
         migration.blockers.extend(blocked[1:])
         raise blocked[0]
     reader.add_default_mesh()
+    reader.set_device_of_model(node)
     return keywords

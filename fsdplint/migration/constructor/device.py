@@ -12,13 +12,14 @@ import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.interpreter.torch_values import RankValue
-from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Value
+from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Unknown, Value
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.source.source import Source
 from fsdplint.trace import MeshBuilt, ModuleMoved, Wrapped
 from fsdplint.trace.torch_versions import MESH_SETS_DEVICE_SINCE
 
 CURRENT = ("torch.cuda.current_device", "torch.accelerator.current_device_index")
+NUMBERED = re.compile(r"""f["']cuda:""")  # an f-string with the number of the device
 SETTERS = ("set_device", "set_device_index")
 
 
@@ -53,6 +54,8 @@ def _kind(value: Value) -> str:
     if isinstance(value, LibraryObject) and value.name == "torch.device":
         first = value.get("type", "0", "device")
         return _kind(first) if first is not None else ""
+    if isinstance(value, Unknown) and NUMBERED.match(value.origin or ""):
+        return "cuda"
     return ""
 
 
@@ -84,7 +87,7 @@ def set_device(
     text = expression(migration, source, node)
     if found == "cpu" or re.search(r"current_device", text) or sets_device(migration):
         return []
-    if any(_without_index(value) for value in migration.values(node)):
+    if any(is_without_index(value) for value in migration.values(node)):
         return []
     torch = migration.torch(source, at)
     line = f"{torch}.cuda.set_device({text})"
@@ -93,7 +96,7 @@ def set_device(
     return [line]
 
 
-def _without_index(value: Value) -> bool:
+def is_without_index(value: Value) -> bool:
     """Whether a value is the device "cuda" without the index of a rank's device."""
     if isinstance(value, LibraryObject) and value.name == "torch.device":
         first = value.get("type", "0", "device")
@@ -110,6 +113,16 @@ def sets_device(migration: Migration) -> bool:
         and part.func.attr.value in SETTERS
         for source in migration.program.sources.values()
         for part in nodes(source)
+    )
+
+
+def is_set(migration: Migration) -> bool:
+    """Whether the current device is the rank's own without a line of the migration."""
+    return (
+        sets_device(migration)
+        or on_cpu(migration)
+        or one_rank(migration)
+        or set_by_meshes(migration)
     )
 
 

@@ -12,7 +12,14 @@ from fsdplint.migration.blockers.constructor import (
     STRATEGY_IN_DICT_WITH_MESH,
     UNKNOWN_ARGUMENT,
 )
-from fsdplint.migration.constructor import device, ignored, reading, strategy, unused_variables
+from fsdplint.migration.constructor import (
+    device,
+    ignored,
+    moved_models,
+    reading,
+    strategy,
+    unused_variables,
+)
 from fsdplint.migration.constructor.buffers import Buffers
 from fsdplint.migration.constructor.config_objects import ConfigObjects
 from fsdplint.migration.constructor.keywords import Keywords
@@ -76,6 +83,14 @@ class Reader:
         mesh = self.default_mesh()
         if mesh:
             self.keywords.items.insert(0, ("mesh", mesh))
+
+    def set_device_of_model(self, call: cst.Call) -> None:
+        """Set the device that the model was moved to, if there is no `device_id`."""
+        given = self.values.get("device_id")
+        if (given is not None and not is_constant(given, "None")) or device.is_set(self.migration):
+            return
+        moved = moved_models.device_of_model(self.migration, self.source, call)
+        self.keywords.setup += device.set_device(self.migration, self.source, self.at, moved)
 
     def default_mesh(self) -> str:
         """The mesh of all ranks on `device_id`, "" if FSDP2 chooses that device by itself."""
