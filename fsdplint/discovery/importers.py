@@ -140,6 +140,7 @@ class ProjectIndex:
         indirectly, with the files between them.
 
         Args:
+            files: the importing files.
             matters: decides this for the content of a file.
             depth: the number of files that do not matter, one after another, through which a file
                 is found.

@@ -79,6 +79,16 @@ BLOCKED = {
         "model = FSDP(Net(), device_id=0)\nx = model.blocks[0].forward(torch.randn(2, 8))",
         "`.forward` of a part of the wrapped model",
     ),
+    "modules that a helper ignores": (
+        "def build(model, ignored):\n    return FSDP(model, ignored_modules=ignored)\n\n\n"
+        "net = Net()\nmodel = build(net, [net.blocks[0]])",
+        "ignored_modules",
+    ),
+    "a list of ignored modules that grows": (
+        "net = Net()\nignored = []\nignored.append(net.blocks[0])\n"
+        "model = FSDP(net, ignored_modules=ignored)",
+        "ignored_modules",
+    ),
     "ignored modules that are frozen in part": (
         "net = Net()\nfor p in list(net.blocks.parameters())[:1]:\n    p.requires_grad = False\n"
         "net.blocks[1].linear.weight.requires_grad_(False)\n"

@@ -487,6 +487,59 @@ FORMS = {
         model = build(Net())
         """,
     ),
+    "ignored modules that are None": (
+        """
+        def build(model, ignored=None):
+            return FSDP(model, ignored_modules=ignored)
+
+
+        model = build(Net())
+        """,
+        """
+        def build(model, ignored=None):
+            return fully_shard(
+                model, ignored_params={p for module in ignored or () for p in module.parameters()}
+            )
+
+
+        model = build(Net())
+        """,
+    ),
+    "ignored modules that a helper gets": (
+        """
+        def build(model, ignored=None):
+            return FSDP(model, ignored_modules=ignored)
+
+
+        net = Net()
+        net.blocks[0].requires_grad_(False)
+        model = build(net, ignored=[net.blocks[0]])
+        other = build(Net())
+        """,
+        """
+        def build(model, ignored=None):
+            return fully_shard(
+                model, ignored_params={p for module in ignored or () for p in module.parameters()}
+            )
+
+
+        net = Net()
+        net.blocks[0].requires_grad_(False)
+        model = build(net, ignored=[net.blocks[0]])
+        other = build(Net())
+        """,
+    ),
+    "a list of no ignored modules": (
+        """
+        model = Net()
+        ignored = []
+        model = FSDP(model, ignored_modules=ignored)
+        """,
+        """
+        model = Net()
+        fully_shard(model)
+        """,
+    ),
     "a config that is never made": (
         """
         precision = None

@@ -167,7 +167,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "broadcast_from_rank0=True",
     ),
     f"{FSDP}.flatten_sharded_optim_state_dict": (
-        OPTIMIZER + 'state = torch.load("x.pt")\noptimizer.load_state_dict('
+        OPTIMIZER + "state = read()\noptimizer.load_state_dict("
         "FSDP.flatten_sharded_optim_state_dict(state, model, optimizer))",
         "set_optimizer_state_dict(",
     ),

@@ -8,12 +8,15 @@ Frozen parameters have no gradients, so they cause no error.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.analysis.variables import definitions, home_of
-from fsdplint.migration.blockers import Blocked
+from fsdplint.interpreter.functions import parameters_of
+from fsdplint.interpreter.values import Const, ModuleValue, Value
+from fsdplint.interpreter.values import Sequence as Items
+from fsdplint.migration.analysis.variables import calls_of, definitions, home_of
+from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.constructor import IGNORED_PERHAPS_TRAINED
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
@@ -32,29 +35,110 @@ def ignored_params(
     """
     if is_constant(value, "None") or elements(value) == []:
         return ""
-    text = expression(migration, source, value)
-    display = value
-    if isinstance(value, cst.Name):
-        found = definitions(source, value)
-        if not found and _never_given(migration, source, value):
-            if not modules:
-                return f"set({text})"
+    display = _display(source, value)
+    if display is not value and elements(display) == [] and _all_empty(migration.values(value)):
+        return ""
+    text = ignored_text(migration, source, value)
+    function = _function_of_parameter(source, value)
+    if function is not None and isinstance(value, cst.Name):
+        if _never_given(migration, source, value):
+            return _parameters_of(text) if modules else f"set({text})"
+        if modules and _frozen_calls(migration, source, function, value):
             return _parameters_of(text)
-        if found and len(found) == 1:
-            display = found[0].value
     if not modules and _takes_frozen(display):
         return text if isinstance(display, cst.SetComp) else f"set({text})"
     if _frozen_modules(migration, display):
         return _parameters_of(text)
-    name = "ignored_modules" if modules else "ignored_states"
-    reason = IGNORED_PERHAPS_TRAINED(argument=name)
-    raise Blocked(source, value, reason)
+    raise Blocked(source, value, _reason(modules))
+
+
+def _display(source: Source, value: cst.BaseExpression) -> cst.BaseExpression:
+    """The value of a variable that is assigned once, else the expression itself."""
+    found = definitions(source, value) if isinstance(value, cst.Name) else None
+    return found[0].value if found and len(found) == 1 else value
+
+
+def ignored_text(migration: Migration, source: Source, value: cst.BaseExpression) -> str:
+    """The text of what is ignored; of a parameter that is perhaps None, with `or ()`."""
+    text = expression(migration, source, value)
+    function = _function_of_parameter(source, value)
+    if function is None or not isinstance(value, cst.Name):
+        return text
+    default = _default(function, value.value)
+    values = migration.values(value)
+    none = any(isinstance(one, Const) and one.value is None for one in values)
+    if none or (default is not None and is_constant(default, "None")):
+        return f"{text} or ()"
+    return text
+
+
+def _reason(modules: bool) -> Reason:
+    return IGNORED_PERHAPS_TRAINED(argument="ignored_modules" if modules else "ignored_states")
 
 
 def _parameters_of(modules: str) -> str:
     """The set of the parameters of some modules."""
     one = "part" if re.search(r"\bmodule\b", modules) else "module"
     return f"{{p for {one} in {modules} for p in {one}.parameters()}}"
+
+
+def _all_empty(values: Sequence[Value]) -> bool:
+    """Whether values are certainly None or empty."""
+    return bool(values) and all(map(_is_empty, values))
+
+
+def _is_empty(value: Value) -> bool:
+    if isinstance(value, Items):
+        return not value.items and not value.open
+    return isinstance(value, Const) and value.value is None
+
+
+def _is_frozen(value: Value) -> bool:
+    """Whether a value holds certainly nothing but frozen modules."""
+    if isinstance(value, Items) and not value.open:
+        return all(isinstance(one, ModuleValue) and one.all_frozen for one in value.items)
+    return _is_empty(value)
+
+
+def _function_of_parameter(source: Source, value: cst.BaseExpression) -> cst.FunctionDef | None:
+    """The function whose parameter an expression is, if nothing else binds the name in it."""
+    if not isinstance(value, cst.Name) or definitions(source, value):
+        return None
+    function = home_of(source, value)
+    if not isinstance(function, cst.FunctionDef):
+        return None
+    names = {param.name.value for param in parameters_of(function.params)}
+    return function if value.value in names else None
+
+
+def _default(function: cst.FunctionDef, name: str) -> cst.BaseExpression | None:
+    return next((p.default for p in parameters_of(function.params) if p.name.value == name), None)
+
+
+def _frozen_calls(
+    migration: Migration, source: Source, function: cst.FunctionDef, name: cst.Name
+) -> bool:
+    """Whether each call of a function gives a parameter nothing but frozen modules.
+
+    Raises:
+        Blocked: a call gives it modules that may be trained.
+    """
+    found = list(calls_of(migration.program.sources.values(), function))
+    names = [param.name.value for param in function.params.params]
+    if not found or any(call is None for _, call in found):
+        return False
+    for other, call in found:
+        assert call is not None
+        named, rest = arguments(call, names)
+        if rest:
+            return False
+        given = named.get(name.value)
+        if given is None or call in migration.undecided_nodes:
+            continue
+        values = migration.values(given.value)
+        if not values or not all(map(_is_frozen, values)):
+            raise Blocked(other, given.value, _reason(modules=True))
+    return True
 
 
 def _frozen_modules(migration: Migration, node: cst.BaseExpression) -> bool:

@@ -319,7 +319,7 @@ class Reader:
         self.keywords.has_ignored = True
         of_modules = text.startswith("{p for ")
         if of_modules:
-            self.keywords.ignored_modules = expression(self.migration, self.source, value)
+            self.keywords.ignored_modules = ignored.ignored_text(self.migration, self.source, value)
         self.keywords.items.append(("ignored_params", text))
         device_id = self.values.get("device_id")
         if device_id is not None and not is_constant(device_id, "None"):

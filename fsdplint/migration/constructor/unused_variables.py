@@ -10,6 +10,7 @@ from fsdplint.fixes.syntax import is_within
 from fsdplint.migration.analysis.variables import definitions, home_of, reads
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import elements
 
 # Functions without arguments that only return a state, judged by their names.
 _QUERY = re.compile(r"(?:.*\.)?(is_\w+|\w+_(available|enabled|initialized))")
@@ -127,7 +128,7 @@ def _is_droppable(migration: Migration, node: cst.BaseExpression) -> bool:
     """
     if migration.fsdp1(node) or migration.called_name(node) == "CPUOffload":
         return True
-    if isinstance(node, cst.Lambda):
+    if isinstance(node, cst.Lambda) or elements(node) == []:
         return True
     if isinstance(node, cst.IfExp):
         return _is_droppable(migration, node.body) and _is_droppable(migration, node.orelse)
