@@ -1,6 +1,7 @@
 """Makes the pictures of the README: `python docs/pictures.py`, with the extra `dev` and Chromium.
 
-`finding.svg` shows the output of a check in a terminal, and `proof.png` the page of a proof.
+`finding.svg` shows the output of a check in a terminal, `plan.svg` a sharding plan, and
+`proof.png` the page of a proof.
 `python docs/pictures.py finding` makes only the first one.
 """
 
@@ -55,6 +56,21 @@ def finding() -> None:
     (FOLDER / "finding.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def plan() -> None:
+    """Write the sharding plan of a program with the bytes of each unit."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(FIXTURE, Path(folder) / "train.py")
+        arguments = ["--simulate", "--world-size", "64", "--output-format", "svg"]
+        drawn = subprocess.run(
+            [*FSDPLINT, "plan", "train.py", *arguments],
+            cwd=folder,
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+    (FOLDER / "plan.svg").write_text(drawn, encoding="utf-8")
+
+
 def proof() -> None:
     """Write the upper part of the page of a proof as a picture."""
     from PIL import Image
@@ -78,5 +94,5 @@ def proof() -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or ["finding", "proof"]:
-        {"finding": finding, "proof": proof}[name]()
+    for name in sys.argv[1:] or ["finding", "plan", "proof"]:
+        {"finding": finding, "plan": plan, "proof": proof}[name]()

@@ -60,7 +60,8 @@ def test_the_examples_of_the_rules_are_installed(tmp_path: Path) -> None:
     )
     for title in ("## Example", "## Fixed", "## Not reported"):
         assert title in done.stdout
-    assert (site / "fsdplint" / "cli" / "skill.md").is_file()
+    for data in ("cli/skill.md", "report/page.css", "runtime/proof/reports/page.html.jinja"):
+        assert (site / "fsdplint" / data).is_file()
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 11), reason="for the oldest Python that is supported")

@@ -146,6 +146,18 @@ def _is_migration_report(text: str) -> bool:
     )
 
 
+def _is_plan(text: str) -> bool:
+    """Whether a text is a sharding plan in any of its formats."""
+    from fsdplint.comparison.unit_report import is_text_of_plan
+    from fsdplint.report.unit_picture import MADE_BY
+
+    if text.lstrip()[:9].lower() == "<!doctype":
+        return GENERATOR in text[:2000]
+    if text.startswith("<svg"):
+        return MADE_BY in text[:2000]
+    return is_text_of_plan(text) or _has(_json(text), {"schema_version", "programs", "problems"})
+
+
 def _is_proof(text: str) -> bool:
     """Whether a text is the page, the Markdown or the JSON of a proof or a simulation."""
     if text.startswith(("## Proof of `", "## Simulation of `")):
@@ -163,6 +175,7 @@ KINDS: dict[str, Callable[[str], bool]] = {
     "settings list": _is_settings,
     "baseline": _is_baseline,
     "migration report": _is_migration_report,
+    "plan": _is_plan,
     "proof report": _is_proof,
 }
 

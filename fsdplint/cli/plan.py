@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fsdplint.cli.options import GivenPath
+from fsdplint.cli.options import GivenPath, force_option, output_file_option
 from fsdplint.cli.streams import CLEAN, FAILED, fail
 
 if TYPE_CHECKING:
-    from fsdplint.comparison.unit_report import Held
+    from fsdplint.comparison.unit_report import Held, Layouts
 
 
 @click.command("plan", short_help="Show what programs shard, without a run.")
 @click.argument("paths", nargs=-1, type=GivenPath())
 @click.option(
     "--output-format",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(["text", "json", "html", "svg"]),
     default="text",
     show_default=True,
-    help="The format of the plan.",
+    help="The format of the plan; html and svg draw it.",
 )
+@output_file_option("Write the plan to this file.")
+@force_option
 @click.option(
     "--simulate",
     "simulated",
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 def plan_command(
     paths: tuple[Path, ...],
     output_format: str,
+    output_file: Path | None,
+    force: bool,
     simulated: bool,
     world_size: int | None,
     arguments: str,
@@ -49,8 +54,9 @@ def plan_command(
 
     Exit codes: 0, or 2 if something could not be read or simulated.
     """
+    from fsdplint.cli.output import emit
+    from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
     from fsdplint.cli.progress import progress_line
-    from fsdplint.comparison.unit_report import as_json, as_text
     from fsdplint.config.settings import SettingsError
     from fsdplint.edits.journal import Interrupted
     from fsdplint.engine.planning import plans
@@ -60,17 +66,30 @@ def plan_command(
     if simulated and (len(paths) != 1 or not paths[0].is_file()):
         raise click.UsageError("--simulate needs exactly one program")
     try:
+        if output_file is not None:
+            refuse_overwriting(output_file, "plan", force=force)
         with progress_line():
             result = plans(paths or (Path(),))
-    except (SettingsError, Interrupted) as error:
+    except (SettingsError, Interrupted, OverwriteError) as error:
         fail(str(error))
     if world_size is not None and result.programs:
         result.programs[0].held = _held(paths[0], world_size, arguments)
     for problem in result.problems:
         click.echo(problem, err=True)
-    for line in (as_json if output_format == "json" else as_text)(result):
-        click.echo(line)
+    emit(output_file, _written(result, output_format))
     sys.exit(FAILED if result.problems else CLEAN)
+
+
+def _written(result: Layouts, output_format: str) -> Iterator[str]:
+    from fsdplint.comparison import unit_pages, unit_report
+
+    writers = {
+        "text": unit_report.as_text,
+        "json": unit_report.as_json,
+        "html": unit_pages.as_page,
+        "svg": unit_pages.as_svg,
+    }
+    return writers[output_format](result)
 
 
 def _held(script: Path, world_size: int, arguments: str) -> Held:

@@ -91,8 +91,12 @@ class PlannedUnit(TypedDict):
         has_unknown_parts: whether it may have further parts, whose code cannot be seen.
         ignored: what is ignored: paths of modules, or the expression in the program.
         marks: what else is done with it: "activation checkpointing", "torch.compile".
+        collectives: the calls of each collective in a forward and a backward of one module while
+            its parameters are trained; null if they are not known.
         bytes: the bytes of its parameters that one rank holds, of all modules that it stands for;
             null without a simulation.
+        held: the bytes of its parameters, gradients and optimizer state that one rank holds, of
+            all modules that it stands for; null without a simulation.
         units: the units inside of it.
     """
 
@@ -106,7 +110,9 @@ class PlannedUnit(TypedDict):
     has_unknown_parts: bool
     ignored: list[str]
     marks: list[str]
+    collectives: dict[str, int] | None
     bytes: int | None
+    held: dict[str, int] | None
     units: list[PlannedUnit]
 
 

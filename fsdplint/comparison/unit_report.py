@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from fsdplint.comparison import schema
 from fsdplint.comparison.options import RESHARD
+from fsdplint.comparison.unit_collectives import collectives_text
 from fsdplint.comparison.unit_tree import OFFLOAD, Layout, Unit
 from fsdplint.report.result import MAX_CONDITIONS
 from fsdplint.report.sizes import format_bytes
@@ -17,7 +18,13 @@ from fsdplint.version import __version__
 
 MOST = 8  # modules that a line names
 WIDTH = 96
+PARAMETERS = "parameters"
 _APIS = {"fsdp1": "FSDP1", "fsdp2": "fully_shard"}
+NOTHING = "No program that shards a model was found."
+NO_CALLER = "functions that no program calls"
+_UNIT_LINE = re.compile(
+    r"\A.+\n(?:  .+:\n)?  .+: (?:FSDP1|fully_shard|not sharded itself)(?:, |\n)"
+)
 # Values that say that an option is not used.
 _UNUSED = {"None", "False"}
 
@@ -29,25 +36,26 @@ class Held:
     Attributes:
         world: the number of ranks.
         total: the bytes by what they are for.
-        by_name: the bytes of each parameter, by its name in the model; empty if there are several
-            models.
+        by_name: the bytes of each parameter, of its gradient and of its optimizer state, by its
+            name in the model; empty if there are several models.
     """
 
     world: int
     total: Mapping[str, int]
-    by_name: Mapping[str, int]
+    by_name: Mapping[str, Mapping[str, int]]
 
-    def by_path(self, layout: Layout) -> dict[str, int]:
-        """The bytes of parameters of each unit, by its path; empty for several models."""
+    def by_path(self, layout: Layout) -> dict[str, dict[str, int]]:
+        """The bytes of each unit by what they are for, by its path; empty for several models."""
         if len(layout.models) != 1 or not self.by_name:
             return {}
         (model,) = layout.models
-        found = dict.fromkeys((one.path for one in model.all_units()), 0)
+        found: dict[str, dict[str, int]] = {one.path: {} for one in model.all_units()}
         patterns = {one.path: _pattern(one) for one in reversed(model.all_units())}
-        for name, size in self.by_name.items():
+        for name, sizes in self.by_name.items():
             path = f"{model.path}.{name}"
-            owner = next(unit for unit, pattern in patterns.items() if pattern.match(path))
-            found[owner] += size
+            owner = found[next(unit for unit, pattern in patterns.items() if pattern.match(path))]
+            for kind, size in sizes.items():
+                owner[kind] = owner.get(kind, 0) + size
         return found
 
 
@@ -93,13 +101,18 @@ def as_text(result: Layouts) -> Iterator[str]:
     for number, program in enumerate(result.programs):
         if number:
             yield ""
-        yield program.entry or "functions that no program calls"
+        yield program.entry or NO_CALLER
         for layout in program.layouts:
             yield from _Writer(program).layout(layout)
         if program.held is not None:
-            yield from _held(program.held)
+            yield f"  {held_text(program.held)}"
     if not result.programs:
-        yield "No program that shards a model was found."
+        yield NOTHING
+
+
+def is_text_of_plan(text: str) -> bool:
+    """Whether a text was written by `as_text`."""
+    return text == f"{NOTHING}\n" or _UNIT_LINE.search(text) is not None
 
 
 class _Writer:
@@ -109,12 +122,12 @@ class _Writer:
         self.entry = program.entry
         self.held = program.held
         self.several = len(program.layouts) > 1
-        self.bytes: dict[str, int] = {}
+        self.bytes: dict[str, dict[str, int]] = {}
 
     def layout(self, layout: Layout) -> Iterator[str]:
         self.bytes = self.held.by_path(layout) if self.held is not None else {}
         if layout.conditions:
-            yield f"  when {' and '.join(_shortened(layout.conditions))}:"
+            yield f"  when {' and '.join(shortened(layout.conditions))}:"
         elif self.several:
             yield "  in other configurations:"
         for model in layout.models:
@@ -126,7 +139,7 @@ class _Writer:
         """The lines of a unit. first, rest: what its first line and those below it begin with."""
         yield first + self._title(unit, above)
         bar = f"{rest}{'|' if unit.units else ' '}   "
-        for detail in _details(unit, above):
+        for detail in details(unit, above):
             yield from textwrap.wrap(
                 detail,
                 width=max(WIDTH, len(bar) + 40),
@@ -141,21 +154,36 @@ class _Writer:
             yield from self._unit(inner, unit, f"{rest}+-- ", below)
 
     def _title(self, unit: Unit, above: Unit | None) -> str:
-        name = unit.path if above is None else unit.path.removeprefix(f"{above.path}.")
-        of_several = "each " if "*" in name else ""
-        kind = f" ({of_several}{unit.class_name})" if unit.class_name else ""
-        how = _APIS.get(unit.api, "not sharded itself")
-        at = ""
-        if unit.at is not None:
-            same = unit.at.path == self.entry
-            at = f", line {unit.at.line}" if same else f", {unit.at.path}:{unit.at.line}"
-        size = self.bytes.get(unit.path)
+        kind = class_text(unit, above)
+        size = self.bytes.get(unit.path, {}).get(PARAMETERS)
         in_all = " in all" if "*" in unit.path else ""
         held = f", {format_bytes(size)} on this rank{in_all}" if size is not None else ""
-        return f"{name}{kind}: {how}{at}{held}"
+        at = api_text(unit, self.entry)
+        return f"{inner_path(unit, above)}{f' ({kind})' if kind else ''}: {at}{held}"
 
 
-def _details(unit: Unit, above: Unit | None) -> Iterator[str]:
+def inner_path(unit: Unit, above: Unit | None) -> str:
+    """The path of a unit in the one around it."""
+    return unit.path if above is None else unit.path.removeprefix(f"{above.path}.")
+
+
+def class_text(unit: Unit, above: Unit | None) -> str:
+    """The class of a unit, and whether it stands for several modules; may be empty."""
+    of_several = "each " if "*" in inner_path(unit, above) else ""
+    return f"{of_several}{unit.class_name}" if unit.class_name else ""
+
+
+def api_text(unit: Unit, entry: str | None) -> str:
+    """The API that shards a unit, and the line of the call. entry: the file that is run."""
+    how = _APIS.get(unit.api, "not sharded itself")
+    if unit.at is None:
+        return how
+    same = unit.at.path == entry
+    return f"{how}, line {unit.at.line}" if same else f"{how}, {unit.at.path}:{unit.at.line}"
+
+
+def details(unit: Unit, above: Unit | None) -> Iterator[str]:
+    """What is said about a unit: options, parameters and collectives, a line each."""
     if unit.api and above is not None and _shared(unit) == _shared(above):
         yield f"{RESHARD} {unit.options.get(RESHARD, '?')}; otherwise as above"
     elif unit.api:
@@ -167,6 +195,8 @@ def _details(unit: Unit, above: Unit | None) -> Iterator[str]:
     ]
     if names:
         yield f"{what} {_listed(names)}"
+    if unit.collectives and (above is None or unit.collectives != above.collectives):
+        yield f"a forward and a backward: {collectives_text(unit.collectives)}"
     if unit.ignored and (above is None or unit.ignored != above.ignored):
         yield f"ignored: {_listed(unit.ignored)}"
     if unit.marks:
@@ -189,7 +219,8 @@ def _options(options: Mapping[str, str]) -> Iterator[str]:
         yield name if (name, text) == (OFFLOAD, "True") else f"{name} {text}"
 
 
-def _shortened(conditions: Sequence[str]) -> list[str]:
+def shortened(conditions: Sequence[str]) -> list[str]:
+    """The first conditions, and how many more there are."""
     hidden = len(conditions) - MAX_CONDITIONS
     return [*conditions[:MAX_CONDITIONS], *([f"{hidden} more"] if hidden > 0 else [])]
 
@@ -199,9 +230,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:MOST], *more])
 
 
-def _held(held: Held) -> Iterator[str]:
+def held_text(held: Held) -> str:
+    """What a rank holds in all."""
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in held.total.items())
-    yield f"  rank 0 of {held.world}: {parts}"
+    return f"rank 0 of {held.world}: {parts}"
 
 
 # JSON ---------------------------------------------------------------------------------------------
@@ -237,7 +269,7 @@ def _program_data(program: ProgramLayouts) -> schema.PlannedProgram:
     }
 
 
-def _unit_data(unit: Unit, sizes: Mapping[str, int]) -> schema.PlannedUnit:
+def _unit_data(unit: Unit, sizes: Mapping[str, dict[str, int]]) -> schema.PlannedUnit:
     at = unit.at
     return {
         "path": unit.path,
@@ -250,6 +282,8 @@ def _unit_data(unit: Unit, sizes: Mapping[str, int]) -> schema.PlannedUnit:
         "has_unknown_parts": unit.has_unknown_parts,
         "ignored": unit.ignored,
         "marks": unit.marks,
-        "bytes": sizes.get(unit.path),
+        "collectives": unit.collectives,
+        "bytes": sizes.get(unit.path, {}).get(PARAMETERS),
+        "held": sizes.get(unit.path),
         "units": [_unit_data(one, sizes) for one in unit.units],
     }

@@ -10,6 +10,7 @@ from fsdplint.comparison.model_names import ModelNames
 from fsdplint.comparison.options import RESHARD
 from fsdplint.comparison.plan import plan_of
 from fsdplint.comparison.sharding import UNIT, sharded_units, unit_options
+from fsdplint.comparison.unit_collectives import unit_collectives
 from fsdplint.trace import (
     Checkpointed,
     Compiled,
@@ -56,6 +57,8 @@ class Unit:
         ignored: the modules whose parameters are ignored, by their paths, or the expression for
             what is ignored where the modules are not known.
         marks: what else is done with it, such as "torch.compile".
+        collectives: the calls of each collective in a forward and a backward of the module while
+            its parameters are trained; None if they are not known.
         units: the units inside of it.
     """
 
@@ -69,6 +72,7 @@ class Unit:
     has_unknown_parts: bool = False
     ignored: list[str] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
+    collectives: dict[str, int] | None = None
     units: list[Unit] = field(default_factory=list)
 
     def all_units(self) -> list[Unit]:
@@ -258,6 +262,7 @@ class _Model:
         if isinstance(options[RESHARD], OneOf):  # FSDP1 keeps the parameters of a root
             unit.options[RESHARD] = "False"
         unit.options["placements"] = _placements(options["mesh"], given)
+        unit.collectives = _collectives(options["mesh"], unit.options[RESHARD])
         return unit
 
     def _marks(self, module: str) -> Iterator[str]:
@@ -283,6 +288,20 @@ def _placements(mesh: Argument, given: Arguments) -> str:
     if not isinstance(mesh, Built):
         return "?"
     return "Shard(0)" if len(mesh.items) == 1 else "Replicate(), Shard(0)"
+
+
+def _collectives(mesh: Argument, reshard: str) -> dict[str, int] | None:
+    known = reshard in ("True", "False") or reshard.isdecimal()
+    if not isinstance(mesh, Built) or not mesh.items or not known:
+        return None
+    sizes = [size for _, size in mesh.items]
+    # The last dimension has the ranks that share the parameters.
+    alone = [size == Constant(1) for size in sizes]
+    return unit_collectives(
+        sharded=not alone[-1],
+        replicated=len(sizes) > 1 and not alone[0],
+        whole_between=reshard == "False",
+    )
 
 
 def _text(value: Argument) -> str:

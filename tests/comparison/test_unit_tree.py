@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -301,13 +302,46 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.fullmatch(r"  model \(Net\): fully_shard, line \d+", lines[1])
     assert "  |   mesh (all ranks): Shard(0); reshard_after_forward False" in lines
     assert "  |   parameters of its own, stem, head.0, head.1" in lines
-    assert re.fullmatch(r"  \+-- blocks\.\* \(each Block\): fully_shard, line \d+", lines[4])
+    assert "  |   a forward and a backward: 1 all-gather, 1 reduce-scatter" in lines
+    assert re.fullmatch(r"  \+-- blocks\.\* \(each Block\): fully_shard, line \d+", lines[5])
     data = json.loads(run("train.py", "--output-format", "json").stdout)
     validate("plan", data)
     (program,) = data["programs"]
     (model,) = program["layouts"][0]["models"]
     assert model["parameters"] == [".", "stem", "head.0", "head.1"]
     assert [one["path"] for one in model["units"]] == ["model.blocks.*"]
+    assert model["collectives"] == {"all_gather": 1, "reduce_scatter": 1}
+    assert model["units"][0]["collectives"] == {"all_gather": 2, "reduce_scatter": 1}
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "html", "svg"])
+def test_the_plan_in_a_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It overwrites an earlier plan, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(HEAD + FSDP2["blocks and model"] + RUN, encoding="utf-8")
+    arguments = ["train.py", "--output-format", kind]
+    shown = run(*arguments).stdout
+    for _ in range(2):
+        assert run(*arguments, "-o", "plan").exit_code == 0
+        assert Path("plan").read_text(encoding="utf-8") == shown
+    refused = run(*arguments, "-o", "train.py")
+    assert refused.exit_code == 2 and "is not a plan of fsdplint" in refused.output
+    assert Path("train.py").read_text(encoding="utf-8").startswith(HEAD)
+    for word in ("train.py", "blocks.*", "2 all-gathers" if kind != "json" else "all_gather"):
+        assert word in shown
+
+
+def test_a_page_with_several_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = HEAD.replace("import torch\n", "import sys\nimport torch\n", 1)
+    program += "whole = len(sys.argv) > 1\nif not whole:\n    fully_shard(model.stem)\n"
+    Path("a<b.py").write_text(program + "fully_shard(model)\n" + RUN, encoding="utf-8")
+    text = run("a<b.py", "--output-format", "html").stdout
+    assert "a&lt;b.py" in text and "a<b.py" not in text
+    assert "When `len(sys.argv) &gt; 1` is true" in text
+    drawing = ElementTree.fromstring(run("a<b.py", "--output-format", "svg").stdout)
+    texts = [one.text or "" for one in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[0] == "a<b.py" and sum(one.startswith("When ") for one in texts) == 2
 
 
 def test_the_command_without_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +362,7 @@ def test_bytes_of_repeated_units() -> None:
     layer = Unit("model.layers.1", "Layer", api="fsdp2")
     block.units = [inner]
     layout = Layout([Unit("model", "Net", api="fsdp2", units=[block, layer])])
-    names = {
+    sizes = {
         "stem.weight": 1,
         "blocks.0.norm": 2,
         "blocks.12.norm": 4,
@@ -336,12 +370,11 @@ def test_bytes_of_repeated_units() -> None:
         "layers.1.weight": 16,
         "layers.11.weight": 32,
     }
+    names = {name: {"parameters": size, "gradients": 2 * size} for name, size in sizes.items()}
     held = Held(4, {}, names)
+    expected = {"model": 33, "model.blocks.*": 6, "model.blocks.*.mlp": 8, "model.layers.1": 16}
     assert held.by_path(layout) == {
-        "model": 33,
-        "model.blocks.*": 6,
-        "model.blocks.*.mlp": 8,
-        "model.layers.1": 16,
+        path: {"parameters": size, "gradients": 2 * size} for path, size in expected.items()
     }
     assert Held(4, {}, {}).by_path(layout) == {}
 
@@ -364,6 +397,7 @@ def test_sizes_of_a_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     block = (8 + 8 + 16 * 8 + 16 + 8 * 16 + 8) * 4 // 4
     root = (8 + 8 * 8 + 8 + 8 + 8 + 8 * 8 + 8) * 4 // 4
     assert (model["bytes"], model["units"][0]["bytes"]) == (root, 3 * block)
+    assert model["held"] == {"parameters": root, "gradients": root, "optimizer state": 0}
     assert program["held"]["world_size"] == 4
     assert program["held"]["bytes"]["parameters"] == root + 3 * block
 

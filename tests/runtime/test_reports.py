@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browser import BROWSER, see, take_picture
 from json_schemas import validate
 
 from fsdplint.diagnostics.finding import Finding
@@ -58,9 +57,40 @@ def measures(losses: list[float]) -> list[dict[str, object]]:
     ]
 
 
+def unit(name: str | None, share: int, *parameters: str, **changed: object) -> dict[str, object]:
+    """A unit in the record of a layout."""
+    about = {"over": [0, 1], "copies": [], "flat": False, "dims": [0], "offload": False}
+    whole = "whole" if name == "" else "sharded"
+    kinds = {key: [[8, 8], "torch.float32", True] for key in parameters}
+    more = {"name": name, "bytes": share, "backward": whole, "step": "sharded", "parameters": kinds}
+    return {**about, **more, **changed}
+
+
+def layout(rank: int) -> dict[str, object]:
+    units = [
+        unit("", 100 + rank, "head.weight"),
+        *(unit(f"blocks.{index}", 40, f"blocks.{index}.weight") for index in range(3)),
+        unit(None, 8, "scale", over=[], backward=""),
+    ]
+    return {"step": 1, "units": units, "groups": {}}
+
+
+def held(rank: int) -> dict[str, object]:
+    blocks = [[f"blocks.{index}", 40, 80] for index in range(3)]
+    return {"step": 1, "optimizer": "a", "units": [["", 100, 200 + rank], *blocks, [None, 8, 16]]}
+
+
 def run(tmp_path: Path, losses: list[float], status: str = "ok") -> Run:
     records = [
-        RankRecord(rank, 2, {"torch": "2.13.0"}, measures=measures(losses)) for rank in range(2)
+        RankRecord(
+            rank,
+            2,
+            {"torch": "2.13.0"},
+            measures=measures(losses),
+            layouts=[layout(rank)],
+            held=[held(rank)],
+        )
+        for rank in range(2)
     ]
     ends = [RankEnd(rank, status, where="train.py:7", last="backward") for rank in range(2)]
     return Run(Launch("train.py", tmp_path, tmp_path), ends, records, 3.0, 0)
@@ -123,6 +153,34 @@ def test_the_page(proof: Proof) -> None:
     addresses = set(re.findall(r'(?:src|href)="(?!#)([^"]*)"|url\((?!#)([^)]*)\)', text))
     assert not addresses
     assert as_page(proof).split("Made")[0] == text.split("Made")[0]
+
+
+def test_what_a_rank_holds_of_each_unit(proof: Proof) -> None:
+    """The most of any rank; alike units together; in the table, in the tree and in the JSON."""
+    assert proof.trial is not None
+    after = proof.trial.after
+    assert after is not None
+    for record in after.records:  # a unit less, and another one is not resharded
+        units = record.layouts[0]["units"]
+        del units[3]
+        units[2]["backward"] = "whole"
+    page = Page(as_page(proof))
+    table = [one for one in page.texts[page.texts.index("What a rank holds") :] if one]
+    rows = table[table.index("(root)") : table.index("The sharding plan")]
+    root = ["(root)", *(2 * ["before", "101 B", "100 B", "201 B"])]
+    root[5] = "after"
+    assert rows[:9] == root
+    assert rows[9:14] == ["blocks.*", "before", "120 B", "120 B", "240 B"]
+    tree = table[table.index("The sharding plan") :]
+    assert "a forward and a backward of each: 2 all-gathers, 1 reduce-scatter" in tree
+    assert "a forward and a backward: 1 all-gather, 1 reduce-scatter" in tree
+    assert "parameters without FSDP" in tree
+    data = {one["path"]: one for one in as_json(proof)["units"]}
+    before, now = data["blocks.*"]["before"], data["blocks.1"]["after"]
+    assert before is not None and now is not None
+    assert (before["units"], before["bytes"]["parameters"]) == (3, 120)
+    assert now["collectives"] == {"all_gather": 1, "reduce_scatter": 1}
+    assert data["blocks.1"]["before"] is None and data[None]["before"]["collectives"] is None
 
 
 def test_a_page_of_nothing(tmp_path: Path) -> None:
@@ -228,9 +286,18 @@ def test_the_data(proof: Proof, simulated: SimulationResult, tmp_path: Path) -> 
     validate("simulation", simulated_as_json(simulated))
 
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+@pytest.mark.parametrize("dark", [False, True])
+def test_pages_fit_into_a_window(
+    proof: Proof, simulated: SimulationResult, tmp_path: Path, dark: bool
+) -> None:
+    """Nothing is cut, and all text can be read."""
+    proof.diff += "+" + "wide = " * 60 + "\n"
+    proof.verdicts[0].reasons = ["a " * 300, "an_expression_without_any_space_" * 20]
+    for page in (as_page(proof), simulated_as_page(simulated)):
+        for seen in see(page, tmp_path, (400, 800, 1200, 1600), dark=dark):
+            assert (seen.page_width, seen.cut, seen.pale) == (seen.width, [], [])
+            assert seen.paper == ("rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)")
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium")
@@ -239,19 +306,9 @@ def test_the_page_in_a_browser(proof: Proof, tmp_path: Path) -> None:
     import numpy as np
 
     (tmp_path / "page.html").write_text(as_page(proof), encoding="utf-8")
-    assert BROWSER is not None
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    # Without a network, in a window of a narrow laptop.
-    options += ["--proxy-server=127.0.0.1:9", "--window-size=1100,2200"]
-    options += [f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={tmp_path / 'page.png'}"]
-    subprocess.run(
-        [BROWSER, *options, (tmp_path / "page.html").as_uri()],
-        check=True,
-        timeout=600,
-        capture_output=True,
-    )
+    take_picture(tmp_path / "page.html", tmp_path / "page.png", 1100, 3000)
     pixels = matplotlib.image.imread(tmp_path / "page.png")[..., :3]
-    assert pixels.shape[:2] == (2200, 1100)
+    assert pixels.shape[:2] == (3000, 1100)
     assert (pixels[0, 0] == 1).all()  # white paper
 
     def rows_with(colour: str) -> np.ndarray:
@@ -263,5 +320,5 @@ def test_the_page_in_a_browser(proof: Proof, tmp_path: Path) -> None:
     assert len(proven) and len(curve) and len(added)
     assert proven[0] < curve[0] < added[0]
     # The second curve, the oracle's and the bars are there too, and the page ends in the window.
-    assert len(rows_with("#0072b2")) and len(rows_with("#555555"))
+    assert len(rows_with("#0072b2")) and len(rows_with("#767676"))
     assert not (pixels[-40:] < 0.9).any()

@@ -22,6 +22,7 @@ class RankRecord:
             parameters (without FSDP1's flat parameter), `flat` whether it ever had a flat one.
         reached_lines: (path, line) of the lines in question that were executed.
         layouts: which part of each parameter the rank holds from the step of the line on.
+        held: the bytes of gradients and optimizer state of each unit from the step of the line on.
         accounts: what the rank held and sent in each step, if this was counted.
         outside_files: the files that the rank wrote outside of the copy of its project.
         end: the line that tells how the program ended; None if the rank was killed or aborted.
@@ -34,6 +35,7 @@ class RankRecord:
     modules: dict[str, Line] = field(default_factory=dict)
     measures: list[Line] = field(default_factory=list)
     layouts: list[Line] = field(default_factory=list)
+    held: list[Line] = field(default_factory=list)
     accounts: list[Line] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
@@ -94,6 +96,8 @@ def _add_line(record: RankRecord, line: Line, by_number: dict[int, Line]) -> Non
         record.measures.append(line)
     elif kind == "layout":
         record.layouts.append(line)
+    elif kind == "held":
+        record.held.append(line)
     elif kind == "account":
         record.accounts.append(line)
     elif kind == "head":

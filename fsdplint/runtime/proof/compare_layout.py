@@ -136,11 +136,11 @@ def _placement_change(one: _Parameter, other: _Parameter) -> tuple[str, str] | N
     if all(one.unit[key] == other.unit[key] for key in keys):
         return None
     along = "dims" in keys and one.unit["dims"] != other.unit["dims"]
-    return _describe_placement(one.unit, along), _describe_placement(other.unit, along)
+    return describe_placement(one.unit, along), describe_placement(other.unit, along)
 
 
-def _describe_placement(unit: Line, along: bool) -> str:
-    """The placement of a unit as text."""
+def describe_placement(unit: Line, along: bool = False) -> str:
+    """The placement of a unit as text. along: name the dimensions that are sharded, too."""
     over, copies = unit["over"], unit["copies"]
     if over:
         text = f"sharded over {plural(len(over), 'rank')} ({_ranks(over)})"

@@ -40,6 +40,8 @@ class Layouts:
         self._objects = objects
         self._final_state = final_state
         self._written: dict[str, Any] | None = None
+        self._unit_of: dict[int, str | None] = {}
+        self._held: dict[str, list[list[Any]]] = {}
         self._roots: tuple[tuple[int, int], list[Any]] | None = None
         self._at_backward: IdentityMap[str] = IdentityMap()
         self._inputs: IdentityMap[set[str]] = IdentityMap()
@@ -82,11 +84,13 @@ class Layouts:
     def before_step(self, step: int, optimizer: Any, name: str) -> None:
         """Before an optimizer's step, write the layout if it has changed."""
         units, names = [], {}
+        self._unit_of = {}
         models = self._models()
         for index, model in enumerate(models):
             for unit, ids in self._units(model, f"{index}:" if len(models) > 1 else ""):
                 units.append(unit)
                 names.update(ids)
+                self._unit_of.update(dict.fromkeys(ids, unit["name"]))
         groups = [
             sorted({name for p in group["params"] for name in names.get(id(p), ())})
             for group in optimizer.param_groups
@@ -98,6 +102,21 @@ class Layouts:
         if layout != self._written:
             self._written = layout
             self._recorder.write({"t": "layout", "step": step, **layout})
+
+    def unit_of(self, parameter: Any) -> str | None:
+        """The name of the unit of a parameter in this step; None if it is in none."""
+        return self._unit_of.get(id(parameter))
+
+    def note_held(self, step: int, optimizer: str, units: list[list[Any]]) -> None:
+        """After an optimizer's step, write what the units hold for it, if that has changed.
+
+        units: for each unit its name, and the bytes of its gradients and of its optimizer state.
+        """
+        if units != self._held.get(optimizer):
+            self._held[optimizer] = units
+            self._recorder.write(
+                {"t": "held", "step": step, "optimizer": optimizer, "units": units}
+            )
 
     def after_step(self) -> None:
         """The step has ended, and the next one begins."""

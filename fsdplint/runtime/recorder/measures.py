@@ -83,7 +83,7 @@ class Measures:
         self.started = time.perf_counter()
         self._versions: dict[int, int] = {}
         self._before: dict[str, float] | None = None
-        self._gradients = 0
+        self._gradients: Counter[str | None] = Counter()
 
     def collective(self, name: str, size: int) -> None:
         self.collectives[name] += 1
@@ -126,8 +126,8 @@ class Measures:
     def before_step(self, optimizer: Any, name: str) -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._before = squares(parameters, self._handles)
-        self._gradients = local_bytes(p.grad for p in parameters)
         self._layouts.before_step(self.step + 1, optimizer, name)
+        self._gradients = self._by_unit((p, (p.grad,)) for p in parameters)
         self._versions = {id(p): _version(p) for p in parameters}
 
     def after_step(self, optimizer: Any, name: str) -> None:
@@ -138,6 +138,7 @@ class Measures:
         self._heartbeat.set_step(self.step)
         now = time.perf_counter()
         before = self._before or {}
+        states = self._by_unit((p, state.values()) for p, state in optimizer.state.items())
         self._recorder.write(
             {
                 "t": "measure",
@@ -157,21 +158,29 @@ class Measures:
                 "rates": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
                 "settings": [_settings(group) for group in optimizer.param_groups],
                 "local_bytes": {
-                    "gradients": self._gradients,
-                    "optimizer state": local_bytes(
-                        value for state in optimizer.state.values() for value in state.values()
-                    ),
+                    "gradients": self._gradients.total(),
+                    "optimizer state": states.total(),
                 },
                 "seconds": now - self.started,
                 "peak": self.peak.take(),
             }
         )
+        units = dict.fromkeys([*self._gradients, *states])
+        held = [[unit, self._gradients[unit], states[unit]] for unit in units]
+        self._layouts.note_held(self.step, name, held)
         self._layouts.after_step()
         self.losses, self.clipped, self.clips = [], [], []
         self.scaler = None
         self.collectives, self.bytes = Counter(), 0
         self.peak.restart()
         self.started = time.perf_counter()
+
+    def _by_unit(self, tensors: Iterable[tuple[Any, Iterable[Any]]]) -> Counter[str | None]:
+        """The bytes that this rank holds of tensors that belong to parameters, by unit."""
+        found: Counter[str | None] = Counter()
+        for parameter, of_parameter in tensors:
+            found[self._layouts.unit_of(parameter)] += local_bytes(of_parameter)
+        return found
 
     def stop_if_enough(self) -> None:
         if self.limit is not None and max(self.per_optimizer.values(), default=0) >= self.limit:

@@ -28,6 +28,7 @@ class Measure:
         self.steps: Counter[int] = Counter()
         self.models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._gradients = 0
+        self._gradient_of: dict[int, int] = {}
         self._depth = 0
 
     def install(self) -> None:
@@ -50,6 +51,7 @@ class Measure:
         self._depth = 0  # a forward that raised has not returned
         parameters = list(self._parameters(optimizer))
         self._gradients = memory([p.grad for p in parameters if p.grad is not None])
+        self._gradient_of = {id(p): size(p.grad) for p in parameters if p.grad is not None}
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         recording = current()
@@ -64,7 +66,7 @@ class Measure:
                 "gradients": self._gradients,
                 "optimizer": memory([list(state.values()) for state in optimizer.state.values()]),
                 "peak": accounting.peak,
-                "held": self._held(),
+                "held": self._held(optimizer),
                 "calls": dict(sorted(accounting.calls.items())),
                 "sent": dict(sorted(accounting.sent.items())),
             }
@@ -73,15 +75,23 @@ class Measure:
         if self.limit is not None and max(self.steps.values()) >= self.limit:
             raise StopTraining(0)
 
-    def _held(self) -> dict[str, int]:
-        """The bytes of each parameter that this rank holds, by its name without wrappers.
+    def _held(self, optimizer: Any) -> dict[str, dict[str, int]]:
+        """The bytes that this rank holds of each parameter, of its gradient and of its optimizer
+        state, by its name without wrappers.
 
         Empty if the program calls several models, whose names may be the same.
         """
         models = list(self.models)
         if len(models) != 1:
             return {}
-        return {plain_name(name): size(p) for name, p in models[0].named_parameters()}
+        return {
+            plain_name(name): {
+                "parameters": size(p),
+                "gradients": self._gradient_of.get(id(p), 0),
+                "optimizer state": size(list(optimizer.state.get(p, {}).values())),
+            }
+            for name, p in models[0].named_parameters()
+        }
 
     def _parameters(self, optimizer: Any) -> Iterator[Any]:
         """The parameters of the models and of the optimizer, as they are sharded now."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding
 from fsdplint.runtime.launch.endings import RankEnd
 from fsdplint.runtime.launch.launcher import Run
+from fsdplint.runtime.proof.reports.units import unit_data
 from fsdplint.runtime.proof.runs import ORACLE
 from fsdplint.version import __version__
 
@@ -30,6 +31,7 @@ def as_json(proof: Proof) -> schema.Proof:
         "remaining": [_finding(finding) for finding in proof.remaining],
         "found_after": [_finding(finding) for finding in proof.found],
         "checks": [_check(check) for check in proof.checks],
+        "units": unit_data(proof.runs),
         "diff": proof.diff,
         "before": _run(proof.runs.get("before")),
         "after": _run(proof.runs.get("after")),

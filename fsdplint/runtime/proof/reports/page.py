@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fsdplint.report import unit_picture
+from fsdplint.report.sizes import format_bytes
+from fsdplint.report.web_page import style
 from fsdplint.runtime.launch.failures import failure_lines, relative_path
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.proof.prove import Proof
 from fsdplint.runtime.proof.reports import plots
 from fsdplint.runtime.proof.reports.changes import rows
 from fsdplint.runtime.proof.reports.text import findings_of, heading, ranks_of, summary
+from fsdplint.runtime.proof.reports.units import memory_table, unit_tree
 from fsdplint.version import __version__
 
 
@@ -49,7 +53,7 @@ def render(template: str, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(context)
+    return environment.get_template(template).render(context, style=style())
 
 
 def _context(proof: Proof) -> dict[str, Any]:
@@ -63,6 +67,10 @@ def _context(proof: Proof) -> dict[str, Any]:
         "checks": proof.checks,
         "findings": findings_of(proof),
         "rows": rows(proof.diff, proof.verdicts, str(proof.root)),
+        "memory": memory_table(runs),
+        "kinds": [*unit_picture.KINDS],
+        "size": format_bytes,
+        "units": unit_picture.as_html(unit_tree(runs)),
         "pictures": [picture for picture in _pictures(runs) if picture],
         "failures": [
             "\n".join(failure_lines(f"The program {name}", run))

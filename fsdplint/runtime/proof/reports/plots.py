@@ -16,8 +16,11 @@ from fsdplint.runtime.proof.compare_costs import steady_steps
 _STYLES: Mapping[str, dict[str, Any]] = {
     "before": {"color": "#0072b2", "linestyle": "-", "marker": "o"},
     "after": {"color": "#d55e00", "linestyle": "--", "marker": "x"},
-    "without sharding": {"color": "#555555", "linestyle": ":", "marker": ""},
+    "without sharding": {"color": "#767676", "linestyle": ":", "marker": ""},
 }
+
+# Stands for the colour of the page's text, which is another one in the dark.
+_INK = "#123457"
 
 
 def losses(run: Run) -> list[float | None]:
@@ -90,17 +93,22 @@ def _axes(title: str) -> tuple[Any, Any]:
     axes = figure.subplots()
     axes.set_title(title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.25)
+    axes.spines[["bottom", "left"]].set_color(_INK)
+    axes.tick_params(color=_INK)
+    axes.grid(axis="y", alpha=0.25, color=_INK)
     axes.set_axisbelow(True)
     return figure, axes
 
 
 def _svg(figure: Any) -> str:
     import matplotlib
+    from matplotlib.text import Text
 
+    for drawn in figure.findobj(Text):
+        drawn.set_color(_INK)
     text = io.StringIO()
     # Keep text as text, and make the output reproducible.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fsdplint"}):
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    return svg[svg.index("<svg") :].replace(_INK, "currentColor")

@@ -130,6 +130,39 @@ class Check(TypedDict):
     layout: bool
 
 
+class HeldByRun(TypedDict):
+    """The units with one path in a run.
+
+    Attributes:
+        units: their number.
+        placement: which ranks hold which part, in words.
+        collectives: the calls of each collective in a forward and a backward of one unit; null if
+            they are not known.
+        bytes: the bytes of their parameters, gradients and optimizer state, each the most of any
+            rank at the last step.
+    """
+
+    units: int
+    placement: str
+    collectives: dict[str, int] | None
+    bytes: dict[str, int]
+
+
+class HeldUnit(TypedDict):
+    """Units whose parameters are gathered together.
+
+    Attributes:
+        path: their path, with "*" for an index in which they differ; "" is the root, and null
+            stands for parameters without FSDP.
+        before: the units in the run before the fixes, or null.
+        after: the units in the run after them, or null.
+    """
+
+    path: str | None
+    before: HeldByRun | None
+    after: HeldByRun | None
+
+
 class Proof(TypedDict):
     """The data that `fsdplint prove --json FILE` writes.
 
@@ -144,6 +177,7 @@ class Proof(TypedDict):
         remaining: the findings without a fix.
         found_after: the findings of the run after the fixes that a check does not have.
         checks: the comparisons.
+        units: what a rank holds of each unit.
         diff: the change, as a unified diff.
         before: the run before the fixes, or null.
         after: the run after them, or null.
@@ -160,6 +194,7 @@ class Proof(TypedDict):
     remaining: list[Finding]
     found_after: list[Finding]
     checks: list[Check]
+    units: list[HeldUnit]
     diff: str
     before: Run | None
     after: Run | None
