@@ -10,7 +10,7 @@ import libcst as cst
 from fsdplint.diagnostics.finding import Import
 from fsdplint.edits.imports.placement import Block
 from fsdplint.edits.imports.spelling import imported_only, local_name
-from fsdplint.source.source import Source, children
+from fsdplint.source.source import Source, children, once
 from fsdplint.syntax import layout
 from fsdplint.syntax.bindings import Bindings, Imported, Scope, bindings_of
 from fsdplint.syntax.dotted import dotted_name
@@ -134,13 +134,25 @@ def _begin(source: Source, spot: Spot) -> int:
     return layout.start_of(source, spot.body.body[0])
 
 
+@once
+def _names(source: Source) -> dict[str, list[cst.Name]]:
+    """The names in a file by their text."""
+    found: dict[str, list[cst.Name]] = {}
+    for node in source.descend(source.tree):
+        if isinstance(node, cst.Name):
+            found.setdefault(node.value, []).append(node)
+    return found
+
+
 def _uses(bindings: Bindings, scope: Scope, local: str) -> list[cst.CSTNode]:
     """The reads of a name at which a scope does not certainly bind it yet."""
     source = bindings.source
     result: list[cst.CSTNode] = []
     candidates = [x for x in scope.imports if x.local == local]
-    for node in layout.descend(scope.node):
-        if not isinstance(node, cst.Name) or node.value != local or _only_a_label(source, node):
+    for node in _names(source).get(local, ()):
+        if scope is not bindings.module and scope.node not in ancestors(source, node):
+            continue
+        if _only_a_label(source, node):
             continue
         owner = next(x for x in bindings.scope_at(node).chain() if x is scope or x.binds(local))
         if owner is scope and not any(
