@@ -18,7 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fsdplint.comparison.schema import ShardingPlan, Validation
 from fsdplint.migration.report.schema import Migration
-from fsdplint.report.schema import Check, Coverage
+from fsdplint.report.schema import Check, Coverage, RulePage, Statistics
 from fsdplint.report.urls import schema_url
 from fsdplint.runtime.proof.reports.schema import Proof, Simulation
 
@@ -29,7 +29,9 @@ REPORTS: dict[str, type] = {
     "migration": Migration,
     "plan": ShardingPlan,
     "proof": Proof,
+    "rule": RulePage,
     "simulation": Simulation,
+    "statistics": Statistics,
     "validation": Validation,
 }
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,10 @@ from fsdplint.report.result import Result, problem_line, summary
 from fsdplint.report.terminal import colours, links
 from fsdplint.source.files import Problem
 from fsdplint.source.nesting import deep_stack
+from fsdplint.version import __version__
+
+if TYPE_CHECKING:
+    from fsdplint.report import schema
 
 
 def refuse_statistics(output_format: str) -> None:
@@ -97,8 +102,8 @@ def statistics(result: Result, output_format: str) -> list[str]:
         found.setdefault(one.code, []).append(fixable)
         names[one.code] = one.name
     rows = sorted(found.items(), key=lambda row: (-len(row[1]), row[0]))
-    if output_format == "json":
-        objects = [
+    if output_format in ("json", "json-full"):
+        objects: list[schema.RuleCount] = [
             {
                 "code": code,
                 "name": names[code],
@@ -108,7 +113,9 @@ def statistics(result: Result, output_format: str) -> list[str]:
             }
             for code, each in rows
         ]
-        return [json.dumps(objects, indent=2)]
+        if output_format == "json":
+            return [json.dumps(objects, indent=2)]
+        return [json.dumps(_whole_statistics(result, objects), indent=2)]
     width = max((len(str(len(each))) for _, each in rows), default=0)
     codes = max((len(code) for code, _ in rows), default=0)
     marked = any(any(each) for each in found.values())
@@ -119,3 +126,14 @@ def statistics(result: Result, output_format: str) -> list[str]:
             f"{len(each):>{width}}\t{code:<{codes}}\t{mark if marked else ''}{names[code]}"
         )
     return [*lines, *summary(result)]
+
+
+def _whole_statistics(result: Result, rules: list[schema.RuleCount]) -> schema.Statistics:
+    from fsdplint.report.formats.json_full import summary_data
+
+    return {
+        "schema_version": 1,
+        "version": __version__,
+        "summary": summary_data(result),
+        "rules": rules,
+    }

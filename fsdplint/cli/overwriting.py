@@ -32,7 +32,9 @@ _SENTENCE = re.compile(
 _OF_FINDING = {"code", "name", "severity", "message", "filename"}
 _OF_CHECK = {"schema_version", "summary", "findings", "problems", "coverage"}
 _OF_COVERAGE = {"schema_version", "sites", "covered", "files"}
+_OF_STATISTICS = {"schema_version", "summary", "rules"}
 _OF_COUNT = {"code", "name", "count", "fixable"}
+_WHOLE = (_OF_FINDING, _OF_CHECK, _OF_COVERAGE, _OF_STATISTICS)
 _OF_GITLAB = {"check_name", "description", "severity", "fingerprint"}
 
 
@@ -81,7 +83,7 @@ def _is_report(text: str) -> bool:
             return _all_have(map(_json, text.splitlines()), _OF_FINDING)
         if isinstance(data, list):
             return any(_all_have(data, keys) for keys in (_OF_FINDING, _OF_COUNT, _OF_GITLAB))
-        if any(_has(data, keys) for keys in (_OF_FINDING, _OF_CHECK, _OF_COVERAGE)):
+        if any(_has(data, keys) for keys in _WHOLE):
             return True
         return _names_its_tool(data)
     if text.startswith("<?xml"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from fsdplint.diagnostics.finding import RuleInfo, Safety
 from fsdplint.registry.example_files import examples_of
 from fsdplint.registry.rule import Rule
+from fsdplint.report import schema
 from fsdplint.report.urls import page_of
 
 
@@ -76,10 +76,11 @@ def _program(title: str, code: str, why: str = "") -> Iterator[str]:
     yield "```"
 
 
-def as_data(rule: type[Rule]) -> dict[str, Any]:
+def as_data(rule: type[Rule]) -> schema.RulePage:
     """A rule's page as data."""
     examples = examples_of(rule)
     return {
+        "schema_version": 1,
         "code": rule.code,
         "name": rule.name,
         "severity": rule.severity.value,

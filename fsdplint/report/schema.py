@@ -263,3 +263,93 @@ class Check(TypedDict):
     findings: list[Finding]
     problems: list[Finding]
     coverage: FilesCoverage
+
+
+class RuleCount(TypedDict):
+    """The number of findings of a rule.
+
+    Attributes:
+        code: the code of the rule.
+        name: the name of the rule.
+        count: the number of its findings.
+        fixable: whether `--fix` would fix all of them.
+        fixable_count: the number of those that `--fix` would fix.
+    """
+
+    code: str
+    name: str
+    count: int
+    fixable: bool
+    fixable_count: int
+
+
+class Statistics(TypedDict):
+    """The report of `fsdplint check --statistics --output-format json-full`.
+
+    Attributes:
+        schema_version: the version of this schema.
+        version: the version of fsdplint.
+        summary: the result in numbers.
+        rules: the rules with findings, the most frequent first.
+    """
+
+    schema_version: Literal[1]
+    version: str
+    summary: Summary
+    rules: list[RuleCount]
+
+
+class BadExample(TypedDict):
+    """A program that a rule finds.
+
+    Attributes:
+        code: the program.
+        fixed: the program after the fix, or null.
+    """
+
+    code: str
+    fixed: str | None
+
+
+class GoodExample(TypedDict):
+    """A program that a rule leaves alone.
+
+    Attributes:
+        code: the program.
+        why: why it is right.
+    """
+
+    code: str
+    why: str
+
+
+class RulePage(TypedDict):
+    """The report of `fsdplint rule RULE --output-format json`; `--all` writes a list of them.
+
+    Attributes:
+        schema_version: the version of this schema.
+        code: the code of the rule.
+        name: the name of the rule.
+        severity: how bad its findings are.
+        fix: the safety of its fix; null if it has none.
+        fix_availability: how its findings can be fixed, in words.
+        runtime_only: whether the rule needs a recorded run.
+        summary: what it finds, in one sentence.
+        explanation: its page, as Markdown.
+        bad: programs that it finds.
+        good: programs that it leaves alone.
+        url: the page of the rule.
+    """
+
+    schema_version: Literal[1]
+    code: str
+    name: str
+    severity: Severity
+    fix: Literal["safe", "unsafe"] | None
+    fix_availability: str
+    runtime_only: bool
+    summary: str
+    explanation: str
+    bad: list[BadExample]
+    good: list[GoodExample]
+    url: str

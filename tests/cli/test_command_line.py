@@ -87,3 +87,22 @@ def test_wrong_settings_of_runs(folder: Path) -> None:
     result = run("prove", "train.py")
     assert result.exit_code == 2
     assert "[tool.fsdplint] run: steps must be a number from 1, is 0" in result.stderr
+
+
+@pytest.mark.parametrize("command", [prove_command, run_command], ids=["prove", "run"])
+def test_options_in_the_spelling_of_torchrun(folder: Path, command: click.Command) -> None:
+    arguments = ["--nproc_per_node", "4", "--rdzv_id=a_b", "train.py", "--", "--rdzv_id=x_y"]
+    with command.make_context(command.name, arguments) as context:
+        assert (context.params["ranks"], context.params["rdzv_id"]) == (4, "a_b")
+        assert context.params["args"] == ("--rdzv_id=x_y",)
+
+
+def test_options_that_only_torchrun_has(folder: Path) -> None:
+    (folder / "train.py").touch()
+    for given in (["--master_port=29501"], ["--master-port", "29501"]):
+        said = run("prove", *given, "train.py").stderr
+        assert "option of torchrun: pass it as --torchrun=--master-port=29501" in said
+    assert "pass it as --torchrun=--tee\n" in run("run", "--tee", "train.py").stderr
+    assert "--standalone is not needed" in run("run", "--standalone", "train.py").stderr
+    said = run("run", "train.py", "--learning_rate", "1").stderr
+    assert "run train.py -- --learning_rate 1" in said

@@ -30,9 +30,7 @@ def notebook(text: str) -> str:
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
 
-@pytest.mark.parametrize(
-    "name", ["check", "coverage", "migration", "proof", "simulation", "validation"]
-)
+@pytest.mark.parametrize("name", [*schemas().REPORTS])
 def test_the_published_schemas_are_up_to_date(name: str) -> None:
     file = DOCS / "schemas" / f"{name}.json"
     wanted = schemas().text_of(name)
@@ -95,6 +93,25 @@ def test_the_coverage(train: Path) -> None:
     validate("coverage", data)
     assert data["sites"] > data["covered"] > 0
     assert report("--coverage", "--output-format", "json-full", train) == data
+
+
+def test_the_statistics(folder: Path) -> None:
+    (folder / "train.py").write_text(BOTH)
+    (folder / "broken.py").write_text("from torch.distributed.fsdp import (\n")
+    data = report("--statistics", "--output-format", "json-full", ".")
+    validate("statistics", data)
+    assert data["rules"] == report("--statistics", "--output-format", "json", ".")
+    assert sum(one["count"] for one in data["rules"]) == 3
+    assert (data["summary"]["errors"], data["summary"]["problems"]) == (2, 1)
+    for _ in range(2):  # it may overwrite itself
+        result = run("--statistics", "--output-format", "json-full", "-o", "counts.json", ".")
+        assert result.exit_code == 2 and "counts.json" not in result.output  # a file is broken
+
+
+def test_the_rules() -> None:
+    for one in report("rule", "--all", "--output-format", "json"):
+        validate("rule", one)
+    validate("rule", report("rule", "FSDP103", "--output-format", "json"))
 
 
 def migration(folder: Path, *arguments: object) -> Any:

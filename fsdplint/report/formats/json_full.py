@@ -13,7 +13,7 @@ from fsdplint.report.result import Result, summary
 from fsdplint.version import __version__
 
 FOR_PEOPLE = False
-HAS_STATISTICS = False
+HAS_STATISTICS = True
 
 
 def write(result: Result) -> Iterator[str]:
@@ -21,7 +21,7 @@ def write(result: Result) -> Iterator[str]:
     data: schema.Check = {
         "schema_version": 1,
         "version": __version__,
-        "summary": _summary(result),
+        "summary": summary_data(result),
         "findings": list(findings(result)),
         "problems": list(problems(result)),
         "coverage": as_data(result.coverage),
@@ -29,7 +29,9 @@ def write(result: Result) -> Iterator[str]:
     yield json.dumps(data, indent=2)
 
 
-def _summary(result: Result) -> schema.Summary:
+def summary_data(result: Result) -> schema.Summary:
+    """The result in numbers."""
+
     def count(severity: Severity) -> int:
         return sum(one.rule.severity is severity for one in result.findings)
 
