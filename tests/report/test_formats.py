@@ -155,4 +155,5 @@ def test_a_format_is_a_module() -> None:
     assert {module.name.replace("_", "-") for module in modules} == set(FORMATS)
     for_people = [name for name in FORMATS if writer(name).FOR_PEOPLE]
     assert for_people == ["full", "concise", "grouped", "markdown"]
-    assert [name for name in FORMATS if writer(name).HAS_STATISTICS] == ["full", "concise", "json"]
+    with_statistics = [name for name in FORMATS if writer(name).HAS_STATISTICS]
+    assert with_statistics == ["full", "concise", "json", "json-full"]
