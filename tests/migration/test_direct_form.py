@@ -10,8 +10,11 @@ from forms import HEAD, migrated, plan
 
 from fsdplint.diagnostics.finding import Fix, Safety
 from fsdplint.edits.apply import apply
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.migration.planner import plans_of
+from fsdplint.registry.rules import all_rules
 
 PLAIN = "model = fully_shard(Net())"
 
@@ -255,6 +258,63 @@ def test_the_policy_of_torch_1_11(tmp_path: Path) -> None:
     )
     assert "model = Net()\nshard_large_modules(model, int(1e8))\nfully_shard(model)\n" in text
     assert "default_auto" not in text
+
+
+def test_the_policy_of_torch_1_11_on_a_model_of_known_parts(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        HEAD.replace("    ModuleWrapPolicy,", "    default_auto_wrap_policy, ModuleWrapPolicy,")
+        + "model = FSDP(Net(), fsdp_auto_wrap_policy=default_auto_wrap_policy)\n"
+    )
+    result = fix(Workspace([tmp_path / "train.py"]), [rule() for rule in all_rules()])
+    assert "shard_large_modules(model, int(1e8))" in result.texts[tmp_path / "train.py"]
+
+
+FORWARDING_POLICIES = {
+    "a lambda": """
+        policy = lambda module, recurse, nonwrapped_numel: transformer_auto_wrap_policy(
+            module, recurse, nonwrapped_numel, {Block}
+        )
+    """,
+    "a function": """
+        def policy(module, recurse, nonwrapped_numel):
+            \"\"\"The blocks.\"\"\"
+            return transformer_auto_wrap_policy(
+                module=module,
+                recurse=recurse,
+                nonwrapped_numel=nonwrapped_numel,
+                transformer_layer_cls={Block},
+            )
+    """,
+    "the name of an older torch": """
+        policy = lambda module, recurse, unwrapped_params: lambda_auto_wrap_policy(
+            module, recurse, unwrapped_params, lambda m: isinstance(m, Block)
+        )
+    """,
+}
+
+
+@pytest.mark.parametrize("body", list(FORWARDING_POLICIES.values()), ids=list(FORWARDING_POLICIES))
+def test_a_policy_that_forwards_its_arguments(tmp_path: Path, body: str) -> None:
+    program = textwrap.dedent(body) + "\n\nmodel = FSDP(Net(), auto_wrap_policy=policy)\n"
+    text = migrated(tmp_path, program)
+    assert "isinstance(" in text and "Block)" in text and "policy" not in text
+
+
+OTHER_POLICIES = {
+    "another order": "lambda module, recurse, nonwrapped_numel: transformer_auto_wrap_policy("
+    "recurse, module, nonwrapped_numel, {Block})",
+    "an argument that depends on the module": "lambda module, recurse, nonwrapped_numel: "
+    "transformer_auto_wrap_policy(module, recurse, nonwrapped_numel, {type(module)})",
+    "other names": "lambda m, recurse, numel: transformer_auto_wrap_policy("
+    "m, recurse, numel, {Block})",
+}
+
+
+@pytest.mark.parametrize("policy", list(OTHER_POLICIES.values()), ids=list(OTHER_POLICIES))
+def test_a_policy_that_does_not_forward_its_arguments(tmp_path: Path, policy: str) -> None:
+    body = f"policy = {policy}\nmodel = FSDP(Net(), auto_wrap_policy=policy)\n"
+    found, _ = plan(tmp_path, body)
+    assert found.blockers
 
 
 def test_a_constructor_that_is_chosen(tmp_path: Path) -> None:

@@ -81,7 +81,10 @@ def constructor(run: Run, name: str, call: Call) -> Value:
     given.pop("module", None)
     wrapper = wrap(run, module, "FullyShardedDataParallel", "fsdp1", call)
     wrapper.attributes["*options"] = LibraryObject(name, given, call.open)
-    units = None if call.open else _units(run, module, given.get("auto_wrap_policy"), call.node)
+    policy = given.get("auto_wrap_policy")
+    # A call with other arguments raises TypeError: what it is meant to wrap is not known.
+    unknown = call.open or not set(given) <= set(PARAMETERS)
+    units = None if unknown else _units(run, module, policy, call.node)
     with run.under_guards(guards_of(run, given.get("sharding_strategy"))):
         run.emit(
             Wrapped,

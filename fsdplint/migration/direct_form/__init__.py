@@ -11,6 +11,7 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     chosen_calls    calls of FSDP1 or of something else
     refused_calls   calls that raise TypeError, as they are meant
     forwarding      functions that only hand their arguments on to FSDP1
+    forwarding_policies  functions that only call a policy with their own arguments
     argument_dicts  dicts that calls of FSDP1 spread, with all of their uses
     imported_dicts  the files that import such a dict
     items           a variable for each item of such a dict

@@ -24,6 +24,7 @@ from fsdplint.migration.direct_form import (
     constants,
     contexts,
     forwarding,
+    forwarding_policies,
     items,
     names,
     parameters,
@@ -52,6 +53,8 @@ FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
     cst.With: contexts.rewrite_with,
     cst.Attribute: attributes.rewrite_attribute,
     cst.Arg: constants.rewrite_argument,
+    cst.Lambda: forwarding_policies.rewrite_lambda,
+    cst.FunctionDef: forwarding_policies.rewrite_function,
     cst.Assign: assignments.rewrite_assignment,
     cst.If: assignments.rewrite_test,
 }
