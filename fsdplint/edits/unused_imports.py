@@ -105,8 +105,11 @@ def taken_by_others(
 def may_be_module(module: str, path: str) -> bool:
     """Whether a (dotted, perhaps relative) module name may refer to the file at a path.
 
-    Either may be shorter than the other: the path may be relative to a folder in the package.
+    Either may be shorter than the other: the path may be relative to a folder in the package. A
+    module of torch is never a file: `torch.distributed.fsdp` is not the project's `fsdp.py`.
     """
     parts = module.lstrip(".").split(".")
+    if parts[0] == "torch" and not module.startswith("."):
+        return False
     known = PurePath(path).with_suffix("").parts
     return all(one == other for one, other in zip(reversed(parts), reversed(known), strict=False))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdplint.interpreter import load
+from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.planner import plans_of
 
 WRAP = """\
@@ -174,3 +175,12 @@ def test_programs_side_by_side_do_not_block_each_other(tmp_path: Path) -> None:
     assert one.notes == ()
     assert other.blockers
     assert {blocker.source.path for blocker in other.blockers} == {str(tmp_path / "other.py")}
+
+
+def test_a_file_with_the_name_of_a_package_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("fsdp.py", "train.py"):
+        Path(name).write_text("from torch.distributed.fsdp import ShardingStrategy\n")
+    assert not passed_names(load([Path("fsdp.py"), Path("train.py")]))
