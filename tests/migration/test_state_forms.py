@@ -9,6 +9,23 @@ import pytest
 from forms import migrated
 
 FORMS = {
+    "a library that takes the state itself": (
+        """
+        import transformers
+
+        model = FSDP(transformers.AutoModel.from_pretrained("x"))
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+            model.save_pretrained("out")
+        """,
+        """
+        import transformers
+
+        model = fully_shard(transformers.AutoModel.from_pretrained("x"))
+        config = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        model.save_pretrained("out", state_dict=get_model_state_dict(model, options=config))
+        """,
+    ),
     "a type that is set and has no effect": (
         """
         model = FSDP(Net())

@@ -464,3 +464,30 @@ def test_a_context_that_is_kept_blocks(tmp_path: Path) -> None:
         "with context:\n    pass\n",
     )
     assert "which `with` block enters" in found.blockers[0].reason
+
+
+def test_a_tokenizer_takes_no_state(tmp_path: Path) -> None:
+    text = migrated(
+        tmp_path,
+        """
+        model = FSDP(Net())
+        with FSDP.summon_full_params(model, writeback=False):
+            for p in model.parameters():
+                print(p.sum())
+            tokenizer.save_pretrained("out")
+        """,
+    )
+    assert "    print(p.sum())\ntokenizer.save_pretrained" in text
+
+
+def test_the_first_state_that_is_taken_blocks(tmp_path: Path) -> None:
+    body = """
+        model = FSDP(Net())
+        with FSDP.summon_full_params(model, writeback=False):
+            if dist.get_rank() == 0:
+                model.module.save_pretrained("out")
+                tokenizer.save_pretrained("out")
+        """
+    found, _ = plan(tmp_path, textwrap.dedent(body))
+    (blocker,) = [one for one in found.blockers if "summon_full_params" in one.reason]
+    assert blocker.source.code(blocker.node) == 'model.module.save_pretrained("out")'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter.values import OptimizerValue
+from fsdplint.interpreter.values import ModuleValue, OptimizerValue
 from fsdplint.migration.context import Migration
 
 
@@ -21,6 +21,20 @@ def takes_no_state(migration: Migration, node: cst.Call) -> bool:
     if method in ("state_dict", "load_state_dict"):
         return is_no_model(migration, node.func.value)
     return method in ("join", "info", "format", "items", "keys")
+
+
+def saves_no_model(migration: Migration, node: cst.Call) -> bool:
+    """Whether `tokenizer.save_pretrained(...)` or the like saves something that is no model."""
+    if not isinstance(node.func, cst.Attribute):
+        return False
+    if node.func.attr.value not in ("save_pretrained", "push_to_hub"):
+        return False
+    receiver = node.func.value
+    if any(isinstance(value, ModuleValue) for value in migration.values(receiver)):
+        return False
+    name = receiver.attr if isinstance(receiver, cst.Attribute) else receiver
+    words = name.value.lower() if isinstance(name, cst.Name) else ""
+    return any(word in words for word in ("token", "processor", "config"))
 
 
 def is_no_model(migration: Migration, node: cst.BaseExpression) -> bool:

@@ -34,17 +34,35 @@ def rewrite(migration: Migration, source: Source, node: cst.Call) -> None:
     model = node.func.value
     if not _is_wrapped(migration, model) or _is_independent(migration, source, node):
         return
-    named = {arg.keyword.value for arg in node.args if arg.keyword is not None}
-    if "state_dict" in named or len([arg for arg in node.args if arg.keyword is None]) > 2:
+    if _has_state(node):
         return
-    name = node.func.attr.value
-    open_ended = any(arg.star for arg in node.args)
-    if name != "save_pretrained" or open_ended or not _takes_state(migration, model):
-        raise Blocked(source, node, TAKES_STATE_ITSELF(method=name))
-    text = expression(migration, source, model)
-    getter = migration.need(source, MODULE, "get_model_state_dict", node)
+    if not accepts_state(migration, node):
+        raise Blocked(source, node, TAKES_STATE_ITSELF(method=node.func.attr.value))
     options = migration.need(source, MODULE, "StateDictOptions", node)
-    state = f"state_dict={getter}({text}, options={options}(full_state_dict=True))"
+    hand_over(migration, source, node, f"{options}(full_state_dict=True)")
+
+
+def _has_state(node: cst.Call) -> bool:
+    named = {arg.keyword.value for arg in node.args if arg.keyword is not None}
+    return "state_dict" in named or len([arg for arg in node.args if arg.keyword is None]) > 2
+
+
+def accepts_state(migration: Migration, node: cst.Call) -> bool:
+    """Whether a call is `model.save_pretrained(folder)` of a library that accepts a state there."""
+    if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "save_pretrained":
+        return False
+    if _has_state(node) or any(arg.star for arg in node.args):
+        return False
+    return _takes_state(migration, node.func.value)
+
+
+def hand_over(migration: Migration, source: Source, node: cst.Call, options: str) -> None:
+    """Pass the state of a model to its `save_pretrained`, with the options of this text."""
+    assert isinstance(node.func, cst.Attribute)
+    text = expression(migration, source, node.func.value)
+    getter = migration.need(source, MODULE, "get_model_state_dict", node)
+    more = f", options={options}" if options else ""
+    state = f"state_dict={getter}({text}{more})"
     if "#" in source.code(node):  # comments beside the arguments stay where they are
         last = node.args[-1].value
         migration.substitute(source, last, f"{migration.text(source, last)}, {state}")

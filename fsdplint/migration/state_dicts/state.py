@@ -30,6 +30,7 @@ from fsdplint.migration.state_dicts import (
     inference,
     library_states,
     part_states,
+    pretrained,
     sharded_files,
     state_functions,
 )
@@ -200,10 +201,12 @@ class ModelStates(KindReader):
             return name.removeprefix(FSDP + ".") in OPTIMIZER_METHODS
         if not isinstance(node.func, cst.Attribute):
             return False
-        if node.func.attr.value not in ("state_dict", "load_state_dict"):
-            return False
         receiver = node.func.value
         text = self.source.code(receiver)
+        if pretrained.accepts_state(self.migration, node) and text == model:
+            return True
+        if node.func.attr.value not in ("state_dict", "load_state_dict"):
+            return False
         if text == model:
             return True
         if self.migration.wrapped(receiver) or node in part_states.calls(self.migration):
@@ -258,6 +261,9 @@ class ModelStates(KindReader):
             self.migration.states.local_uses.setdefault(node.func.attr.value, (self.source, node))
         if node.func.attr.value == "state_dict":
             inference.leave_inference_mode(self.migration, self.source, node)
+        if node.func.attr.value == "save_pretrained":
+            self._hand_over(node, kind, compiled=bool(compiled))
+            return
         if compiled and not kind.full and not kind.model.offload:
             return  # FSDP2's own state is sharded, and has the names of the compiled model
         model = expression(self.migration, self.source, node.func.value)
@@ -291,6 +297,13 @@ class ModelStates(KindReader):
             state = compiled_states.without_prefix(self.source, compiled, state)
         options = self._set_options(kind, more, node)
         self.put_state_call(node, "set_model_state_dict", [model, state], options)
+
+    def _hand_over(self, node: cst.Call, kind: Kind, *, compiled: bool) -> None:
+        """Pass the state to `save_pretrained`, which takes it itself in FSDP1's block."""
+        if compiled or not kind.full or self._goes_to_first_rank(kind, node):
+            raise Blocked(self.source, node, TAKES_STATE_ITSELF(method="save_pretrained"))
+        options = self._get_options(kind, node)
+        pretrained.hand_over(self.migration, self.source, node, options)
 
     def _goes_to_first_rank(self, kind: Kind, node: cst.Call) -> bool:
         """Whether the first rank of a group that does not contain all ranks gets the full state."""
@@ -336,7 +349,7 @@ class ModelStates(KindReader):
         attribute = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
         if name == "optim_state_dict":
             return self._config_key(kind, kind.optimizer, node)
-        if not name and attribute == "state_dict":
+        if not name and attribute in ("state_dict", "save_pretrained"):
             if self._goes_to_first_rank(kind, node):
                 return ()
             return self._config_key(kind, kind.model, node)

@@ -12,6 +12,7 @@ from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Bound, Function, ModuleValue
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
+from fsdplint.migration.state_dicts.harmless import saves_no_model
 from fsdplint.migration.training.summon_writes import only_of, writes_no_parameters
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
@@ -71,11 +72,13 @@ class Body:
         )
 
     def state(self) -> cst.Call | None:
-        """A call that takes, loads or copies a state of the model, or None."""
-        for call in self._calls(self.body):
-            if _name(call) in STATES:
-                return call
-        return None
+        """The first call that takes, loads or copies a state of the model, or None."""
+        found = [
+            call
+            for call in self._calls(self.body)
+            if _name(call) in STATES and not saves_no_model(self.migration, call)
+        ]
+        return min(found, key=self.source.span, default=None)
 
     def first_write(self) -> cst.CSTNode | None:
         """The first place that may write parameters, in the body or in a function that it calls."""
