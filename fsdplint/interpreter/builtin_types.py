@@ -22,7 +22,7 @@ _NUMBERS_AND_TEXTS = {"bool", "bytes", "complex", "float", "int", "str"}
 _CONTAINERS = {"dict", "frozenset", "list", "set", "tuple"}
 _DATA = {f"builtins.{name}" for name in _NUMBERS_AND_TEXTS | _CONTAINERS}
 # Base classes that make no object of another class an object of a builtin type.
-_PLAIN_BASES = {"abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"}
+PLAIN_BASES = {"abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"}
 # Abstract classes of the container types.
 _ABSTRACT = {
     "dict": {"Mapping", "MutableMapping", "Collection", "Iterable"},
@@ -50,7 +50,7 @@ def is_of_builtin_type(value: Value, wanted: Wanted[Value]) -> bool | None:
         plain = value.value is None or {name.rpartition(".")[2] for name in names} <= _CONTAINERS
         return False if plain and type(value.value).__name__ not in _CONTAINERS else None
     if isinstance(value, Instance) and not value.cls.has_unknown_base():
-        return False if _PLAIN_BASES.issuperset(value.cls.library_bases()) else None
+        return False if PLAIN_BASES.issuperset(value.cls.library_bases()) else None
     return None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fsdplint.interpreter.builtin_types import PLAIN_BASES
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function, call_method_if_any
 from fsdplint.interpreter.library_classes import is_module_class
+from fsdplint.interpreter.module_attributes import may_set
 from fsdplint.interpreter.modules import build_module
 from fsdplint.interpreter.own_optimizers import build_own_optimizer
 from fsdplint.interpreter.ranks import rank_default
@@ -58,6 +60,19 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
     if isinstance(klass.lookup("__post_init__"), Function):
         call_method_if_any(run, instance, "__post_init__")
     return instance
+
+
+def instance_lacks(instance: Instance, name: str) -> bool:
+    """Whether an object certainly has no attribute of this name."""
+    klass = instance.cls
+    if instance.attributes_unknown or klass.has_unknown_base() or name.startswith("__"):
+        return False
+    if name in instance.attributes or not PLAIN_BASES.issuperset(klass.library_bases()):
+        return False
+    own = (name, "__getattr__", "__getattribute__")
+    if any(klass.lookup(one) is not None for one in own):
+        return False
+    return not any(may_set(one, name) for one in klass.mro())
 
 
 def _dataclass_fields(run: Run, instance: Instance, klass: Class, call: Call) -> None:

@@ -156,10 +156,10 @@ def certainly_lacks(run: Run, module: ModuleValue, name: str) -> bool:
         return True
     if any(own.lookup(one) is not None for one in (name, "__getattr__")):
         return False
-    return not any(_may_set(klass, name) for klass in own.mro())
+    return not any(may_set(klass, name) for klass in own.mro())
 
 
-def _may_set(klass: Class, name: str) -> bool:
+def may_set(klass: Class, name: str) -> bool:
     """Whether any code of a class may set an attribute on its objects."""
     text = klass.site.source.code(klass.node)
     ways = rf"\.{name}\b\s*(:[^=\n]*)?=[^=]|\bsetattr\b|\b(add|register)_module\b|__dict__"

@@ -83,6 +83,17 @@ def test_tests_of_several_ranks_may_be_counterparts() -> None:
     assert lines(trace("some: broadcast")) == []
 
 
+def test_a_rank_that_tells_the_others_what_to_run() -> None:
+    both = trace("0: broadcast", "0: state_dict", "other: broadcast")
+    assert lines(both) == [2]
+    further = Guard(GuardKind.VARYING, "done", False)
+    both.events[1].guards = (*both.events[1].guards, further)
+    assert lines(both) == []
+    barriers = trace("0: barrier", "0: state_dict", "other: barrier")
+    barriers.events[1].guards = (*barriers.events[1].guards, further)
+    assert lines(barriers) == [2]
+
+
 def test_one_rank_of_each_machine() -> None:
     assert lines(trace("node(rank == 0): state_dict")) == [1]
     assert lines(trace("node(rank == 0): barrier", "node(rank != 0): barrier")) == []

@@ -9,6 +9,7 @@ from fsdplint.interpreter.assignment import assign_attribute
 from fsdplint.interpreter.attributes import LOADER_PARTS, read_attribute
 from fsdplint.interpreter.choices import member
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.instances import instance_lacks
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.type_tests import is_dtensor
@@ -59,6 +60,9 @@ def get_attribute(run: Run, name: str, call: Call) -> Value:
                 return run.settle(call.args[2]) if has is False else unknown_result(call)
             if attribute == "no_sync" and _wrapped_by_fsdp1(module):
                 return Method(module, OPTIONAL_NO_SYNC)
+        if len(call.args) == 3 and isinstance(module, Instance):
+            if instance_lacks(module, attribute):
+                return run.settle(call.args[2])
         value = read_attribute(run, call.args[0], attribute, call.node)
         return run.settle(value)
     value = run.settle(call.args[0]) if call.args else Unknown()
@@ -119,6 +123,8 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
         return Unknown(varying=True)  # differs from tensor to tensor
     if len(call.args) == 2 and isinstance(call.args[1], Const):
         value, attribute = run.settle(call.args[0]), str(call.args[1].value)
+        if attribute in tensors.OF_DTENSORS and tensors.is_plain(value):
+            return Const(False)
         if isinstance(value, SamplerValue) and attribute == "set_epoch":
             return Const(True)
         if isinstance(value, LoaderValue) and attribute in LOADER_PARTS:
@@ -134,6 +140,8 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
             attribute in value.attributes or value.cls.lookup(attribute) is not None
         ):
             return Const(True)
+        if isinstance(value, Instance) and instance_lacks(value, attribute):
+            return Const(False)
         if isinstance(value, ModuleValue):
             text = _question(run, call, attribute)
             return Condition(text, text, subject=text, relation="truth")

@@ -84,6 +84,11 @@ def total_norm(run: Run, name: str, call: Call) -> Value:
     return ShardTensor("norm", must_be_dtensor=True, reduction=PartialRead.CLIPPED)
 
 
+def is_plain(value: Value) -> bool:
+    """Whether a value is certainly no DTensor: a gathered tensor, or this rank's part of one."""
+    return isinstance(value, TensorValue) and value.source in {"full", "local"}
+
+
 def as_shard(run: Run, value: Value | None) -> ShardTensor | None:
     """A parameter or gradient as a tensor; None for every other value."""
     if isinstance(value, ShardTensor):
@@ -242,8 +247,6 @@ def elementwise_method(run: Run, receiver: ShardTensor, name: str, call: Call) -
 def full_tensor(run: Run, receiver: ParametersOf | ShardTensor, name: str, call: Call) -> Value:
     if not (isinstance(receiver, ShardTensor) and receiver.reduction == PartialRead.CLIPPED):
         gather(run, receiver, call.node)
-    if isinstance(receiver, ParametersOf):
-        return Unknown()
     return TensorValue("full", receiver.modules)
 
 

@@ -62,8 +62,11 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
     if isinstance(value, SamplerValue | LoaderValue):
         name = "DistributedSampler" if isinstance(value, SamplerValue) else "DataLoader"
         return Const(any(isinstance(k, Symbol) and k.name.endswith(name) for k in wanted))
-    if is_dtensor(run, value) and any(getattr(kind, "name", "") in DTENSOR for kind in wanted):
+    kinds_of_dtensor = [getattr(kind, "name", "") in DTENSOR for kind in wanted]
+    if is_dtensor(run, value) and any(kinds_of_dtensor):
         return Const(True)
+    if tensors.is_plain(value) and kinds_of_dtensor and all(kinds_of_dtensor):
+        return Const(False)
     if isinstance(value, StateValue | TensorValue) or (
         isinstance(value, ParametersOf) and value.element
     ):

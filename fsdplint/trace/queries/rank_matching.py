@@ -29,6 +29,9 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.queries.replicated import gathers_nothing
 
+# Collectives by which one rank tells the others something.
+_MESSAGES = {"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"}
+
 
 def unmatched_events(trace: Trace) -> list[Event]:
     """The collectives that only one side of a rank test reaches, in order."""
@@ -151,7 +154,34 @@ def _without_counterpart(
             and rank_test(other) != rank_test(event)
             for other in rest
         )
+        and not _follows_messages(event, one, others)
     ]
+
+
+def _follows_messages(event: Event, one: list[Event], others: list[Event]) -> bool:
+    """Whether one rank tells the others what to run, in the two branches of one test.
+
+    Both branches communicate by messages, and further tests decide what each of them runs. What
+    the messages say is not known.
+    """
+    test = _place_of_test(event)
+    sides = [[e for e in side if _place_of_test(e) == test] for side in (one, others)]
+    messages = [{e.api for e in side if isinstance(e, Collective)} & _MESSAGES for side in sides]
+    return bool(test is not None and messages[0] & messages[1]) and any(
+        _tests_further(e) for side in sides for e in side
+    )
+
+
+def _place_of_test(event: Event) -> object:
+    """The place of the outermost test of the rank that the event stands under."""
+    guards = (g for g in event.guards if g.kind is GuardKind.RANK and g.ranks.partial)
+    return next((guard.site or guard.text for guard in guards), None)
+
+
+def _tests_further(event: Event) -> bool:
+    """Whether a test of something else than the rank follows the outermost test of the rank."""
+    ranks = [guard.kind is GuardKind.RANK and guard.ranks.partial for guard in event.guards]
+    return any(not rank for rank in ranks[ranks.index(True) :])
 
 
 def longest_common(left: Sequence[object], right: Sequence[object]) -> list[tuple[int, int]]:
