@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import GuardKind, Layout, RawRead, Trace
+from fsdplint.trace import Layout, RawRead, Trace
 from fsdplint.trace.queries.common import class_name, only_fsdp2, perhaps_one_rank, sharded_here
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class RawShardedTensors(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(RawRead):
-            if event.layout is not Layout.SHARDED or _tests_tensor_kind(event):
+            if event.layout is not Layout.SHARDED or any(guard.of_tensor for guard in event.guards):
                 continue
             if event.of is not None and (
                 not only_fsdp2(trace, event.of, event) or trace.family_escaped(event.of)
@@ -92,24 +91,6 @@ class RawShardedTensors(Rule):
         rewrite = Rewrite()
         rewrite.insert(source, source.span(base)[1], ".full_tensor()")
         return rewrite.fix("Gather the parameter first", Safety.UNSAFE)
-
-
-_KIND = re.compile(r"isinstance|hasattr|getattr|DTensor|type\(|buffer|placements|running_|\bdim")
-
-
-_FUNCTION = re.compile(r"(?<![\w.])[a-z_]\w*\(")
-
-
-def _tests_tensor_kind(event: RawRead) -> bool:
-    """Whether the read is, or may be, under a test of the kind of tensor.
-
-    A function that a test of each tensor calls may look at its kind.
-    """
-    return any(
-        _KIND.search(guard.text)
-        or (guard.kind is GuardKind.VARYING and _FUNCTION.search(guard.text))
-        for guard in event.guards
-    )
 
 
 def _base(call: cst.Call) -> cst.BaseExpression | None:

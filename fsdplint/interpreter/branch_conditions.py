@@ -13,6 +13,7 @@ import libcst as cst
 from fsdplint.interpreter.argument_values import with_values
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.object_comparison import identity, membership
+from fsdplint.interpreter.parameter_filters import tests_tensor
 from fsdplint.interpreter.rank_local import derived, local_of
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, is_zero, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
@@ -150,6 +151,8 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
         return Verdict(Truth.RANK, [], value)
     if isinstance(value, RankValue):
         return Verdict(Truth.RANK, [], is_zero(value).negate())
+    if isinstance(value, Condition) and tests_tensor(run, node):
+        return Verdict(Truth.VARYING)  # differs from tensor to tensor
     if isinstance(value, Condition):
         return decide(run, value, node, prefer)
     if isinstance(value, StateValue) and value.on_one_rank and not value.tensor:
@@ -196,6 +199,7 @@ def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -
         value.text,
         holds != value.negated,
         run.site(node),
+        of_tensor=tests_tensor(run, node),
     )
     return Verdict(Truth.TRUE if holds else Truth.FALSE, [(guard, value.key)])
 
@@ -210,7 +214,14 @@ def varying_guard(
     run: Run, node: cst.BaseExpression, holds: bool, local: RankLocal | None = None
 ) -> Guard:
     own_data = local.source if local is not None else None
-    return Guard(GuardKind.VARYING, run.text(node), holds, run.site(node), own_data=own_data)
+    return Guard(
+        GuardKind.VARYING,
+        run.text(node),
+        holds,
+        run.site(node),
+        own_data=own_data,
+        of_tensor=tests_tensor(run, node),
+    )
 
 
 def compare(run: Run, node: cst.Comparison) -> Value:

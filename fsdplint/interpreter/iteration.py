@@ -106,7 +106,7 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         called: Value = ParameterName(varying=True)
         return [Sequence([called, one], "tuple") if value.named else one], True
     if isinstance(value, StateValue):
-        name = Unknown(varying=True)
+        name = ParameterName(varying=True)
         if value.view == "items":
             return [Sequence([name, value.element()], "tuple")], True
         return [value.element() if value.view == "values" else name], True

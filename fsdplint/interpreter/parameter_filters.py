@@ -10,7 +10,12 @@ import libcst as cst
 
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParameterName, ParametersOf
+from fsdplint.interpreter.torch_values import (
+    ParameterName,
+    ParametersOf,
+    ShardTensor,
+    StateValue,
+)
 from fsdplint.interpreter.values import Const, Dict, Sequence, Value
 from fsdplint.source.source import NodeSite, children
 from fsdplint.trace import GuardKind
@@ -33,6 +38,19 @@ def filters_in(run: Run, tests: Iterable[cst.CSTNode]) -> set[str]:
             if any(_LEAF.search(text) for node in nodes for text in _texts(run, node)):
                 found.add(LEAF_NAME)
     return found
+
+
+def tests_tensor(run: Run, test: cst.CSTNode) -> bool:
+    """Whether a test reads one of several tensors (a parameter, an entry of a state) or its name."""
+    return any(_is_one_tensor(run.evaluations.get(node)) for node in _nodes(test))
+
+
+def _is_one_tensor(value: Value | None) -> bool:
+    if isinstance(value, ParametersOf):
+        return value.element and not value.name
+    if isinstance(value, StateValue):
+        return value.tensor
+    return isinstance(value, ParameterName | ShardTensor)
 
 
 def _is_dimensions(run: Run, node: cst.CSTNode) -> bool:

@@ -78,7 +78,9 @@ def each_parameter(value: Value) -> Value:
 
 @dataclass(eq=False, repr=False)
 class ParameterName(Unknown):
-    """The name of a parameter from `named_parameters()`, or a value derived from the name."""
+    """The name of a parameter from `named_parameters()` or of the entry of a state, or a value
+    derived from the name.
+    """
 
 
 @dataclass(eq=False, repr=False)

@@ -82,6 +82,8 @@ class Guard:
     own_data: where the data come from that each rank tests for itself, so that the ranks may decide
         differently; None for any other test.
     each_node: whether it is a test of the local rank, which one rank of each machine passes.
+    of_tensor: whether it tests one of several tensors, or its name: what holds for the tensor then
+        need not hold for all of them.
     """
 
     kind: GuardKind
@@ -92,6 +94,7 @@ class Guard:
     asserted: bool = False
     own_data: Site | None = field(default=None, compare=False)
     each_node: bool = field(default=False, compare=False)
+    of_tensor: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"`{self.text}` is {'true' if self.holds else 'false'}"
