@@ -77,7 +77,7 @@ class RootOnlySharding(Rule):
             if blocks and not trace.family_escaped(module):
                 seen.add(event.site)
                 yield self._finding(trace, event, f"none of its {names} blocks", f"each {names}")
-            elif not blocks and _holds_stack(trace, module):
+            elif not blocks and not _is_block(trace, event) and _holds_stack(trace, module):
                 seen.add(event.site)
                 yield self._finding(trace, event, "none of its blocks", "each decoder layer")
 
@@ -148,6 +148,11 @@ def _has_policy(event: Shard) -> bool:
     if isinstance(event, Sharded):
         return False
     return event.options.get("auto_wrap_policy") is not None or "**" in event.options
+
+
+def _is_block(trace: Trace, event: Shard) -> bool:
+    """Whether the sharded module is one of several blocks, and no root."""
+    return event.in_loop or trace.module(event.module).repeated
 
 
 def _holds_stack(trace: Trace, root: str) -> bool:

@@ -20,7 +20,7 @@ class EpochNeverSet(Rule):
 
     ## What it does
     Finds a `DistributedSampler` that shuffles, if the program trains over its loader more than once and
-    never calls `set_epoch`.
+    never calls `set_epoch`, or calls it with the same number each time.
 
     Loaders for evaluation, samplers with `shuffle=False`, subclasses with their own order, and samplers
     that are passed to code that fsdplint does not follow are not reported.
@@ -36,8 +36,8 @@ class EpochNeverSet(Rule):
 
     ## Fix safety
     Safe: `sampler.set_epoch(epoch)` becomes the first statement of the loop over the epochs. The first
-    epoch keeps its order. There is no fix if the loop does not count the epochs, or if no variable there
-    holds the sampler or its loader.
+    epoch keeps its order. There is no fix if the loop does not count the epochs, if no variable there
+    holds the sampler or its loader, or if the program sets the same number each time.
 
     ## Since
     All versions.
@@ -60,19 +60,31 @@ class EpochNeverSet(Rule):
             passes = list(self._passes(trace, built))
             if len(passes) < 2:
                 continue
+            same = next((one for one in trace.of(EpochSet) if one.sampler == built.sampler), None)
+            what = "is never called" if same is None else f"always gets {same.epoch}"
+            because = [(passes[-1], "the same order in every pass")]
             yield self.finding(
                 built,
-                "`set_epoch` is never called, so every epoch has the same order",
+                f"`set_epoch` {what}, so every epoch has the same order",
                 help="Call `sampler.set_epoch(epoch)` at the beginning of each epoch.",
-                because=[(passes[-1], "the same order in every pass")],
+                because=because if same is None else [*because, (same, "the same number here")],
             )
+
+    def concerns(self, trace: Trace, finding: Finding) -> bool:
+        """Whether a trace goes more than once through the sampler of a finding."""
+        samplers = {one.sampler for one in trace.of(SamplerBuilt) if one.site == finding.site}
+        passes = Counter(one.sampler for one in training_passes(trace) if one.sampler in samplers)
+        return any(count > 1 for count in passes.values())
 
     @staticmethod
     def _passes(trace: Trace, built: SamplerBuilt) -> Iterator[LoaderIterated]:
         """The training passes at one place that have the same order."""
         if built.shuffle is not True or out_of_sight(trace, built.sampler):
             return
-        if any(event.sampler in (built.sampler, None) for event in trace.of(EpochSet)):
+        epochs = [one for one in trace.of(EpochSet) if one.sampler in (built.sampler, None)]
+        if any(one.sampler is None or one.epoch is None for one in epochs):
+            return
+        if len({one.epoch for one in epochs}) > 1 or 0 < len(epochs) < 2:
             return
         passes = [p for p in training_passes(trace) if p.sampler == built.sampler]
         sites = Counter(one.site for one in passes)
@@ -85,8 +97,8 @@ class EpochNeverSet(Rule):
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.epochs import set_epoch_in_loop
 
-        built, begun = finding.events
-        if not isinstance(begun, LoaderIterated):
+        built, begun, *sets = finding.events
+        if sets or not isinstance(begun, LoaderIterated):
             return None
         config = {guard for guard in built.guards if guard.kind is GuardKind.CONFIG}
         if not config <= set(begun.guards):

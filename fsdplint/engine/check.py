@@ -179,8 +179,7 @@ def _is_run(trace: Trace) -> bool:
 
 def _shows(trace: Trace, finding: Finding, rule: Rule) -> bool:
     """Whether a trace shows a finding too, if it comes to what the finding is about."""
-    kind = type(finding.events[0])
-    if not any(type(event) is kind and event.site == finding.site for event in trace):
+    if not rule.concerns(trace, finding):
         return True
     return any(other.site == finding.site for other in _ask(rule, rule.check, trace))
 

@@ -40,6 +40,8 @@ def is_output(value: Value) -> bool:
 
 def _adds_nothing(value: Value) -> bool:
     """Whether a sum with a value is still computed from outputs alone."""
+    if isinstance(value, Unknown) and value.new_tensor:
+        return True
     return isinstance(value, Const) or is_output(value)
 
 

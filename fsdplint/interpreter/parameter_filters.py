@@ -41,7 +41,7 @@ def filters_in(run: Run, tests: Iterable[cst.CSTNode]) -> set[str]:
 
 
 def tests_tensor(run: Run, test: cst.CSTNode) -> bool:
-    """Whether a test reads one of several tensors (a parameter, an entry of a state) or its name."""
+    """Whether a test reads one of several tensors (parameters, entries of a state), or its name."""
     return any(_is_one_tensor(run.evaluations.get(node)) for node in _nodes(test))
 
 

@@ -117,6 +117,7 @@ class Unknown(Value):
     summed: whether an `all_reduce` summed it over all ranks, in place.
     synthetic_for: the class or function that is executed on its own with this as an argument.
     on_cpu: whether it is certainly a tensor on the CPU.
+    new_tensor: whether it is a tensor that was just made and is computed from no other.
     """
 
     settles: ClassVar[bool] = True
@@ -136,6 +137,7 @@ class Unknown(Value):
     summed: bool = False
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
     on_cpu: bool = False
+    new_tensor: bool = False
 
 
 @dataclass(eq=False, repr=False)

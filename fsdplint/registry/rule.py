@@ -37,6 +37,15 @@ class Rule(RuleInfo, ABC):
     def check(self, trace: Trace) -> Iterable[Finding]:
         """The findings in one trace, static or recorded."""
 
+    def concerns(self, trace: Trace, finding: Finding) -> bool:
+        """Whether a trace comes to what a finding of another trace is about.
+
+        A finding that all configurations have to show (`all_configurations`) is not reported if
+        such a trace does not show it.
+        """
+        kind = type(finding.events[0])
+        return any(type(event) is kind and event.site == finding.site for event in trace)
+
     def check_config(self, config: ConfigSource) -> Iterable[Finding]:
         """The findings in a settings file (YAML or JSON)."""
         return ()

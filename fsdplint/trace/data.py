@@ -24,10 +24,14 @@ class SamplerBuilt(Event):
 
 @event
 class EpochSet(Event):
-    """`sampler.set_epoch(epoch)`; `sampler` is None if unknown."""
+    """`sampler.set_epoch(epoch)`; `sampler` is None if unknown.
+
+    epoch: the number, if it is known.
+    """
 
     kind: ClassVar[str] = "sampler-epoch-set"
     sampler: str | None = None
+    epoch: int | None = None
 
 
 @event

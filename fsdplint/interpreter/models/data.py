@@ -149,5 +149,7 @@ def loader(run: Run, name: str, call: Call) -> Value:
 
 @method("SamplerValue", "set_epoch")
 def set_epoch(run: Run, receiver: SamplerValue, name: str, call: Call) -> Value:
-    run.emit(EpochSet, call.node, sampler=receiver.id)
+    epoch = constant(call.arg(0, "epoch"))
+    known = epoch if isinstance(epoch, int) else None
+    run.emit(EpochSet, call.node, sampler=receiver.id, epoch=known)
     return Const(None)

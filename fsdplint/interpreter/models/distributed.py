@@ -41,6 +41,13 @@ COLLECTIVES = {
     "broadcast_object_list": 2, "gather_object": 3, "scatter_object_list": 3,
     "monitored_barrier": 0, "all_reduce_coalesced": 2, "all_gather_coalesced": 2, "new_group": 99,
 }  # fmt: skip
+# The name of the first argument, if it is not "tensor".
+_FIRST = {
+    "all_gather": "tensor_list",
+    "all_gather_into_tensor": "output_tensor",
+    "all_gather_object": "object_list",
+    "broadcast_object_list": "object_list",
+}
 # After these, all ranks have the same first argument.
 AGREED = {
     "all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "all_gather_object",
@@ -103,7 +110,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
     whole = (group is None or is_none(group)) and not call.open
     if whole:
         note_use(run, name, call)
-    tensor = run.settle(call.args[0]) if call.args else Unknown()
+    tensor = run.settle(call.arg(0, _FIRST.get(last, "tensor")) or Unknown())
     run.emit(
         Collective,
         call.node,
@@ -112,9 +119,9 @@ def collective(run: Run, name: str, call: Call) -> Value:
         of_output=losses.is_output(tensor),
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
     )
-    if last in AGREED and call.args:
-        agree(run.settle(call.args[0]))
-        forget_rank(run.settle(call.args[0]))
+    if last in AGREED:
+        agree(tensor)
+        forget_rank(tensor)
     if last == "all_reduce" and whole:
         tensors.note_shard_reduction(run, call.arg(0, "tensor"), call.node)
         losses.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))

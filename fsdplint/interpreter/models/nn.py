@@ -156,6 +156,7 @@ def new_tensor(run: Run, name: str, call: Call) -> Value:
     result = tensor_result(run, name, call)
     if isinstance(result, Unknown):
         result.on_cpu = _is_cpu(run, call.kwargs.get("device"))
+        result.new_tensor = name != "torch.tensor" or isinstance(call.arg(0, "data"), Const)
     return result
 
 

@@ -47,7 +47,13 @@ def _record_sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
 
 def _record_epoch(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
-    recording.recorder.event(EpochSet, frame, sampler=recording.objects.names.get(args[0]))
+    epoch = kwargs.get("epoch", args[1] if len(args) > 1 else None)
+    recording.recorder.event(
+        EpochSet,
+        frame,
+        sampler=recording.objects.names.get(args[0]),
+        epoch=epoch if isinstance(epoch, int) else None,
+    )
 
 
 def _record_loader(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
