@@ -72,6 +72,35 @@ def exit_fails(call: cst.BaseExpression | None) -> bool:
     return isinstance(status, cst.BaseString)
 
 
+def falls_to_raise(source: Source, node: cst.If | cst.While) -> bool:
+    """Whether an error follows a test whose branch returns, if no such test holds.
+
+    Only tests that return stand between it and the `raise`.
+    """
+    first: cst.CSTNode = node
+    while isinstance(source.parent(first), cst.If):  # an `elif`
+        first = source.parent(first) or first
+    block = source.parent(first)
+    body = block.body if isinstance(block, cst.IndentedBlock) else ()
+    if not isinstance(source.parent(block) if block is not None else None, cst.FunctionDef):
+        return False
+    after = list(body)[list(body).index(first) + 1 :] if first in body else []
+    return bool(after) and all(map(_returns_if, after[:-1])) and _is_raise(after[-1])
+
+
+def _returns_if(statement: cst.CSTNode) -> bool:
+    while isinstance(statement, cst.If) and terminates(statement.body) == "return":
+        if statement.orelse is None:
+            return True
+        statement = statement.orelse
+    return False
+
+
+def _is_raise(statement: cst.CSTNode) -> bool:
+    line = statement.body[-1] if isinstance(statement, cst.SimpleStatementLine) else None
+    return isinstance(line, cst.Raise) and raises(line) == "raise"
+
+
 def until(kind: str) -> str:
     return {"return": "function", "break": "loop", "continue": "turn"}.get(kind, "program")
 

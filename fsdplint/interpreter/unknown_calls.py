@@ -22,7 +22,16 @@ from fsdplint.interpreter.rank_local import agree
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.torch_values import ParameterName, RankValue, TensorValue
-from fsdplint.interpreter.values import Bound, Function, Method, Partial, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    Bound,
+    Const,
+    Function,
+    Method,
+    Partial,
+    Symbol,
+    Unknown,
+    Value,
+)
 from fsdplint.trace import EpochSet, Escaped, PickedByRank, RunElsewhere, Sharded
 
 # Methods that select a part.
@@ -100,7 +109,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
                 lose_optimizer(run, run.settle(value))
     for value in call.values:
         call_back(run, value, call.node)
-    result = value_by_name(name, f"{origin}()" if origin else "")
+    result = value_by_name(name, f"{origin}({_given_constants(function, call)})" if origin else "")
     if isinstance(result, Unknown):
         result.library = function.library if isinstance(function, Unknown) else ""
         result.by_rank = _depends_on_rank(function, call)
@@ -108,6 +117,17 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if any(isinstance(v, TensorValue) for v in call.values):
             return TensorValue("derived", scaled=True)
     return result
+
+
+def _given_constants(function: Value, call: Call) -> str:
+    """The arguments of a call of an unknown object's method, if they are constants.
+
+    `name.startswith("a")` and `name.startswith("b")` are different values.
+    """
+    if not isinstance(function, Unknown) or call.kwargs or call.open:
+        return ""
+    constants = [arg.value for arg in call.args if isinstance(arg, Const)]
+    return ", ".join(map(repr, constants)) if len(constants) == len(call.args) else ""
 
 
 def _depends_on_rank(function: Value, call: Call) -> bool:

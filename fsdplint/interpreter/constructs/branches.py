@@ -21,7 +21,7 @@ from fsdplint.interpreter.frames import TURN
 from fsdplint.interpreter.merging import join_by_data, join_by_rank, join_by_turn
 from fsdplint.interpreter.narrowing import narrow
 from fsdplint.interpreter.run import Run, executes
-from fsdplint.interpreter.signals import Signal, terminates, until
+from fsdplint.interpreter.signals import Signal, falls_to_raise, terminates, until
 from fsdplint.interpreter.skipped_reductions import doubt_own_data, doubt_returned
 from fsdplint.interpreter.values import Const, Value
 from fsdplint.trace import Guard
@@ -41,8 +41,11 @@ def execute_test(
     """
     orelse = node.orelse
     other = orelse.body if isinstance(orelse, cst.Else) else None
-    prefer = ends is None or terminates(other) is not None
-    run.decisions.leaving = leaving = (ends is None) != (terminates(other) is None)
+    other_ends = terminates(other)
+    if ends == "return" and orelse is None and falls_to_raise(run.source, node):
+        other_ends = "raise"
+    prefer = ends is None or other_ends is not None
+    run.decisions.leaving = leaving = (ends is None) != (other_ends is None)
     verdict = truth(run, node.test, prefer)
     run.decisions.leaving = False
     if leaving and verdict.outcome is (Truth.FALSE if prefer else Truth.TRUE):

@@ -73,6 +73,12 @@ def execute_ann_assign(run: Run, node: cst.AnnAssign) -> None:
         assign(run, node.target, run.eval(node.value))
 
 
+def _counts(left: Value, right: Value) -> bool:
+    """Whether `left += right` adds a constant number."""
+    added = isinstance(right, Const) and type(right.value) in (int, float)
+    return added and isinstance(left, Const | Unknown)
+
+
 @executes(cst.AugAssign)
 def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     left, right = run.eval(node.target), run.eval(node.value)
@@ -91,6 +97,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         return
     divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
     result = arithmetic(run, left, right, divides)
+    if run.loop_depth and isinstance(result, Unknown) and _counts(left, right):
+        result.varying = True  # another number in each turn
     if isinstance(left, Unknown | TensorValue) and left.on_cpu:
         if result is not right and isinstance(result, Unknown | TensorValue):
             result.on_cpu = True  # the operation is in place

@@ -36,8 +36,22 @@ def left_off(trace: Trace, api: str) -> Iterator[LeftOff]:
         if event.api == api and event.enabled is False and only_fsdp2(trace, event.module, event)
     )
     for module in targets:
-        if not trace.family_escaped(module):
+        if not _out_of_sight(trace, api, module):
             yield from _Watch(trace, api, module).steps()
+
+
+def _out_of_sight(trace: Trace, api: str, module: str) -> bool:
+    """Whether the switch of a module may be turned on by code that is not seen.
+
+    Another object may be the same as a module of unknown structure, or a part of it.
+    """
+    family = {*trace.submodules(module), *trace.ancestors(module)}
+    if not trace.complete or any(trace.modules[name].escaped for name in family):
+        return True
+    if all(trace.modules[name].children_known for name in family):
+        return False
+    switches = [event for event in trace.of(SyncSwitched) if event.api == api]
+    return any(event.enabled is not False and event.module not in family for event in switches)
 
 
 class _Watch:
