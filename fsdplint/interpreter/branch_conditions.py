@@ -255,6 +255,9 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
     if isinstance(left, _OF_TENSORS) or isinstance(right, _OF_TENSORS):
         local = derived(left, *rights) if isinstance(op, _ORDERS) else None
         return Unknown(varying=True, rank_local=local)  # differs from tensor to tensor
+    if isinstance(op, _ORDERS) and not is_none(right):
+        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+            return Unknown(varying=True, rank_local=derived(left, right))
     if is_none(right) and isinstance(op, _EQUALITIES):
         chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
         if chosen is not None:

@@ -146,7 +146,11 @@ def unpack(run: Run, value: Value, count: int) -> list[Value]:
         return [value for _ in range(count)]
     if isinstance(value, Unknown):
         return [subscript_unknown(run, value, number) for number in range(count)]
-    return [Unknown() for _ in range(count)]
+    held = (
+        [rank_local.local_of(item) for item in value.items] if isinstance(value, Sequence) else []
+    )
+    local = held[0] if held and None not in held else None  # an element stands for all of them
+    return [Unknown(varying=local is not None, rank_local=local) for _ in range(count)]
 
 
 def subscript_unknown(run: Run, value: Unknown, number: int) -> Value:

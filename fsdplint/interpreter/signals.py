@@ -81,10 +81,12 @@ def falls_to_raise(source: Source, node: cst.If | cst.While) -> bool:
     while isinstance(source.parent(first), cst.If):  # an `elif`
         first = source.parent(first) or first
     block = source.parent(first)
-    body = block.body if isinstance(block, cst.IndentedBlock) else ()
-    if not isinstance(source.parent(block) if block is not None else None, cst.FunctionDef):
+    if not isinstance(block, cst.IndentedBlock):
         return False
-    after = list(body)[list(body).index(first) + 1 :] if first in body else []
+    if not isinstance(source.parent(block), cst.FunctionDef):
+        return False
+    body: list[cst.CSTNode] = list(block.body)
+    after = body[body.index(first) + 1 :]
     return bool(after) and all(map(_returns_if, after[:-1])) and _is_raise(after[-1])
 
 

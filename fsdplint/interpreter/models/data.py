@@ -100,7 +100,9 @@ def _splits(run: Run, call: Call) -> bool:
     """Whether a sampler certainly gives each rank other samples."""
     rank, count = call.arg(2, "rank"), call.arg(1, "num_replicas")
     own = rank is None or is_none(rank) or isinstance(run.settle(rank), RankValue)
-    return own and constant(count) is None and not call.open
+    given = constant(count)
+    several = given is None or (isinstance(given, int) and given > 1)
+    return own and several and not call.open
 
 
 @function(f"{DATA}.BatchSampler")
