@@ -14,6 +14,27 @@ from fsdplint.interpreter import load
 from fsdplint.migration.planner import plans_of
 
 FORMS = {
+    "a question for no_sync": (
+        """
+        model = FSDP(Net())
+        for i in range(4):
+            if i < 3 and hasattr(model, "no_sync"):
+                with model.no_sync():
+                    model(i).sum().backward()
+            else:
+                model(i).sum().backward()
+        """,
+        """
+        model = fully_shard(Net())
+        for i in range(4):
+            if i < 3 and isinstance(model, FSDPModule):
+                model.set_requires_gradient_sync(False)
+                model(i).sum().backward()
+                model.set_requires_gradient_sync(True)
+            else:
+                model(i).sum().backward()
+        """,
+    ),
     "what a test says where nobody calls": (
         """
         def clip(model, limit):

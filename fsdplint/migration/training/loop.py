@@ -58,8 +58,7 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     values = migration.values(node.func.value)
     if any(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values):
         raise Blocked(source, node, NO_SYNC_OF_DDP_TOO())
-    if any(_looks_for_no_sync(part) for part in nodes(source)):
-        raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
+    _answer_questions(migration, source, node)
     if syncing.rewrite_under_isinstance(migration, source, node.func):
         migration.step(source, node, SYNC)
         return
@@ -76,9 +75,28 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     migration.step(source, node, SYNC)
 
 
-def _looks_for_no_sync(node: cst.CSTNode) -> bool:
-    """Whether a node is `hasattr(model, "no_sync")`."""
-    if not isinstance(node, cst.Call) or len(node.args) != 2:
+def _answer_questions(migration: Migration, source: Source, node: cst.Call) -> None:
+    """Ask for FSDP2's class instead of `hasattr(model, "no_sync")`.
+
+    Raises:
+        Blocked: the model may have another wrapper with this method.
+    """
+    for question in nodes(source):
+        if not isinstance(question, cst.Call) or not _looks_for_no_sync(question):
+            continue
+        model = question.args[0].value
+        if not isinstance(model, cst.Name | cst.Attribute) or not migration.wrapped(model):
+            raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
+        if syncing.kinds(migration, source, model) == "several":
+            raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
+        kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", question)
+        text = expression(migration, source, model)
+        migration.substitute(source, question, f"isinstance({text}, {kind})")
+
+
+def _looks_for_no_sync(node: cst.Call) -> bool:
+    """Whether a call is `hasattr(model, "no_sync")`."""
+    if len(node.args) != 2:
         return False
     name = node.args[1].value
     called = isinstance(node.func, cst.Name) and node.func.value == "hasattr"
