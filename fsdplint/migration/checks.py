@@ -206,8 +206,10 @@ def _check_local_states(migration: Migration, calls: list[tuple[Source, cst.Call
 
 
 def _check_batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block on batch norms in mixed precision, which FSDP1 excludes automatically."""
+    """Block on batch norms in mixed precision, which FSDP1 excludes if it gets a policy."""
     if "MixedPrecision" not in migration.names.values():
+        return
+    if not any(_may_have_policy(migration, call) for _, call in calls):
         return
     for source in migration.program.sources.values():
         for node, full in symbols_in(source).items():
@@ -216,6 +218,15 @@ def _check_batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]
                 place = f"`{source.code(node)}` ({Path(source.path).name}:{line})"
                 _block(migration, *calls[0], blockers.BATCH_NORM(place=place))
                 return
+
+
+def _may_have_policy(migration: Migration, call: cst.Call) -> bool:
+    """Whether a call that wraps a model may have an `auto_wrap_policy`."""
+    if migration.called_name(call) != FSDP:
+        return True
+    named, rest = arguments(call, PARAMETERS)
+    policy = named.get("auto_wrap_policy")
+    return bool(rest) or (policy is not None and not is_constant(policy.value, "None"))
 
 
 def _check_quantized_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

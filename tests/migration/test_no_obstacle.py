@@ -254,11 +254,18 @@ def test_a_comment_is_no_question(tmp_path: Path) -> None:
     ("line", "blocked"), [("# no nn.BatchNorm2d here", False), ("norm = nn.BatchNorm2d(8)", True)]
 )
 def test_a_batch_norm_is_one_of_torchs(tmp_path: Path, line: str, blocked: bool) -> None:
-    precision = "MixedPrecision(param_dtype=torch.bfloat16)"
-    found, _ = plan(tmp_path, f"{line}\nmodel = FSDP(Net(), mixed_precision={precision})\n")
+    given = "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"
+    policy = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+    found, _ = plan(tmp_path, f"{line}\nmodel = FSDP(Net(), {policy}, {given})\n")
     assert [b.reason.startswith("FSDP1 keeps batch norms out") for b in found.blockers] == [
         True
     ] * blocked
+
+
+def test_batch_norms_are_as_other_modules_without_a_policy(tmp_path: Path) -> None:
+    given = "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16), auto_wrap_policy=None"
+    found, _ = plan(tmp_path, f"norm = nn.BatchNorm2d(8)\nmodel = FSDP(Net(), {given})\n")
+    assert not found.blockers
 
 
 def test_a_parameter_of_the_name_of_an_import_is_not_the_import(tmp_path: Path) -> None:
