@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Set
 from pathlib import PurePath
 
+import libcst as cst
+
+from fsdplint.source.positions import code_children, is_node
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import Bindings, bindings_of
 from fsdplint.trace import Location
@@ -48,9 +51,32 @@ def lost_names(
         open_names = {name for file, name in undecided if file == path}
         for name in sorted(unbound(after) - unbound(before) - open_names):
             yield f"`{name}` without a value in {path}", None
+        for name in _read_early(source, _top_level(after) - _top_level(before)):
+            yield f"`{name}` before its definition in {path}", None
         removed = _top_level(before) - _top_level(after) - open_names
         for at, text in _named_by_strings(path, removed, {**sources, **changed}):
             yield f'"{text}" without what it names', at
+
+
+def _read_early(source: Source, names: set[str]) -> Iterator[str]:
+    """The functions of some names that a statement of the top level reads before they are defined."""
+    seen: set[str] = set()
+    for statement in source.tree.body if names else ():
+        if isinstance(statement, cst.FunctionDef) and statement.name.value in names & seen:
+            yield statement.name.value
+        seen |= _read_now(statement)
+
+
+def _read_now(statement: cst.CSTNode) -> set[str]:
+    """The names that a statement reads when it is executed: not those in bodies of functions."""
+    read, stack = set(), [statement]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.Name):
+            read.add(node.value)
+        elif not isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda):
+            stack += [child for child in code_children(node) if is_node(child)]
+    return read
 
 
 def _top_level(bindings: Bindings) -> set[str]:

@@ -23,6 +23,7 @@ class Precision:
             call.
         casts_inner: whether inner modules also cast their inputs, as in FSDP2.
         own_casts: whether the policies differ in `casts_inner`, so that each one states its own.
+        casts_none: whether no module casts its inputs, the root included.
         lowers: whether some policy has a `param_dtype`.
     """
 
@@ -31,6 +32,7 @@ class Precision:
     equal_fields: dict[cst.Call, tuple[str, ...]] = field(default_factory=dict)
     casts_inner: bool = True
     own_casts: bool = False
+    casts_none: bool = False
     lowers: bool = False
     calls: list[cst.Call] = field(default_factory=list)
 

@@ -642,3 +642,51 @@ def test_a_dict_that_another_file_imports(tmp_path: Path, use: str) -> None:
         "        fully_shard(module, mp_policy=mixed_precision)",
         "fully_shard(other, mp_policy=mixed_precision)",
     ]
+
+
+FILLED = """
+STRATEGIES = {"chosen": ShardingStrategy.NO_SHARD, "other": ShardingStrategy.FULL_SHARD}
+SETTINGS = {"strategy": "chosen"}
+fsdp_arguments = {"use_orig_params": True}
+ITEMS
+model = FSDP(Net(), **fsdp_arguments)
+"""
+
+
+@pytest.mark.parametrize(
+    ("items", "function"),
+    [
+        (
+            'fsdp_arguments["sharding_strategy"] = STRATEGIES[SETTINGS["strategy"]]',
+            "sharding_arguments",
+        ),
+        (
+            'fsdp_arguments["sharding_strategy"] = ShardingStrategy.HYBRID_SHARD\n'
+            'fsdp_arguments["process_group"] = (dist.new_group([0, 1]), dist.new_group([0]))',
+            "mesh_of_groups",
+        ),
+    ],
+)
+def test_a_function_is_defined_before_a_dict_needs_it(
+    items: str, function: str, tmp_path: Path
+) -> None:
+    text = migrated(tmp_path, FILLED.replace("ITEMS", items))
+    assert text.index(f"def {function}(") < text.index("fsdp_arguments")
+
+
+def test_a_new_function_does_not_hide_one_of_the_program(tmp_path: Path) -> None:
+    body = """
+    STRATEGIES = {"chosen": ShardingStrategy.NO_SHARD, "other": ShardingStrategy.FULL_SHARD}
+    SETTINGS = {"strategy": "chosen"}
+
+
+    def sharding_arguments(name):
+        return name.lower()
+
+
+    name = sharding_arguments("OTHER")
+    model = FSDP(Net(), sharding_strategy=STRATEGIES[SETTINGS["strategy"]])
+    """
+    text = migrated(tmp_path, body)
+    assert text.count("def sharding_arguments(") == 1
+    assert 'fsdp_sharding_arguments(STRATEGIES[SETTINGS["strategy"]])' in text

@@ -9,6 +9,54 @@ import pytest
 from forms import migrated, plan
 
 FORMS = {
+    "no module casts its inputs": (
+        """
+        half = MixedPrecision(param_dtype=torch.bfloat16, cast_root_forward_inputs=False)
+        policy = ModuleWrapPolicy({Block})
+        model = FSDP(Net(), auto_wrap_policy=policy, mixed_precision=half)
+        """,
+        """
+        half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16, cast_forward_inputs=False)
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, mp_policy=half)
+        fully_shard(model, mp_policy=half)
+        """,
+    ),
+    "no module casts its inputs, as both options say": (
+        """
+        model = FSDP(
+            Net(),
+            mixed_precision=MixedPrecision(
+                param_dtype=torch.bfloat16,
+                cast_forward_inputs=False,
+                cast_root_forward_inputs=False,
+            ),
+        )
+        """,
+        """
+        model = fully_shard(
+            Net(),
+            mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16, cast_forward_inputs=False),
+        )
+        """,
+    ),
+    "each module casts its inputs, and so does the root": (
+        """
+        half = MixedPrecision(
+            param_dtype=torch.bfloat16, cast_forward_inputs=True, cast_root_forward_inputs=False
+        )
+        model = FSDP(Net(), mixed_precision=half)
+        """,
+        """
+        half = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16,
+            reduce_dtype=torch.bfloat16
+        )
+        model = fully_shard(Net(), mp_policy=half)
+        """,
+    ),
     "own casts of inputs, of which only one is said": (
         """
         half = MixedPrecision(
@@ -555,6 +603,62 @@ FORMS = {
 @pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
 def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
     assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+PICKED = {
+    "a policy by size may pick blocks that get a mask": (
+        """
+        class Masks(Net):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.ModuleList([Masked(), Masked()])
+
+
+        net = Masks()
+        policy = functools.partial(size_based_auto_wrap_policy, min_num_params=64)
+        half = MixedPrecision(param_dtype=torch.bfloat16)
+        model = FSDP(net, auto_wrap_policy=policy, mixed_precision=half)
+        """,
+        "shard_large_modules(net, 64, mp_policy=inner_policy)",
+    ),
+    "a policy by size picks blocks that get one tensor": (
+        """
+        policy = functools.partial(size_based_auto_wrap_policy, min_num_params=64)
+        half = MixedPrecision(param_dtype=torch.bfloat16)
+        model = FSDP(Net(), auto_wrap_policy=policy, mixed_precision=half)
+        """,
+        "shard_large_modules(model, 64, mp_policy=half)",
+    ),
+    "a class derived from the policy's gets a mask": (
+        """
+        class Masks(Net):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.ModuleList([Block(), Masked()])
+
+
+        model = FSDP(
+            Masks(), mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+        )
+        """,
+        "fully_shard(module, mp_policy=inner_policy)",
+    ),
+    "layers of torch by a policy of any kind": (
+        """
+        model = FSDP(
+            nn.Sequential(nn.Linear(8, 8), nn.LSTM(8, 8)), auto_wrap_policy=always_wrap_policy,
+            mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+        )
+        """,
+        "fully_shard(module, mp_policy=inner_policy)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "line"), list(PICKED.values()), ids=list(PICKED))
+def test_only_modules_with_one_input_cast_it(body: str, line: str, tmp_path: Path) -> None:
+    assert line in migrated(tmp_path, body)
 
 
 def test_what_needs_its_parentheses_keeps_them(tmp_path: Path) -> None:

@@ -157,6 +157,16 @@ def fresh(source: Source, node: cst.CSTNode, *wanted: str) -> str:
     return f"{wanted[-1]}_{number}"
 
 
+def function_name(source: Source, wanted: str) -> str:
+    """The name of a new function of a file: the wanted one, or one that no scope of it binds."""
+    taken: set[str] = set()
+    for scope in bindings_of(source).scopes.values():
+        if scope.kind != "class":
+            taken.update(scope.others, (item.local for item in scope.imports))
+    several = (f"fsdp_{wanted}_{number}" for number in range(2, len(taken) + 3))
+    return next(name for name in (wanted, f"fsdp_{wanted}", *several) if name not in taken)
+
+
 def outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.ClassDef | None:
     """The outermost function or class that contains a node."""
     outer = None

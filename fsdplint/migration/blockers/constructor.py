@@ -145,7 +145,7 @@ CLASSES_TO_IGNORE = Blocker(
 )
 CAST_ROOT_INPUTS = Blocker(
     "FSDP201-cast-root-inputs",
-    "`cast_root_forward_inputs` other than True has no rewrite",
+    "the code does not show for each policy whether the root casts its inputs",
     advice.PRECISION_OPTION,
 )
 CAST_INPUTS_UNKNOWN = Blocker(

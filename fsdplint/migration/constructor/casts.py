@@ -15,6 +15,12 @@ from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Wrapped
 
+# Layers of torch.nn that get further tensors, such as masks and states.
+SEVERAL_INPUTS = (
+    *("Attention", "Transformer", "EncoderLayer", "DecoderLayer", "TransformerEncoder"),
+    *("TransformerDecoder", "Bilinear", "EmbeddingBag", "RNN", "LSTM", "GRU", "Cell", "Loss"),
+)
+
 
 def wraps_parts(migration: Migration, call: cst.Call) -> set[bool]:
     """Whether a constructor call wraps a part of a wrapped module, for each time that it runs."""
@@ -51,28 +57,71 @@ def fits_part(migration: Migration, precision: Precision, module: cst.CSTNode) -
     if precision.casts_inner or not precision.lowers:
         return True
     found = [value for value in migration.values(module) if isinstance(value, ModuleValue)]
-    return bool(found) and all(
-        (value.library_class or "").startswith("torch.nn.")
-        or (value.cls is not None and _one_input(value.cls))
-        for value in found
-    )
+    return bool(found) and all(map(_gets_one_input, found))
 
 
-def fits_policy(migration: Migration, precision: Precision, policy: Policy | None) -> bool:
-    """Whether the modules that a policy picks may cast their inputs without a difference."""
+def fits_policy(
+    migration: Migration, precision: Precision, policy: Policy | None, module: cst.CSTNode
+) -> bool:
+    """Whether the modules of a model that a policy picks may cast their inputs without a
+    difference."""
     if precision.casts_inner or not precision.lowers or policy is None:
         return True
     if precision.own_casts:
         return False
-    if policy.classes is None:
-        return False
+    parts = _parts(migration, module)
+    if policy.classes is None:  # it may pick any module
+        return parts is not None and all(map(_gets_one_input, parts))
     for node in policy.classes:
         if gets_hidden_type_only(migration.symbol(node)):
             continue
         found = [v for v in migration.values(node) if isinstance(v, Class)]
-        if not found or not all(map(_one_input, found)):
+        derived = [
+            part.cls
+            for part in parts or ()
+            if part.cls is not None and any(klass in part.cls.mro() for klass in found)
+        ]
+        if not found or not all(map(_one_input, [*found, *derived])):
             return False
     return True
+
+
+def _parts(migration: Migration, module: cst.CSTNode) -> list[ModuleValue] | None:
+    """The modules below a model; None if some may be unknown."""
+    stack = [value for value in migration.values(module) if isinstance(value, ModuleValue)]
+    roots = [_innermost(value) for value in stack]
+    traces = migration.program.traces
+    seen: list[ModuleValue] = []
+    while stack:
+        value = _innermost(stack.pop())
+        if value in seen:
+            continue
+        seen.append(value)
+        children = [*value.attributes.values(), *(value.elements.items if value.elements else ())]
+        modules = [child for child in children if isinstance(child, ModuleValue)]
+        known = {_innermost(child).id for child in modules} | {child.id for child in modules}
+        for trace in traces:
+            info = trace.modules.get(value.id)
+            if info is not None and not (
+                info.children_known and known.issuperset(info.children.values())
+            ):
+                return None
+        stack += modules
+    return [value for value in seen if value not in roots] if roots else None
+
+
+def _innermost(value: ModuleValue) -> ModuleValue:
+    while value.inner is not None:
+        value = value.inner
+    return value
+
+
+def _gets_one_input(value: ModuleValue) -> bool:
+    """Whether a module gets one tensor. A container gets none: nothing calls it."""
+    if value.cls is not None:
+        return _one_input(value.cls)
+    library = value.library_class or ""
+    return library.startswith("torch.nn.") and not library.endswith(SEVERAL_INPUTS)
 
 
 def _one_input(klass: Class) -> bool:

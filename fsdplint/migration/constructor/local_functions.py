@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.fixes.syntax import library_name
-from fsdplint.migration.analysis.variables import fresh
+from fsdplint.migration.analysis.variables import fresh, function_name
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import META_TO_SEVERAL_DEVICES
 from fsdplint.migration.blockers.policies import TWO_SIZE_POLICIES
@@ -25,7 +25,7 @@ def size_helper(
     migration: Migration, source: Source, at: cst.CSTNode, leaves: str | None, excluded: str | None
 ) -> str:
     """Write the function that shards by size as FSDP1 does; returns its name."""
-    name = "shard_large_modules"
+    name = function_name(source, "shard_large_modules")
     conflict = Blocked(source, at, TWO_SIZE_POLICIES())
     if not migration.add_helper(f"size {source.path}", f"{leaves} {excluded}", conflict):
         return name
@@ -64,7 +64,7 @@ def size_helper(
 
 def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """Write the function that applies a policy of three parameters; returns its name."""
-    name = "shard_by_policy"
+    name = function_name(source, "shard_by_policy")
     if not migration.add_helper(f"policy {source.path}"):
         return name
     top = helper_place(migration, source, at)
@@ -98,7 +98,7 @@ def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
 
 def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """Write the function that shards the submodules that pass a test; returns its name."""
-    name = "shard_matching_modules"
+    name = function_name(source, "shard_matching_modules")
     if not migration.add_helper(f"matching {source.path}"):
         return name
     top = helper_place(migration, source, at)
@@ -175,7 +175,7 @@ def initializing_helper(migration: Migration, source: Source, at: cst.CSTNode) -
 
     It keeps FSDP1's order, which decides on the random numbers of each module. Returns its name.
     """
-    name = "initialize_and_shard"
+    name = function_name(source, "initialize_and_shard")
     if not migration.add_helper(f"initializing {source.path}"):
         return name
     top = helper_place(migration, source, at)

@@ -11,7 +11,7 @@ import libcst as cst
 
 from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.interpreter.values import is_none
-from fsdplint.migration.analysis.variables import definitions, home_of
+from fsdplint.migration.analysis.variables import definitions, function_name, home_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
 from fsdplint.migration.constructor.helper_place import helper_place
@@ -84,7 +84,7 @@ class Meshes:
 
     def _function(self, optional: bool) -> str:
         """Write the function that makes a mesh of FSDP1's process groups; returns its name."""
-        name = "mesh_of_groups"
+        name = function_name(self.source, "mesh_of_groups")
         replicates = "NO_SHARD" in self.choices
         hybrid = bool(self.choices & set(HYBRID))
         variant = f"{sorted(self.choices)} {optional} {self.never_none}"
@@ -160,7 +160,7 @@ class Meshes:
 
     def _chooser(self, optional: bool) -> str:
         """Write the function that gives the mesh for a strategy; returns its name."""
-        name = "mesh_for_strategy"
+        name = function_name(self.source, "mesh_for_strategy")
         variant = f"{sorted(self.choices)} {optional}"
         if not self._add_helper("chooser", variant):
             return name

@@ -44,6 +44,7 @@ def read_size(scope: PolicyScope, node: cst.BaseExpression) -> bool:
     excluded = _classes(scope, options.get("exclude_wrap_modules"))
     helper = size_helper(migration, scope.source, scope.at, leaves, excluded)
     scope.policy.helper = f"{helper}({{model}}, {size or 'int(1e8)'}"
+    scope.policy.classes = None
     return True
 
 

@@ -50,7 +50,7 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     ignored = named.get("_module_classes_to_ignore")
     if ignored is not None:
         raise Blocked(source, ignored, CLASSES_TO_IGNORE())
-    _read_input_casts(migration, source, named, known)
+    _read_input_casts(migration, source, call, named, known)
     _read_dtypes(migration, source, call, named, known)
     known.calls.append(call)
     changes: list[tuple[int, int, str]] = []
@@ -66,9 +66,10 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     ]
     param, reduce = named.get("param_dtype"), named.get("reduce_dtype")
     inner = named.get("cast_forward_inputs")
-    if known.own_casts and inner is not None and is_constant(inner.value, "False"):
+    writes_own = known.own_casts or known.casts_none
+    if writes_own and inner is not None and is_constant(inner.value, "False"):
         removed_args.remove(inner)
-    own = known.own_casts and inner is None and param is not None
+    own = writes_own and inner is None and param is not None
     last = next((arg for arg in reversed(call.args) if arg not in removed_args), None)
     comma = _comma(source, last) if last is not None else ", "
     inner_cast = f"{comma}cast_forward_inputs=False" if own else ""
@@ -107,26 +108,37 @@ def _comma(source: Source, last: cst.Arg) -> str:
 
 
 def _read_input_casts(
-    migration: Migration, source: Source, named: dict[str, cst.Arg], known: Precision
+    migration: Migration,
+    source: Source,
+    call: cst.Call,
+    named: dict[str, cst.Arg],
+    known: Precision,
 ) -> None:
     inner, root = named.get("cast_forward_inputs"), named.get("cast_root_forward_inputs")
-    if root is not None and not is_constant(root.value, "True"):
-        raise Blocked(source, root, CAST_ROOT_INPUTS())
-    known.own_casts = len(set(_all_casts(migration))) > 1
+    every = set(_all_casts(migration))
+    if (root is not None and not is_constant(root.value, "True", "False")) or (
+        (False, False) in every and len(every) > 1
+    ):
+        raise Blocked(source, root or call, CAST_ROOT_INPUTS())
+    known.own_casts = len({casts for casts, _ in every}) > 1
+    known.casts_none = every == {(False, False)}
     if inner is None or is_constant(inner.value, "False"):
-        known.casts_inner = False
+        known.casts_inner = known.casts_none
     elif not is_constant(inner.value, "True"):
         raise Blocked(source, inner, CAST_INPUTS_UNKNOWN())
 
 
-def _all_casts(migration: Migration) -> Iterator[bool]:
-    """Whether inner modules cast their inputs, for each policy of the files."""
+def _all_casts(migration: Migration) -> Iterator[tuple[bool, bool]]:
+    """Whether inner modules cast their inputs, and whether the root does, for each policy of the
+    files."""
     for source in migration.sources:
         for node in nodes(source):
             if isinstance(node, cst.Call) and migration.called_name(node) == "MixedPrecision":
                 named, _ = arguments(node, PARAMETERS)
                 inner = named.get("cast_forward_inputs")
-                yield inner is not None and is_constant(inner.value, "True")
+                root = named.get("cast_root_forward_inputs")
+                casts = inner is not None and is_constant(inner.value, "True")
+                yield casts, casts or root is None or not is_constant(root.value, "False")
 
 
 def _read_dtypes(

@@ -15,6 +15,7 @@ from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.fixes.no_sync import negation
 from fsdplint.fixes.syntax import substitute
 from fsdplint.migration import symbols
+from fsdplint.migration.analysis.variables import function_name
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration, expression, nodes
@@ -261,7 +262,7 @@ def _helper(
     migration: Migration, source: Source, at: cst.CSTNode, device: str, choices: set[str]
 ) -> str:
     """Write a function that gives the arguments of `fully_shard` for a strategy's name."""
-    name = "sharding_arguments"
+    name = function_name(source, "sharding_arguments")
     if not migration.add_helper(f"strategy {source.path}"):
         return name
     quote = quote_of(source)

@@ -110,7 +110,7 @@ def _inner_casts(
     is_part = casts.wraps_parts(migration, node) if keywords.policy is None else set()
     keywords.is_part = True in is_part
     if not keywords.is_part:
-        return casts.fits_policy(migration, precision, keywords.policy)
+        return casts.fits_policy(migration, precision, keywords.policy, module)
     fits = casts.fits_part(migration, precision, module)
     if False in is_part and not fits and "mp_policy" in dict(keywords.items):
         raise Blocked(source, node, CAST_INPUTS_DIFFER())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
-from fsdplint.migration.analysis.variables import top_level
+from fsdplint.migration.analysis.variables import function_name, top_level
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.source.source import NodeSite, Source
@@ -23,7 +23,7 @@ WHOLE = (
 
 def gather_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The name of a helper that gathers a state on the first rank of each group, as FSDP1 does."""
-    name = "gather_state_dict"
+    name = function_name(source, "gather_state_dict")
     top = top_level(source, at)
     if not migration.add_helper(f"gather {source.path}"):
         return name
@@ -54,7 +54,7 @@ def steps_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
 
     In such a checkpoint all parameters of a unit share one `step` tensor, which each would increment.
     """
-    name = "separate_steps"
+    name = function_name(source, "separate_steps")
     if not migration.add_helper(f"steps {source.path}"):
         return name
     state, step = string_literal(source, "state"), string_literal(source, "step")
@@ -94,9 +94,11 @@ def write_once(
     migration: Migration, source: Source, top: cst.CSTNode, name: str, lines: list[str]
 ) -> str:
     """Add a function to a file if the migration has not added it yet. Returns its name."""
+    own = function_name(source, name)
     if migration.add_helper(f"function {name} {source.path}"):
+        lines = [line.replace(f"def {name}(", f"def {own}(") for line in lines]
         _insert_function(migration, source, top, lines)
-    return name
+    return own
 
 
 def may_have_flat_parameters(migration: Migration) -> bool:
