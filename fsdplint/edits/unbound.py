@@ -59,7 +59,7 @@ def lost_names(
 
 
 def _read_early(source: Source, names: set[str]) -> Iterator[str]:
-    """The functions of some names that a statement of the top level reads before they are defined."""
+    """The functions of some names that a statement reads before they are defined."""
     seen: set[str] = set()
     for statement in source.tree.body if names else ():
         if isinstance(statement, cst.FunctionDef) and statement.name.value in names & seen:
