@@ -540,3 +540,44 @@ def test_one_rank_needs_no_device(tmp_path: Path) -> None:
     found, text = plan(tmp_path, "model = FSDP(Net())\n", alone)
     assert not found.blockers
     assert text.endswith("model = fully_shard(Net())\n")
+
+
+DEEP = """
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([wrap(Block()) for _ in range(2)])
+        self.head = wrap(nn.Linear(8, 8))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def build(strategy, device):
+    with enable_wrap(wrapper_cls=FSDP, device_id=device, sharding_strategy=STRATEGY):
+        return wrap(Deep())
+
+
+model = build(ShardingStrategy.SHARD_GRAD_OP, local_rank)
+"""
+
+
+def test_wrap_in_a_constructor_gets_the_arguments_of_the_block(tmp_path: Path) -> None:
+    text = migrated(tmp_path, DEEP.replace("STRATEGY", "ShardingStrategy.SHARD_GRAD_OP"))
+    assert "self.head = fully_shard(nn.Linear(8, 8), reshard_after_forward=False)" in text
+    assert "return fully_shard(Deep(), reshard_after_forward=False)" in text
+    assert text.count("fully_shard(") == 3 and "wrap" not in text
+
+
+def test_wrap_in_a_constructor_cannot_use_variables_of_the_block(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, DEEP.replace("STRATEGY", "strategy"))
+    assert any("which `enable_wrap` block" in one.reason for one in found.blockers)
+
+
+def test_wrap_in_a_constructor_needs_one_block(tmp_path: Path) -> None:
+    body = DEEP.replace("STRATEGY", "ShardingStrategy.FULL_SHARD")
+    other = "with enable_wrap(wrapper_cls=FSDP):\n    other = wrap(Deep())\n"
+    found, _ = plan(tmp_path, body + other)
+    assert any("which `enable_wrap` block" in one.reason for one in found.blockers)

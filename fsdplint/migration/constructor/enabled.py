@@ -22,8 +22,17 @@ from fsdplint.migration.constructor.wrap import rewrite_call
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import FSDP
-from fsdplint.source.source import Source
+from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.trace import Wrapped
+
+
+# Arguments that leave no text in the new code.
+_NO_COUNTERPART = (
+    *("device_id", "use_orig_params", "limit_all_gathers", "forward_prefetch"),
+    "backward_prefetch",
+)
 
 
 @dataclass
@@ -79,6 +88,9 @@ def _attach(
     call = source.parent(node)
     around = list(ancestors(source, node))
     owner = next((entry for inner in around for entry in blocks if entry.block is inner), None)
+    if owner is None and isinstance(call, cst.Call):
+        owner = _block_around_runs(migration, source, call, blocks)
+        around = []
     reason = None
     if not isinstance(call, cst.Call) or call.func is not node:
         reason = WRAP_NOT_CALLED()
@@ -95,6 +107,31 @@ def _attach(
     owner.wraps.append(call)
 
 
+def _block_around_runs(
+    migration: Migration, source: Source, call: cst.Call, blocks: list[EnableWrapBlock]
+) -> EnableWrapBlock | None:
+    """The block in which a call of `wrap` in a constructor runs, if its arguments mean the same there.
+
+    They do if they use nothing but names of the file. The validation of the migration compares
+    the modules that are sharded.
+    """
+    runs = any(
+        isinstance(event.site, NodeSite) and event.site.node is call
+        for trace in migration.program.traces
+        for event in trace.of(Wrapped)
+    )
+    if not runs or len(blocks) != 1 or blocks[0].source is not source or blocks[0].rest:
+        return None
+    bindings = bindings_of(source)
+    for name, arg in blocks[0].named.items():
+        for part in () if name in _NO_COUNTERPART else source.descend(arg.value):
+            if isinstance(part, cst.Name):
+                owner = bindings.owner(bindings.scope_at(part), part.value)
+                if owner not in (None, bindings.module):
+                    return None
+    return blocks[0]
+
+
 def rewrite(migration: Migration, entry: EnableWrapBlock, precision: Precision) -> None:
     """Rewrite the calls of `wrap` in a block, and move its body out of it.
 
@@ -108,7 +145,9 @@ def rewrite(migration: Migration, entry: EnableWrapBlock, precision: Precision) 
     for call in reversed(entry.wraps):
         own, rest = arguments(call, ("module",))
         named = {**entry.named, **own}
-        rewrite_call(migration, entry.source, call, named, [*entry.rest, *rest], precision, shared)
+        inside = entry.block in ancestors(entry.source, call)
+        lines = shared if inside else None
+        rewrite_call(migration, entry.source, call, named, [*entry.rest, *rest], precision, lines)
     migration.unwrap(entry.source, entry.block, shared)
     migration.forget(entry.source, entry.block.items[0])
     if not entry.wraps:
