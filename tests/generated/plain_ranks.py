@@ -43,8 +43,15 @@ class Ended:
 class PlainRanks(TwoRanks):
     """The helper process, started at the first use."""
 
-    def run_files(self, files: Mapping[str, str], timeout: float = TIMEOUT) -> Ended:
-        """Run the first of the files on two ranks."""
+    def run_files(
+        self, files: Mapping[str, str], timeout: float = TIMEOUT, *, emulate: bool | None = None
+    ) -> Ended:
+        """Run the first of the files on two ranks.
+
+        emulate: whether CPU ranks have devices; by default whether the files mention CUDA.
+        """
+        if emulate is None:
+            emulate = any("cuda" in text for text in files.values())
         self._count += 1
         case = self._folder / f"case{self._count}"
         source, work, record = case / "program", case / "work", case / "record"
@@ -60,7 +67,7 @@ class PlainRanks(TwoRanks):
                 "record": str(record),
                 "world": 2,
                 "timeout": timeout,
-                "emulate": any("cuda" in text for text in files.values()),
+                "emulate": emulate,
             }
         )
         return _ended(answer, record, time.monotonic() - started)

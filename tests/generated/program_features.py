@@ -98,6 +98,8 @@ SHARES: Mapping[str, float] = {
     "casts": 0.5,
 }
 SHARE = 0.22
+# The migration blocks on clipping by the largest gradient: a few such programs show it.
+BLOCKED_CLIPPING = 0.9
 
 
 def describe(seed: int) -> Description:
@@ -107,6 +109,8 @@ def describe(seed: int) -> Description:
     for name, choices in FEATURES.items():
         other = choose.random() < SHARES.get(name, SHARE)
         found[name] = choose.choice(choices[1:]) if other else choices[0]
+    if found["clip"] == "infinite" and choose.random() < BLOCKED_CLIPPING:
+        found["clip"] = "two"
     return consistent(found)
 
 
@@ -128,6 +132,20 @@ def consistent(given: Description) -> Description:
         drop("inputs")
     if found["precision"] == "none":
         drop("casts", "inputs")
+    if found["precision"] == "reduce":
+        drop("inputs")  # parameters stay in float32, and nothing casts the inputs
+    if found["casts"] in ("no_root", "neither") and found["model"] == "vectors":
+        if found["precision"] in ("fp16", "reduce"):
+            drop("casts")
+        else:
+            found["inputs"] = "bfloat16"  # nothing casts the inputs
+    if found["policy"] in ("always", "size"):
+        drop("attention")  # FSDP1 wraps its inner layer, whose weight it reads without a call
+        drop("tied")
+    if found["policy"] == "always" and found["reading"] == "units":
+        drop("reading")  # FSDP1 also wraps the list of blocks
+    if found["optimizer"] == "sgd" and found["optimizer_state"] == "scatter":
+        found["optimizer_state"] = "full"
     if found["state"] == "full_rank0" or found["offload"] == "yes":
         found["device"] = "cuda"  # without an accelerator, FSDP1 offloads nothing
     if found["strategy"] == "hybrid":
@@ -141,7 +159,7 @@ def consistent(given: Description) -> Description:
     if found["init"] != "seed" and found["placement"] == "moved":
         drop("placement")
     by_hand = found["policy"] in ("by_hand", "wrap", "wrap_in_constructor")
-    if by_hand and found["strategy"] == "hybrid":
+    if (by_hand or found["policy"] == "none") and found["strategy"] == "hybrid":
         found["strategy"] = "hybrid_mesh"
     if found["reading"] == "gradients":
         found["orig_params"] = "true"

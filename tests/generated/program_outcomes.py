@@ -36,7 +36,7 @@ FAILURES = (
 LEFT = re.compile(
     r"FullyShardedDataParallel|\bFSDP\b|ShardingStrategy|StateDictType|MixedPrecision\b|CPUOffload\b"
     r"|BackwardPrefetch|FullStateDictConfig|FullOptimStateDictConfig|Sharded\w*StateDictConfig"
-    r"|ShardedGradScaler|\w+_auto_wrap_policy|enable_wrap|CustomPolicy|ModuleWrapPolicy|_or_policy"
+    r"|ShardedGradScaler|(?:transformer|size_based|lambda)_auto_wrap_policy|enable_wrap|CustomPolicy|ModuleWrapPolicy|_or_policy"
     r"|always_wrap_policy|summon_full_params|\.no_sync\(|model\.clip_grad_norm_|_optim_state_dict"
 )
 
@@ -76,7 +76,8 @@ def judge(description: Description, ranks: PlainRanks) -> Outcome:
 
 
 def _judge(description: Description, files: Mapping[str, str], ranks: PlainRanks) -> Outcome:
-    first = ranks.run_files(files)
+    emulate = description["device"] == "cuda"
+    first = ranks.run_files(files, emulate=emulate)
     if first.status != "ok":
         return Outcome(REJECTED, _last_line(first.error) or first.status)
     try:
@@ -85,7 +86,7 @@ def _judge(description: Description, files: Mapping[str, str], ranks: PlainRanks
         return Outcome("defect", traceback.format_exc())
     if outcome.kind != SAME:
         return outcome
-    second = ranks.run_files(outcome.after)
+    second = ranks.run_files(outcome.after, emulate=emulate)
     return _compared(description, first, second, outcome)
 
 

@@ -236,6 +236,11 @@ def _made(d: Description) -> list[str]:
 
 
 def _frozen(d: Description) -> list[str]:
+    ignored = ["model.side.requires_grad_(False)"] if d["ignored"] != "none" else []
+    return [*ignored, *_frozen_parts(d)]
+
+
+def _frozen_parts(d: Description) -> list[str]:
     if d["frozen"] == "embedding":
         return ["model.embed.requires_grad_(False)"]
     if d["frozen"] == "first_block":

@@ -207,7 +207,8 @@ def _read(d: Description) -> list[str]:
             "            print(name, parameter.detach().double().norm().item())",
         ]
     if d["reading"] == "names":
-        return ['print("names", sorted(name for name, _ in model.named_buffers()))']
+        name = 'name.replace("_fsdp_wrapped_module.", "")'
+        return [f'print("names", sorted({name} for name, _ in model.named_buffers()))']
     if d["reading"] == "units":
         return ['print("units", len(FSDP.fsdp_modules(model)))']
     return []

@@ -578,6 +578,9 @@ def test_wrap_in_a_constructor_cannot_use_variables_of_the_block(tmp_path: Path)
 
 def test_wrap_in_a_constructor_needs_one_block(tmp_path: Path) -> None:
     body = DEEP.replace("STRATEGY", "ShardingStrategy.FULL_SHARD")
-    other = "with enable_wrap(wrapper_cls=FSDP):\n    other = wrap(Deep())\n"
-    found, _ = plan(tmp_path, body + other)
-    assert any("which `enable_wrap` block" in one.reason for one in found.blockers)
+    for other in (
+        "with enable_wrap(wrapper_cls=FSDP):\n    other = wrap(Deep())\n",
+        "other = Deep()\n",
+    ):
+        found, _ = plan(tmp_path, body + other)
+        assert any("which `enable_wrap` block" in one.reason for one in found.blockers)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.migration.analysis.class_hierarchy import Classes
 from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.policies import (
@@ -26,7 +27,6 @@ from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.trace import Wrapped
-
 
 # Arguments that leave no text in the new code.
 _NO_COUNTERPART = (
@@ -112,15 +112,14 @@ def _block_around_runs(
 ) -> EnableWrapBlock | None:
     """The block in which a call of `wrap` in a constructor runs, if its arguments mean the same there.
 
-    They do if they use nothing but names of the file. The validation of the migration compares
-    the modules that are sharded.
+    They do if they use nothing but names of the file.
     """
-    runs = any(
-        isinstance(event.site, NodeSite) and event.site.node is call
-        for trace in migration.program.traces
-        for event in trace.of(Wrapped)
-    )
-    if not runs or len(blocks) != 1 or blocks[0].source is not source or blocks[0].rest:
+    klass = next((x for x in ancestors(source, call) if isinstance(x, cst.ClassDef)), None)
+    if klass is None or Classes(migration).family(klass) != {klass.name.value}:
+        return None
+    if not _always_wraps(migration, call, klass.name.value):
+        return None
+    if len(blocks) != 1 or blocks[0].source is not source or blocks[0].rest:
         return None
     bindings = bindings_of(source)
     for name, arg in blocks[0].named.items():
@@ -130,6 +129,24 @@ def _block_around_runs(
                 if owner not in (None, bindings.module):
                     return None
     return blocks[0]
+
+
+def _always_wraps(migration: Migration, call: cst.Call, class_name: str) -> bool:
+    """Whether a call of `wrap` wraps a part of each module of the class whose code it is in."""
+    seen = False
+    for trace in migration.program.traces:
+        parts = [
+            event.module
+            for event in trace.of(Wrapped)
+            if isinstance(event.site, NodeSite) and event.site.node is call
+        ]
+        seen = seen or bool(parts)
+        for module in trace.modules.values():
+            if module.class_name == class_name and not any(
+                trace.contains(module.id, part) for part in parts
+            ):
+                return False
+    return seen
 
 
 def rewrite(migration: Migration, entry: EnableWrapBlock, precision: Precision) -> None:
