@@ -279,11 +279,25 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
             return Const(bool(COMPARISONS[type(op)](left.value, right.value)))
         except (TypeError, KeyError):
             return Unknown()
+    if isinstance(left, Unknown) and left.below is not None and _same_number(left.below, right):
+        if isinstance(op, cst.LessThan | cst.NotEqual):
+            return Const(True)
+        if isinstance(op, cst.GreaterThanEqual | cst.Equal):
+            return Const(False)
     if isinstance(op, cst.In | cst.NotIn):
         found = membership(left, right)
         if found is not None:
             return Const(found != isinstance(op, cst.NotIn))
     return _condition(run, node, left, op, right)
+
+
+def _same_number(one: Value, other: Value) -> bool:
+    """Whether two numbers are certainly the same throughout a run."""
+    if isinstance(one, Const) and isinstance(other, Const):
+        return bool(one.value == other.value)
+    if isinstance(one, Unknown) and isinstance(other, Unknown) and not one.varying:
+        return one is other or bool(one.origin and one.origin == other.origin)
+    return False
 
 
 def _by_rank(value: Value) -> bool:

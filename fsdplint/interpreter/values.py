@@ -118,6 +118,7 @@ class Unknown(Value):
     synthetic_for: the class or function that is executed on its own with this as an argument.
     on_cpu: whether it is certainly a tensor on the CPU.
     new_tensor: whether it is a tensor that was just made and is computed from no other.
+    below: the number that it is certainly smaller than: the end of the `range` that it is from.
     """
 
     settles: ClassVar[bool] = True
@@ -138,6 +139,7 @@ class Unknown(Value):
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
     on_cpu: bool = False
     new_tensor: bool = False
+    below: Value | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)

@@ -98,3 +98,42 @@ def test_a_sum_of_gradients_is_no_loss(tmp_path: Path) -> None:
     added = "loss.detach() * 0 + model.head.weight.grad"
     body = REDUCED.format(start="torch.zeros(1)", keyword="", added=added)
     assert not any(map(_of_output, program(tmp_path, body).traces))
+
+
+INDEX = """\
+dist.init_process_group("gloo")
+model = Net()
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+count = {count}
+for step in range(args.steps):
+    for index in range({bounds}):
+        waits = {waits}
+        model.set_requires_gradient_sync(not waits)
+        model(torch.ones(1)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("count", ["4", "args.every", "args.batch // args.size"])
+@pytest.mark.parametrize(
+    ("waits", "always"),
+    [
+        ("index < count", True),
+        ("index != count", True),
+        ("not index == count", True),
+        ("index < count - 1", False),
+        ("index + 1 < count", False),
+        ("(index + 1) % count != 0", False),
+    ],
+)
+def test_an_index_is_below_the_end_of_its_range(
+    tmp_path: Path, count: str, waits: str, *, always: bool
+) -> None:
+    found = program(tmp_path, INDEX.format(count=count, bounds="count", waits=waits))
+    assert len(findings(found, "FSDP403")) == always
+
+
+def test_a_step_below_zero_has_another_end(tmp_path: Path) -> None:
+    body = INDEX.format(count="4", bounds="8, count, -1", waits="index != count")
+    assert not findings(program(tmp_path, body), "FSDP403")

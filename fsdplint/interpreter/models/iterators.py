@@ -173,6 +173,8 @@ def make_range(run: Run, name: str, call: Call) -> Value:
     number = call.args[0].value if len(call.args) == 1 and isinstance(call.args[0], Const) else None
     if number in {0, 1}:
         return Sequence([Const(0)] * number, "list", every=True)
+    if call.args and len(call.args) < 3:
+        return Sequence([Unknown(varying=True, below=call.args[-1])], "list", True)
     return Sequence([], "list", True)
 
 
