@@ -6,19 +6,27 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import OptimizerStepped, Trace
+from fsdplint.trace import OptimizerStepped, SchedulerStepped, Trace
 from fsdplint.trace.queries.common import optimizer_named, optimizer_of
-from fsdplint.trace.queries.one_sided_steps import deciding_test, steps_of_some_ranks
+from fsdplint.trace.queries.one_sided_steps import (
+    deciding_test,
+    schedules_of_some_ranks,
+    steps_of_some_ranks,
+)
 
 
 class StepOnSomeRanks(Rule):
-    """The optimizer of a sharded model steps on some of the ranks only.
+    """The optimizer of a sharded model, or its scheduler, steps on some of the ranks only.
 
     ## What it does
     Finds steps of an optimizer over sharded parameters that not every rank makes: under a test of the
     rank, or under a test that each rank decides by its own data, such as `if torch.isfinite(loss):`
     with the loss of the rank's own batch, or a test of the gradients that FSDP1 has sharded, of which
     each rank sees its own part. A real run shows each step that some rank leaves out.
+
+    Also finds steps of a learning-rate scheduler that not every rank makes, and a scheduler that gets a
+    number which each rank computes from its own data, such as `ReduceLROnPlateau` with a loss that is
+    not reduced over the ranks.
 
     It reports nothing where the other ranks step at another place, where the value that is tested was
     reduced over the ranks, and where a gradient scaler decides: FSDP407 is about that. In a real run
@@ -29,6 +37,9 @@ class StepOnSomeRanks(Rule):
     leaves out a step, its parts stay as they were while those of the other ranks move on: the next
     forward gathers a mixture of old and new weights. There is no error and no hang. With two ranks, the
     weights of rank 0 moved by 13.1 and those of rank 1 by 0.
+
+    With a scheduler that steps on rank 0 only, the parts of a parameter have different learning rates:
+    0.025 on rank 0 and 0.1 on rank 1 after two steps.
 
     ## Since
     Always, under FSDP1 and FSDP2.
@@ -48,6 +59,27 @@ class StepOnSomeRanks(Rule):
             if event.site not in seen:
                 seen.add(event.site)
                 yield self._finding(trace, event)
+        for scheduled in schedules_of_some_ranks(trace):
+            if scheduled.site not in seen:
+                seen.add(scheduled.site)
+                yield self._scheduled(trace, scheduled)
+
+    def _scheduled(self, trace: Trace, event: SchedulerStepped) -> Finding:
+        built = optimizer_of(trace, event.optimizer)
+        name = optimizer_named(built) if built is not None else "the optimizer"
+        why = "only some ranks do"
+        if event.metric_differs:
+            why = "each rank gives it a number of its own"
+        parts = "each part of the parameters gets another learning rate"
+        finding = self.finding(
+            event,
+            f"the scheduler of {name} has to step in the same way on every rank, but {why}: {parts}",
+            help="Step on all ranks, and all-reduce the number that the scheduler gets.",
+        )
+        guard = deciding_test(event)
+        if guard is not None and guard.site is not None:
+            finding.related = ((guard.site, "test"), *finding.related)
+        return finding
 
     def _finding(self, trace: Trace, event: OptimizerStepped) -> Finding:
         built = optimizer_of(trace, event.optimizer)

@@ -90,6 +90,7 @@ from fsdplint.trace import (
     Saved,
     ScalerBuilt,
     ScalerStepped,
+    SchedulerStepped,
     Seeded,
     Sharded,
     StateLoaded,
@@ -116,7 +117,7 @@ _KEEPS_STRUCTURE = {
     BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GroupMissed,
     Imported, Loaded, LoaderIterated, LoaderLeft, ModuleBuilt, OptimizerBuilt, OptimizerStepped,
     PartialRead, PickedByRank, RequiresGradSet, RunElsewhere, Saved, ScalerBuilt, ScalerStepped,
-    Seeded, StateLoaded, StateTaken, SyncSwitched,
+    SchedulerStepped, Seeded, StateLoaded, StateTaken, SyncSwitched,
 }  # fmt: skip
 
 

@@ -94,6 +94,7 @@ from fsdplint.trace.training import (
     ScalerBuilt,
     ScalerStepped,
     SchedulerBuilt,
+    SchedulerStepped,
     SyncSwitched,
 )
 
@@ -162,6 +163,7 @@ __all__ = [
     "ScalerBuilt",
     "ScalerStepped",
     "SchedulerBuilt",
+    "SchedulerStepped",
     "Seeded",
     "ShardComputed",
     "ShardReduced",

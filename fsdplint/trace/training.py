@@ -8,6 +8,7 @@ from fsdplint.trace.base import Event, GradMode, event
 from fsdplint.trace.fields import (
     combined,
     definition,
+    differs,
     distinct,
     numbered,
     on_any,
@@ -130,6 +131,18 @@ class SchedulerBuilt(Event):
 
     kind: ClassVar[str] = "scheduler-built"
     optimizer: str = reference(distinct=True)
+
+
+@event
+class SchedulerStepped(Event):
+    """A scheduler of torch may change the learning rate of its optimizer.
+
+    metric_differs: whether it decides by a number that each rank computes from its own data.
+    """
+
+    kind: ClassVar[str] = "scheduler-stepped"
+    optimizer: str = reference(distinct=True)
+    metric_differs: bool = combined(differs, default=False)
 
 
 @event

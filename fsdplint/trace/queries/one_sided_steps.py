@@ -1,4 +1,6 @@
-"""The optimizer steps over sharded parameters that not every rank makes."""
+"""The steps of optimizers over sharded parameters, and of their schedulers, that not every rank
+makes in the same way.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from fsdplint.trace import (
     PartialRead,
     Ranks,
     ScalerStepped,
+    SchedulerStepped,
     Sharded,
     Trace,
     Wrapped,
@@ -48,6 +51,25 @@ def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped]:
             yield event
 
 
+def schedules_of_some_ranks(trace: Trace) -> Iterator[SchedulerStepped]:
+    """The steps of schedulers after which the ranks may have different learning rates.
+
+    Some rank leaves the step out, or each rank decides by a number of its own.
+    """
+    if any(end != "ok" for end in trace.ends.values()):
+        return
+    steps = [event for event in trace.of(SchedulerStepped) if _steps_over_shards(trace, event)]
+    hangs = {guard.site for event in unmatched_collectives(trace) for guard in event.guards}
+    for event in steps:
+        guard = deciding_test(event)
+        if event.metric_differs:
+            yield event
+        elif guard is not None and guard.site in hangs:
+            continue
+        elif _leaves_ranks_out(trace, event) if trace.ends else _is_one_sided(trace, event):
+            yield event
+
+
 def deciding_test(event: Event) -> Guard | None:
     """The innermost test that keeps some ranks from an event."""
     for guard in reversed(event.guards):
@@ -56,7 +78,7 @@ def deciding_test(event: Event) -> Guard | None:
     return None
 
 
-def _steps_over_shards(trace: Trace, event: OptimizerStepped) -> bool:
+def _steps_over_shards(trace: Trace, event: OptimizerStepped | SchedulerStepped) -> bool:
     """Whether the optimizer holds parameters that all ranks have sharded together."""
     built = optimizer_of(trace, event.optimizer)
     if built is None or built.ranks.partial:
@@ -81,21 +103,21 @@ def _holds(trace: Trace, shard: Sharded | Wrapped, built: OptimizerBuilt) -> boo
     return all(trace.contains(shard.module, module) for module in built.modules)
 
 
-def _leaves_ranks_out(trace: Trace, event: OptimizerStepped) -> bool:
+def _leaves_ranks_out(trace: Trace, event: OptimizerStepped | SchedulerStepped) -> bool:
     """Whether some rank of a recorded run did not make this step nor another one instead."""
     counts: Counter[int] = Counter(dict.fromkeys(trace.ends, 0))
-    for other in trace.of(OptimizerStepped):
+    for other in trace.of(type(event)):
         if other.optimizer == event.optimizer:
             counts.update(other.took_part)
     return event.ranks.partial and len(set(counts.values())) > 1
 
 
-def _is_one_sided(trace: Trace, event: OptimizerStepped) -> bool:
+def _is_one_sided(trace: Trace, event: OptimizerStepped | SchedulerStepped) -> bool:
     """Whether only one side of a test makes this step, and the other side makes none."""
     guard = deciding_test(event)
     if guard is None or guard.asserted or event.ranks is Ranks.SOME:
         return False
-    for other in trace.of(OptimizerStepped):
+    for other in trace.of(type(event)):
         if other.optimizer != event.optimizer:
             continue
         if event.ranks.partial and other.ranks.partial and other.ranks is not event.ranks:

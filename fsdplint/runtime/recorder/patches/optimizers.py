@@ -10,7 +10,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import OwnerNames
+from fsdplint.runtime.recorder.recorder import OwnerNames, of_this_rank
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import USER, kind_of
 from fsdplint.trace import (
@@ -20,6 +20,7 @@ from fsdplint.trace import (
     ScalerBuilt,
     ScalerStepped,
     SchedulerBuilt,
+    SchedulerStepped,
 )
 
 
@@ -33,6 +34,8 @@ def install() -> None:
     patching.watch_method(torch.amp.GradScaler, "__init__", _record_scaler, direct=False)
     scheduler = torch.optim.lr_scheduler.LRScheduler
     patching.watch_method(scheduler, "__init__", _record_scheduler, direct=False)
+    for stepping in (scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        patching.watch_method(stepping, "step", _record_scheduler_step)
     patching.watch_method(torch.amp.GradScaler, "step", _record_scaler_step)
 
 
@@ -153,6 +156,17 @@ def _record_scheduler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str,
     recording = current()
     optimizer = recording.objects.optimizer(argument(args, kwargs, 1, "optimizer"))
     recording.recorder.event(SchedulerBuilt, frame, optimizer=optimizer)
+
+
+def _record_scheduler_step(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
+    metric = kwargs.get("metrics", args[1] if len(args) > 1 else None)
+    recording.recorder.event(
+        SchedulerStepped,
+        frame,
+        optimizer=recording.objects.optimizer(args[0].optimizer),
+        metric_differs=of_this_rank(float(metric) if metric is not None else None),
+    )
 
 
 def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
