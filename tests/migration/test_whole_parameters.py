@@ -10,6 +10,52 @@ import pytest
 from forms import migrated, plan
 
 FORMS = {
+    "read beside a copy under mixed precision": (
+        """
+        averaged = Net()
+        model = FSDP(Net(), mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+        with torch.no_grad(), FSDP.summon_full_params(model):
+            for old, new in zip(averaged.parameters(), model.parameters()):
+                old.lerp_(new.to(old.dtype), 0.1)
+        """,
+        """
+        averaged = Net()
+        model = fully_shard(
+            Net(),
+            mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+        )
+        model.reshard()
+        with torch.no_grad():
+            for old, new in zip(averaged.parameters(), model.parameters()):
+                new = new.full_tensor()
+                old.lerp_(new.to(old.dtype), 0.1)
+        """,
+    ),
+    "read in comprehensions and as attributes under mixed precision": (
+        """
+        model = FSDP(Net(), mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+        with FSDP.summon_full_params(model):
+            average = {name: p.detach().clone() for name, p in model.named_parameters()}
+        with FSDP.summon_full_params(model, writeback=False):
+            norms = [p.norm() for p in model.parameters() if p.requires_grad and p.ndim > 1]
+            weight = model.blocks[0].linear.weight.detach().clone()
+            print(model.blocks[0].linear.weight.shape)
+        print(weight.sum())
+        """,
+        """
+        model = fully_shard(
+            Net(),
+            mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+        )
+        model.reshard()
+        average = {name: p.full_tensor().detach().clone() for name, p in model.named_parameters()}
+        model.reshard()
+        norms = [p.full_tensor().norm() for p in model.parameters() if p.requires_grad and p.ndim > 1]
+        weight = model.blocks[0].linear.weight.full_tensor().detach().clone()
+        print(model.blocks[0].linear.weight.shape)
+        print(weight.sum())
+        """,
+    ),
     "read": (
         """
         model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
@@ -373,7 +419,7 @@ BLOCKED = {
     "out of sight": ("", "torch.jit.trace(model, ())", "whether .* writes parameters"),
     "a state": ("", 'torch.save(model.state_dict(), "x.pt")', "a state is taken or loaded inside"),
     "gradients": (", with_grads=True", "print(model)", "also gathers gradients"),
-    "on the CPU": (", offload_to_cpu=True", "print(model.blocks[0].linear.weight)", "on the CPU"),
+    "on the CPU": (", offload_to_cpu=True", "print(model.blocks[0].linear)", "on the CPU"),
     "known at run time": (", writeback=bool(local_rank)", "print(model)", "only known at run time"),
     "before the first forward": (
         "",
@@ -455,6 +501,26 @@ def test_what_is_not_one_by_one_blocks(line: str, tmp_path: Path) -> None:
         f"    for name, p in model.named_parameters():\n        print(p.norm())\n        {line}\n",
     )
     assert any("in full precision" in blocker.reason for blocker in found.blockers)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "norms = [p.norm() for p in model.parameters() if local_rank == 0]",
+        "norms = [p.norm() for p in model.parameters()] if local_rank == 0 else []",
+        "norm = local_rank == 0 and model.blocks[0].linear.weight.norm()",
+        "if local_rank == 0:\n        norms = [p.norm() for p in model.parameters()]",
+        "lines = [p.grad for p in model.parameters()]",
+        "part = model.blocks[0].linear\n    norm = part.weight.norm()",
+    ],
+)
+def test_what_not_all_ranks_read_blocks(line: str, tmp_path: Path) -> None:
+    found, _ = plan(
+        tmp_path,
+        "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16))\n"
+        f"with FSDP.summon_full_params(model, writeback=False):\n    {line}\n",
+    )
+    assert found.blockers
 
 
 def test_a_context_that_is_kept_blocks(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ class Summon:
     def _surround(self, before: list[str], after: list[str]) -> None:
         rewrite = self.migration.rewrite
         assert self.item is not None
-        if after or len(self.block.items) == 1 and not left_early(self.block.body):
+        if after or len(self.block.items) > 1 or not left_early(self.block.body):
             surround(rewrite, self.source, self.block, self.item, before, after)
             return
         raise self.blocker(SUMMON_AMONG_OTHERS())
@@ -258,20 +258,29 @@ class Summon:
         return found
 
     def _say_names(self, loop: bodies.Loop) -> None:
-        method = self.source.code(loop.node.iter)
+        if isinstance(loop.node, cst.Attribute):
+            return
+        over = loop.node.iter if isinstance(loop.node, cst.For) else loop.node.for_in.iter
+        method = self.source.code(over)
         if method.endswith(".module.named_parameters()") and not self._single():
             self.migration.note(
                 "names of `.module.named_parameters()` no longer contain `_fsdp_wrapped_module.`",
                 self.source,
-                loop.node.iter,
+                over,
                 detail="Rename what was saved under such names, such as an average.",
             )
 
     def _make_whole(self, loop: bodies.Loop) -> None:
+        whole = ".full_tensor()" + (".cpu()" if self.options["offload_to_cpu"] else "")
+        if not isinstance(loop.node, cst.For):
+            body = bodies.Body(self.migration, self.source, self.block.body, self.model)
+            for use in filter(body.reads_values, body.uses(loop)):
+                end = self.source.span(use)[1]
+                self.migration.substitute_span(self.source, end, end, whole)
+            return
+        assert isinstance(loop.parameter, cst.Name)
         name = loop.parameter.value
-        text = f"{name} = {name}.full_tensor()"
-        if self.options["offload_to_cpu"]:
-            text += ".cpu()"
+        text = f"{name} = {name}{whole}"
         first = loop.node.body.body[0]
         self.migration.rewrite.insert_before(self.source, first, [text])
 
@@ -280,6 +289,7 @@ class Summon:
             function = self.migration.need(
                 self.source, "torch.distributed.tensor", "distribute_tensor", self.block
             )
+            assert isinstance(loop.parameter, cst.Name)
             name = loop.parameter.value
             text = self.migration.text(self.source, arg.value)
             given = [text, f"{name}.device_mesh", f"{name}.placements", "src_data_rank=None"]

@@ -115,12 +115,12 @@ def _is(migration: Migration, node: cst.CSTNode, *kinds: type[Value]) -> bool:
 
 
 def only_of(migration: Migration, body: cst.BaseSuite, name: str) -> bool:
-    """Whether the body of a loop reads nothing of a model but the loop's parameter."""
+    """Whether the body of a loop reads nothing of a wrapped model but the loop's parameter."""
     for node in descend(body):
         if not isinstance(node, cst.Name | cst.Attribute):
             continue
         root = list(_chain(node))[-1]
-        if isinstance(root, cst.Name) and root.value == name:
+        if isinstance(root, cst.Name) and (root.value == name or _is_apart(migration, root)):
             continue
         if isinstance(node, cst.Name) and node.value == "self":
             continue
