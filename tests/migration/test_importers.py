@@ -184,3 +184,23 @@ def test_a_file_with_the_name_of_a_package_of_torch(
     for name in ("fsdp.py", "train.py"):
         Path(name).write_text("from torch.distributed.fsdp import ShardingStrategy\n")
     assert not passed_names(load([Path("fsdp.py"), Path("train.py")]))
+
+
+def test_a_package_that_passes_names_of_two_files_on(tmp_path: Path) -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    for name in ("one", "other"):
+        text = f"{head}\n\ndef {name}(model):\n    return FSDP(model)\n"
+        (tmp_path / "parts").mkdir(exist_ok=True)
+        (tmp_path / "parts" / f"{name}.py").write_text(text)
+    (tmp_path / "parts" / "__init__.py").write_text(
+        "from .one import one\nfrom .other import other\n"
+    )
+    (tmp_path / "train.py").write_text(
+        "from parts import one, other\n"
+        + TRAIN.replace("from wrap import shard\n", "").replace("shard(", "one(")
+    )
+    (tmp_path / "unread.py").write_text("from parts import other\n\nother(None)\n")
+    (tmp_path / "pyproject.toml").touch()
+    for plan in plans_of(load([tmp_path / "train.py"])):
+        places = [one.source.location(one.node) for one in plan.blockers]
+        assert {Path(place.path).name for place in places} == {"other.py"}

@@ -17,7 +17,7 @@ from fsdplint.migration.context import Migration
 from fsdplint.source.folders import project_root
 from fsdplint.source.source import Source
 
-ChangedNames = tuple[Source, dict[str, cst.CSTNode]]  # the names, and the nodes that define them
+ChangedNames = dict[str, tuple[Source, cst.CSTNode]]  # the names, and what defines them
 
 
 def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
@@ -29,7 +29,9 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
     for source in dict.fromkeys([*migration.sources, *migration.blocking_if_called.values()]):
         found = _changed_names(migration, source, changed.get(source.path, []))
         if found:
-            changed_names[Path(source.path)] = source, found
+            changed_names[Path(source.path)] = {
+                name: (source, node) for name, node in found.items()
+            }
     if not changed_names:
         return []
     _pass_on(migration, changed_names)
@@ -37,8 +39,7 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
     for importer, target, names, data in full_program(migration.program).projects.importing(
         unread_files(migration, changed_names), changed_names
     ):
-        source, found = changed_names[target]
-        for name, node in found.items():
+        for name, (source, node) in changed_names[target].items():
             if _takes(name, names, data):
                 what = f"`{name}` is also imported by {relative_path(importer, target)}"
                 blockers.setdefault(
@@ -61,14 +62,14 @@ def _pass_on(migration: Migration, changed_names: dict[Path, ChangedNames]) -> N
     todo = list(changed_names)
     while todo:
         for importer, target, names, _ in program.projects.importing(read, [todo.pop()]):
-            source, found = changed_names[target]
+            found = changed_names[target]
             passed = {
                 alias: found[name]
                 for name, alias in names or [(name, name) for name in found]
                 if name in found
             }
-            _, known = changed_names.setdefault(importer, (source, {}))
-            new = {alias: node for alias, node in passed.items() if alias not in known}
+            known = changed_names.setdefault(importer, {})
+            new = {alias: one for alias, one in passed.items() if alias not in known}
             if new:
                 known.update(new)
                 todo.append(importer)
