@@ -186,7 +186,8 @@ def test_a_file_with_the_name_of_a_package_of_torch(
     assert not passed_names(load([Path("fsdp.py"), Path("train.py")]))
 
 
-def test_a_package_that_passes_names_of_two_files_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("used", ["one", "other"])
+def test_a_package_that_passes_names_of_two_files_on(tmp_path: Path, used: str) -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
     for name in ("one", "other"):
         text = f"{head}\n\ndef {name}(model):\n    return FSDP(model)\n"
@@ -199,8 +200,8 @@ def test_a_package_that_passes_names_of_two_files_on(tmp_path: Path) -> None:
         "from parts import one, other\n"
         + TRAIN.replace("from wrap import shard\n", "").replace("shard(", "one(")
     )
-    (tmp_path / "unread.py").write_text("from parts import other\n\nother(None)\n")
+    (tmp_path / "unread.py").write_text(f"from parts import {used}\n\n{used}(None)\n")
     (tmp_path / "pyproject.toml").touch()
     for plan in plans_of(load([tmp_path / "train.py"])):
         places = [one.source.location(one.node) for one in plan.blockers]
-        assert {Path(place.path).name for place in places} == {"other.py"}
+        assert {Path(place.path).name for place in places} == {f"{used}.py"}
