@@ -187,21 +187,20 @@ def test_a_file_with_the_name_of_a_package_of_torch(
 
 
 @pytest.mark.parametrize("used", ["one", "other"])
-def test_a_package_that_passes_names_of_two_files_on(tmp_path: Path, used: str) -> None:
+def test_a_file_that_passes_names_of_two_files_on(tmp_path: Path, used: str) -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
     for name in ("one", "other"):
-        text = f"{head}\n\ndef {name}(model):\n    return FSDP(model)\n"
-        (tmp_path / "parts").mkdir(exist_ok=True)
-        (tmp_path / "parts" / f"{name}.py").write_text(text)
-    (tmp_path / "parts" / "__init__.py").write_text(
-        "from .one import one\nfrom .other import other\n"
-    )
+        text = f"{head}\n\ndef wrap_{name}(model):\n    return FSDP(model)\n"
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "both.py").write_text("from one import wrap_one\nfrom other import wrap_other\n")
     (tmp_path / "train.py").write_text(
-        "from parts import one, other\n"
-        + TRAIN.replace("from wrap import shard\n", "").replace("shard(", "one(")
+        "from both import wrap_one, wrap_other\n"
+        + TRAIN.replace("from wrap import shard\n", "")
+        .replace("shard(", "wrap_one(wrap_other(")
+        .replace("4))", "4)))")
     )
-    (tmp_path / "unread.py").write_text(f"from parts import {used}\n\n{used}(None)\n")
+    (tmp_path / "unread.py").write_text(f"from both import wrap_{used}\n\nwrap_{used}(None)\n")
     (tmp_path / "pyproject.toml").touch()
-    for plan in plans_of(load([tmp_path / "train.py"])):
-        places = [one.source.location(one.node) for one in plan.blockers]
-        assert {Path(place.path).name for place in places} == {f"{used}.py"}
+    (plan,) = plans_of(load([tmp_path / "train.py"]))
+    places = [one.source.location(one.node) for one in plan.blockers]
+    assert f"{used}.py" in {Path(place.path).name for place in places}
