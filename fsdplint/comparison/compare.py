@@ -244,7 +244,11 @@ def _of_runs(before: Configuration, after: Configuration) -> dict[Key, _Verdict]
     not comparable where the runs can have no strategy in common. Whether the options of each run
     are those of its own strategies is a fact of its own.
     """
-    found = _verdicts(before.plan, after.plan)
+    found = {
+        key: one
+        for key, one in _verdicts(before.plan, after.plan).items()
+        if not _has_anyway(before.plan, after.plan, key)
+    }
     if before.strategies & after.strategies:
         return found
     reason = "the runs have different strategies"
@@ -254,6 +258,25 @@ def _of_runs(before: Configuration, after: Configuration) -> dict[Key, _Verdict]
         else one
         for key, one in found.items()
     }
+
+
+def _has_anyway(before: Plan, after: Plan, key: Key) -> bool:
+    """Whether the original has an option, too, that is against the strategies of the run.
+
+    The setting is then the strategy of another unit, which has an option of these strategies.
+    """
+    topic, path = key
+    for option in OF_STRATEGY:
+        given = [fact.value for fact in before.facts.get((option, path), ())]
+        if any(topic.startswith(f"{option} {value} under ") for value in given):
+            return any(
+                same(fact.value, value) is False
+                for value in given
+                for other, facts in after.facts.items()
+                for fact in facts
+                if other[0] == option
+            )
+    return False
 
 
 def _verdicts(before: Plan, after: Plan) -> dict[Key, _Verdict]:

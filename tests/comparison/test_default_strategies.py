@@ -88,3 +88,15 @@ def test_arguments_of_another_strategy_differ(
     assert any(
         topic.startswith("mesh") for topic in differing(tmp_path, default, AFTER.replace(*edit))
     )
+
+
+def test_the_strategy_of_one_model_is_not_that_of_another(tmp_path: Path) -> None:
+    more = "FSDP(nn.Linear(4, 4))\n", "fully_shard(nn.Linear(4, 4))\n"
+    sides = []
+    for name, text in (("before", BEFORE + more[0]), ("after", AFTER + more[1])):
+        file = tmp_path / name / "train.py"
+        file.parent.mkdir()
+        file.write_text(text.replace("DEFAULT", "FULL_SHARD"))
+        sides.append(side(file))
+    facts = compare_sides(*sides).facts
+    assert not [one for one in facts if one.outcome is Outcome.DIFFERS]
