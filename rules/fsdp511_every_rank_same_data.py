@@ -31,7 +31,7 @@ class EveryRankSameData(Rule):
     `DistributedSampler`, and neither its dataset nor the seed depends on the rank.
 
     A loader is reported only if this is certain: the dataset is a `TensorDataset`, one of torchvision or
-    a class of the program that does not use the rank; `collate_fn` uses neither the rank nor random
+    of Hugging Face's `datasets`, or of a class of the program that does not use the rank; `collate_fn` uses neither the rank nor random
     numbers; the loader does not shuffle, or all ranks set the same seed, also that of its generator;
     nothing is selected by rank; and the model is sharded over a mesh of one dimension.
 
@@ -81,6 +81,11 @@ class EveryRankSameData(Rule):
                 "`sampler.set_epoch(epoch)` in each epoch.",
                 because=[(begun, "trained on here")],
             )
+
+    def concerns(self, trace: Trace, finding: Finding) -> bool:
+        """Whether a trace trains on the batches of the loader of a finding."""
+        loaders = {one.loader for one in trace.of(LoaderBuilt) if one.site == finding.site}
+        return any(begun.loader in loaders for begun in training_passes(trace))
 
 
 _OTHER_DIMENSIONS = re.compile(r"tp|cp|sp|pp|ep|tensor|context|sequence|pipe|expert|model", re.I)

@@ -267,12 +267,17 @@ def _new_element(value: Unknown, index: Value, key: str) -> Value:
     origin = f"{value.origin}{key}" if value.origin and key != "[]" else ""
     if isinstance(index, Const) and isinstance(index.value, str) and value.part_of is None:
         named = value_by_name(index.value, origin)
+        if isinstance(named, Unknown):
+            named.library = value.library
+            named.by_process = value.by_process or value.by_rank
         if not isinstance(named, Unknown) or named.origin != origin or value.rank_local is None:
             return named
     return Unknown(
         origin=origin,
         varying=value.varying or (isinstance(index, Unknown) and index.varying),
         part_of=value.part_of,
+        by_process=value.by_process or value.by_rank,
+        library=value.library,
         rank_local=value.rank_local,
     )
 

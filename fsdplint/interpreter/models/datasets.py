@@ -35,8 +35,12 @@ DATA = "torch.utils.data"
 RANK_INVARIANT_LIBRARIES = {
     "torch", "torchvision", "transformers", "numpy", "pandas", "PIL", "os", "json", "pathlib",
     "builtins", "argparse", "csv", "pickle", "glob", "math", "re", "pyarrow", "h5py", "polars",
-    "tokenizers", "tiktoken", "sentencepiece", "cv2", "soundfile",
+    "tokenizers", "tiktoken", "sentencepiece", "cv2", "soundfile", "datasets",
 }  # fmt: skip
+# Functions and classes that load a dataset, which is the same for all ranks.
+_LOADED = ("torchvision.datasets.", "datasets.load_")
+_MIXES = re.compile(r"\b(shuffle|train_test_split)\(")  # methods of it that draw random numbers
+_OWN_DATASETS = ([f"{DATA}.Dataset"], [f"{DATA}.IterableDataset"])  # the bases of a class
 # Words in the code of a dataset that may depend on the rank.
 _BY_RANK = re.compile(
     r"rank|world|\bdist\b|distributed|shard|worker|partition|environ|replica|host|process", re.I
@@ -84,12 +88,14 @@ def _shuffles_alike(run: Run, generator: GeneratorValue | None) -> bool:
 def _same_dataset(run: Run, value: Value) -> bool:
     if isinstance(value, LibraryObject) and value.name == f"{DATA}.TensorDataset":
         return not value.open and all(_rank_invariant(run, item) for item in value.args.values())
-    if isinstance(value, Unknown) and value.library.startswith("torchvision.datasets."):
+    if isinstance(value, Unknown) and value.library.startswith(_LOADED):
+        if _MIXES.search(value.origin) and run.seeded is not True:
+            return False
         return _rank_invariant(run, value)
     if not isinstance(value, Instance) or value.attributes_unknown:
         return False
     bases = value.cls.library_bases()
-    if bases != [f"{DATA}.Dataset"] or value.cls.has_unknown_base():
+    if bases not in _OWN_DATASETS or value.cls.has_unknown_base():
         return False
     return _rank_invariant_code(run, value.cls) and all(
         _rank_invariant(run, v) for v in value.attributes.values()
@@ -139,7 +145,9 @@ def _rank_invariant(run: Run, value: Value, depth: int = 0) -> bool:
         return all(_rank_invariant(run, item, depth + 1) for item in value.items.values())
     if isinstance(value, LibraryObject):
         return all(_rank_invariant(run, item, depth + 1) for item in value.args.values())
-    if not isinstance(value, Unknown) or value.by_rank or value.part_of is not None:
+    if not isinstance(value, Unknown) or value.part_of is not None:
+        return False
+    if value.by_rank or value.by_process:
         return False
     if "parse_args()" in value.origin:
         return True
