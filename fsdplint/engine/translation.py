@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from fsdplint.comparison.compare import Compared, Outcome
+from fsdplint.comparison.compare import ABSENT, Compared, Outcome
 from fsdplint.comparison.leftovers import class_by_name, fsdp1_uses
 from fsdplint.engine.program_facts import Half, compared_facts
 from fsdplint.interpreter import Program
@@ -33,9 +33,11 @@ def difference(before: Program, after: Program) -> Refusal | None:
     if fact is None:
         return None
     what = f"{fact.topic} of `{fact.subject}`" if fact.subject else fact.topic
-    text = f"would change what the program does: {what} is {fact.before} now, and {fact.after}"
+    now = "missing" if fact.before == ABSENT else fact.before
+    then = "missing" if fact.after == ABSENT else fact.after
     line = "" if fact.after_at is None else _line(after, fact.after_at)
-    text = f"{text} in `{line}`" if line else f"{text} after it"
+    where = f"in `{line}`" if line else "after it"
+    text = f"would change what the program does: {what} is {now} now, and {then} {where}"
     return Refusal(text, fact.before_at, Harm.OTHER_FACT)
 
 

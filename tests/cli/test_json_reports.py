@@ -170,6 +170,45 @@ def test_the_commands_that_check_an_open_place(folder: Path) -> None:
     assert "facts agree" in same.output
 
 
+TRAINER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = FSDP(model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+"""
+ENTRY = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from trainer import Trainer
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    model = nn.Linear(8, 8)
+    trainer = Trainer(model)
+    trainer.model(torch.randn(2, 8)).sum().backward()
+    trainer.optimizer.step()
+    torch.save(model.state_dict(), "NAME.pt")
+"""
+
+
+def test_the_checks_are_about_the_program_of_the_place(folder: Path) -> None:
+    (folder / "trainer.py").write_text(TRAINER)
+    for name in ("one", "two"):
+        (folder / f"{name}.py").write_text(ENTRY.replace("NAME", name))
+    (section,) = migration(folder, ".")["programs"]
+    checked = {one["filename"]: one["checks"][1].split()[-1] for one in section["blockers"]}
+    assert checked == {"one.py": "one.py", "two.py": "two.py"}
+    (section,) = migration(folder, "--assist", ".")["programs"]
+    checked = {one["filename"]: one["checks"][1].split()[-1] for one in section["open"]}
+    assert checked == {"one.py": "one.py", "two.py": "two.py"}
+
+
 @pytest.mark.parametrize("fix", [(), ("--fix",)])
 def test_a_migration(folder: Path, fix: tuple[str, ...]) -> None:
     text = (FIXTURES / "flat_script.py").read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from fsdplint.migration.report.model import (
 )
 from fsdplint.migration.report.postconditions import postcondition
 from fsdplint.migration.report.proof_commands import validate_command
+from fsdplint.report.cells import split
 from fsdplint.report.coverage import counts
 from fsdplint.report.notes import note_data, place_data
 from fsdplint.report.urls import rule_url
@@ -90,7 +91,7 @@ def _blocker(obstacle: Obstacle, section: Section) -> schema.Blocker:
         "postcondition": postcondition(obstacle.blocker),
         "checks": [
             shlex.join(["fsdplint", "migrate", *section.files]),
-            validate_command(section.title),
+            validate_command(section.program_of(split(obstacle.place.path)[0])),
         ],
     }
 

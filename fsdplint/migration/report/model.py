@@ -94,6 +94,7 @@ class Section:
         group: the name of the group of fixes.
         title: the file that names the group.
         files: the files of the group that use FSDP1.
+        programs: the files that each program of the group runs code of, by the file that is run.
         changes: the rewritten lines, empty if there are obstacles.
         obstacles: the code that blocks the migration.
         remarks: what changes in behaviour or cost.
@@ -109,6 +110,7 @@ class Section:
     group: str
     title: str
     files: list[str]
+    programs: dict[str, frozenset[str]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     obstacles: list[Obstacle] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
@@ -123,6 +125,12 @@ class Section:
     @property
     def is_blocked(self) -> bool:
         return bool(self.obstacles)
+
+    def program_of(self, path: str) -> str:
+        """The program that runs the code of a file; the group's title if none is known."""
+        if path in self.programs:
+            return path
+        return next((one for one, files in self.programs.items() if path in files), self.title)
 
     @property
     def is_partial(self) -> bool:

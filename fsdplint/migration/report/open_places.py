@@ -28,7 +28,7 @@ def of_section(program: Program, section: Section, fix: Fix) -> list[OpenPlace]:
         source = program.sources.get(path)
         if source is not None:
             text = applied.texts.get(path, source.text)
-            found += of_text(source, text, section.title)
+            found += of_text(source, text, section.program_of(path))
     return found
 
 

@@ -127,5 +127,14 @@ def _entries(program: Program, section: Section) -> list[str]:
     return [path for path in found if path not in imported] or list(found)
 
 
+def files_of_programs(program: Program, section: Section) -> dict[str, frozenset[str]]:
+    """The files that each program of a group runs code of, by the file that is run."""
+    found: dict[str, set[str]] = {entry: {entry} for entry in _entries(program, section)}
+    for trace in program.traces:
+        if trace.complete and trace.entry in found:
+            found[trace.entry].update(event.site.path for event in trace)
+    return {entry: frozenset(files) for entry, files in found.items()}
+
+
 def _arguments(program: Program, path: str) -> str:
     return " -- ARGS" if ARGUMENTS.search(program.sources[path].text) else ""

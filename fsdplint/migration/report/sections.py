@@ -20,7 +20,7 @@ from fsdplint.edits import apply
 from fsdplint.edits.regions import Region, regions
 from fsdplint.migration.report import open_places, remaining_names
 from fsdplint.migration.report.model import Change, Obstacle, Reason, Section
-from fsdplint.migration.report.proof_commands import commands
+from fsdplint.migration.report.proof_commands import commands, files_of_programs
 from fsdplint.migration.report.titles import titles_of
 from fsdplint.report.formats.full import reason
 from fsdplint.report.notes import remarks
@@ -117,6 +117,7 @@ class Sections:
                 places += remaining_names.remaining_places(sources, findings)
             section.waiting = list(dict.fromkeys(p for p in places if p not in at))
         section.prove, section.prove_note, section.title = commands(self.program, section)
+        section.programs = files_of_programs(self.program, section)
         if plan is not None and plan.undecided is not None and group in self.fixes:
             section.sites = plan.undecided.sites
             section.open = open_places.of_section(self.program, section, self.fixes[group])
