@@ -9,7 +9,13 @@ import libcst as cst
 
 from fsdplint.migration import group_state, notes
 from fsdplint.migration.analysis import external_wrapping, unfollowed_code
-from fsdplint.migration.analysis.variables import is_mentioned, outer_function
+from fsdplint.migration.analysis.variables import (
+    definitions,
+    function_of,
+    is_mentioned,
+    outer_function,
+    return_values,
+)
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers import constructor as blockers
 from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN, QUANTIZED_WEIGHTS
@@ -83,6 +89,26 @@ def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: Reas
     migration.blockers.append(Blocked(source, node, reason))
 
 
+def _keeps_model(source: Source, function: cst.FunctionDef | cst.ClassDef, call: cst.Call) -> bool:
+    """Whether a function builds and wraps a model, and nothing outside of it gets the model."""
+    if not isinstance(function, cst.FunctionDef) or function_of(source, call) is not function:
+        return False
+    returned = return_values(function)
+    parts = list(source.descend(function.body))
+    if any(isinstance(part, cst.Yield | cst.Global | cst.Nonlocal) for part in parts):
+        return False
+    stored = [part.target for part in parts if isinstance(part, cst.AssignTarget)]
+    if any(not isinstance(target, cst.Name | cst.Tuple) for target in stored):
+        return False
+    module = arguments(call, PARAMETERS)[0].get("module")
+    root: cst.CSTNode | None = module.value if module is not None else None
+    return (
+        all(is_constant(value, "None") for value in returned)
+        and isinstance(root, cst.Name)
+        and bool(definitions(source, root))
+    )
+
+
 def _check_external_wrapping(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Check the other uses if no constructor call is given, unless they concern FSDP2 models or an
     undecided statement names the class."""
@@ -106,7 +132,8 @@ def _of_fsdp2(migration: Migration) -> bool:
 def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block on a function that wraps a model and has no caller here: its callers are not given.
 
-    `importing_files` also searches for files that import it.
+    They do not matter if nothing outside of the function gets the model. `importing_files` also
+    searches for files that import it.
     """
     for source, call in calls:
         function = outer_function(source, call)
@@ -114,6 +141,7 @@ def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
             function is None
             or is_mentioned(migration.program.sources.values(), function)
             or PROGRAM.search(source.text)
+            or _keeps_model(source, function, call)
         ):
             continue  # in a script, such a function is dead code
         _block(

@@ -364,3 +364,23 @@ def test_values_that_nothing_reads_go(tmp_path: Path) -> None:
 def test_values_that_code_reads_block(tmp_path: Path) -> None:
     found, _ = plan(tmp_path, "def main():\n    print(ShardingStrategy.FULL_SHARD)\n\n\nmain()\n")
     assert any("ShardingStrategy.FULL_SHARD" in blocked.reason for blocked in found.blockers)
+
+
+UNCALLED = {
+    "a function that keeps its model": (
+        "model = Net()\n    model = FSDP(model)\n    model(1)",
+        False,
+    ),
+    "a function that returns it": (
+        "model = Net()\n    model = FSDP(model)\n    return model",
+        True,
+    ),
+    "a function that gets it": ("model = FSDP(given)\n    model(1)", True),
+    "a function that stores it": ("model = Net()\n    given.model = FSDP(model)", True),
+}
+
+
+@pytest.mark.parametrize(("body", "blocked"), list(UNCALLED.values()), ids=list(UNCALLED))
+def test_a_function_that_nothing_calls(tmp_path: Path, body: str, blocked: bool) -> None:
+    found, _ = plan(tmp_path, f"def build(given):\n    {body}\n")
+    assert [one.code for one in found.blockers] == ["FSDP201-caller-not-given"] * blocked

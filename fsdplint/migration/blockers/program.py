@@ -64,8 +64,9 @@ MODEL_HANDED_OUT = Blocker(
 )
 CALLER_NOT_GIVEN = Blocker(
     "FSDP201-caller-not-given",
-    "`{function}` is called from files that are not given",
-    advice.NAME_FILE,
+    "`{function}` wraps a model, and no given file calls it: what its callers do with the model is "
+    "not known",
+    advice.NAME_CALLER,
 )
 MODEL_COPIED = Blocker(
     "FSDP201-model-copied",
