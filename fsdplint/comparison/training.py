@@ -20,6 +20,7 @@ from fsdplint.trace import (
     SchedulerBuilt,
     SyncSwitched,
     Trace,
+    Wrapped,
 )
 from fsdplint.trace.arguments import Argument, Arguments, Built, Constant, Opaque, PartOfModel
 from fsdplint.trace.groups import Groups, shard_events
@@ -69,10 +70,13 @@ def _add_optimizers(plan: Plan, trace: Trace, names: ModelNames) -> None:
         if not given.complete:
             plan.gaps["optimizer "] = "an argument of the optimizer is unknown"
         _add_parameter_groups(plan, given, subject, event)
-        late = any(groups.replaces(one, event.modules) for one in shard_events(trace, after=event))
-        plan.add(
-            "optimizer is built", subject, "before sharding" if late else "after sharding", event
-        )
+        later = shard_events(trace, after=event)
+        late = [one for one in later if groups.replaces(one, event.modules)]
+        # The optimizer of FSDP1 has no effect then. A migration builds it where it has one.
+        useless = bool(late) and all(isinstance(one, Wrapped) for one in late)
+        meant = Constant("after sharding") if useless else None
+        when = "before sharding" if late else "after sharding"
+        plan.add("optimizer is built", subject, when, event, meant)
 
 
 def _add_parameter_groups(
