@@ -79,6 +79,11 @@ BLOCKED = {
         "model = FSDP(Net(), device_id=0)\nx = model.blocks[0].forward(torch.randn(2, 8))",
         "`.forward` of a part of the wrapped model",
     ),
+    "an argument that a policy does not have": (
+        "policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}, "
+        "min_num_params=8)\nmodel = FSDP(Net(), auto_wrap_policy=policy)",
+        "takes no argument `min_num_params`",
+    ),
     "modules that a helper ignores": (
         "def build(model, ignored):\n    return FSDP(model, ignored_modules=ignored)\n\n\n"
         "net = Net()\nmodel = build(net, [net.blocks[0]])",

@@ -23,6 +23,11 @@ POLICY_FROM_BRANCHES = Blocker(
     "several branches choose the wrapping policy",
     advice.WRITE_POLICY,
 )
+POLICY_ARGUMENT = Blocker(
+    "FSDP201-policy-argument",
+    "`{policy}` takes no argument `{argument}`: FSDP(...) raises TypeError",
+    "Remove the argument, or choose the policy that takes it.",
+)
 POLICY_UNSUPPORTED = Blocker(
     "FSDP201-policy-unsupported",
     "this wrapping policy has no rewrite",

@@ -12,6 +12,13 @@ from fsdplint.migration.names import fsdp1_name
 from fsdplint.source.source import NodeSite
 
 SIZE_POLICY = "size_based_auto_wrap_policy"
+# What FSDP1 gives each policy, and the parameters of the policies.
+GIVEN = ("module", "recurse", "nonwrapped_numel")
+POLICY_PARAMETERS = {
+    "transformer_auto_wrap_policy": (*GIVEN, "transformer_layer_cls"),
+    "lambda_auto_wrap_policy": (*GIVEN, "lambda_fn"),
+    SIZE_POLICY: (*GIVEN, "min_num_params", "force_leaf_modules", "exclude_wrap_modules"),
+}
 
 
 def makes_policy(migration: Migration, node: cst.BaseExpression) -> bool:

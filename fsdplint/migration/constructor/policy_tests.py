@@ -17,9 +17,9 @@ from fsdplint.migration.analysis.variables import (
     return_values,
 )
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.policies import CUSTOM_POLICY_UNSEEN
+from fsdplint.migration.blockers.policies import CUSTOM_POLICY_UNSEEN, POLICY_ARGUMENT
 from fsdplint.migration.constructor.local_functions import containers
-from fsdplint.migration.constructor.policy_kinds import kind, makes_policy
+from fsdplint.migration.constructor.policy_kinds import POLICY_PARAMETERS, kind, makes_policy
 from fsdplint.migration.constructor.policy_methods import PolicyMethods
 from fsdplint.migration.constructor.policy_scope import PolicyScope
 from fsdplint.migration.constructor.receivers import methods
@@ -144,6 +144,9 @@ class PolicyTests:
         named = {arg.keyword.value: arg for arg in node.args[1:] if arg.keyword is not None}
         if len(named) != len(node.args) - 1:
             return None
+        for argument in sorted(set(named) - set(POLICY_PARAMETERS.get(name, named))):
+            reason = POLICY_ARGUMENT(policy=name, argument=argument)
+            raise Blocked(self.source, named[argument], reason)
         if name in ("transformer_auto_wrap_policy", "_module_wrap_policy"):
             key = "transformer_layer_cls" if name.startswith("t") else "module_classes"
             if set(named) == {key}:

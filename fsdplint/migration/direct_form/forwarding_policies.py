@@ -14,21 +14,12 @@ from collections.abc import Sequence
 import libcst as cst
 
 from fsdplint.fixes.syntax import library_name
+from fsdplint.migration.constructor.policy_kinds import GIVEN, POLICY_PARAMETERS
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import descend
 
-# FSDP1 calls a policy with these arguments; the last one has two names.
-COUNTS = ("nonwrapped_numel", "unwrapped_params")
-FIRST = ("module", "recurse", COUNTS[0])
-PARAMETERS = {
-    "transformer_auto_wrap_policy": (*FIRST, "transformer_layer_cls"),
-    "lambda_auto_wrap_policy": (*FIRST, "lambda_fn"),
-    "size_based_auto_wrap_policy": (
-        *FIRST,
-        *("min_num_params", "force_leaf_modules", "exclude_wrap_modules"),
-    ),
-}
+LAST = (GIVEN[2], "unwrapped_params")  # the names of the last argument that FSDP1 gives
 
 
 def rewrite_lambda(inlining: Inlining, node: cst.Lambda) -> bool:
@@ -82,17 +73,17 @@ def _partial(
 ) -> tuple[str, list[str]] | tuple[()]:
     """`functools.partial` and its arguments for a function with this body; () if it is no partial."""
     own = _names(params)
-    if len(own) != len(FIRST) or not isinstance(body, cst.Call):
+    if len(own) != len(GIVEN) or not isinstance(body, cst.Call):
         return ()
-    expected = PARAMETERS.get(inlining.migration.fsdp1(body.func))
-    if expected is None or own[:2] != list(FIRST[:2]) or own[2] not in COUNTS:
+    expected = POLICY_PARAMETERS.get(inlining.migration.fsdp1(body.func))
+    if expected is None or own[:2] != list(GIVEN[:2]) or own[2] not in LAST:
         return ()
     named, rest = arguments(body, expected)
-    if COUNTS[1] in named:
-        named[COUNTS[0]] = named.pop(COUNTS[1])
-    if rest or not set(FIRST) < set(named) <= set(expected):
+    if LAST[1] in named:
+        named[LAST[0]] = named.pop(LAST[1])
+    if rest or not set(GIVEN) < set(named) <= set(expected):
         return ()
-    for name, param in zip(FIRST, own, strict=True):
+    for name, param in zip(GIVEN, own, strict=True):
         value = named.pop(name).value
         if not isinstance(value, cst.Name) or value.value != param:
             return ()
