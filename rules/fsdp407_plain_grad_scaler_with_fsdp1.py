@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import ScalerBuilt, ScalerStepped, Trace, Wrapped
+from fsdplint.trace import BackwardRun, Collective, ScalerBuilt, ScalerStepped, Trace, Wrapped
 from fsdplint.trace.queries.common import class_name, optimizer_of
 from fsdplint.trace.queries.wrappers import outermost, shards, wrappers_of
 
@@ -23,7 +23,8 @@ class PlainGradScalerWithFsdp1(Rule):
     optimizer over the parameters of a model that `FullyShardedDataParallel` wraps with a strategy that
     shards (all but `NO_SHARD`).
 
-    A scaler is not reported if `enabled` is false. A finding names the test that `enabled` depends on.
+    A scaler is not reported if `enabled` is false, or if the program reduces something over the ranks
+    between the backward and the step that may tell all of them of an overflow. A finding names the test that `enabled` depends on.
 
     ## Why is this bad?
     The scaler skips a step and lowers the scale when it finds an infinite gradient. Under FSDP1, each rank
@@ -59,7 +60,7 @@ class PlainGradScalerWithFsdp1(Rule):
                 if stepped.scaler != built.scaler:
                     continue
                 found = _sharded_module(trace, stepped)
-                if found is not None:
+                if found is not None and not _may_agree(trace, stepped):
                     yield self._finding(trace, built, stepped, *found)
                     break
 
@@ -103,6 +104,19 @@ class PlainGradScalerWithFsdp1(Rule):
         forget_name(rewrite, source, call.func)
         rely_on_wrapping(rewrite, finding.events)
         return rewrite.fix("Scale with ShardedGradScaler", Safety.SAFE)
+
+
+def _may_agree(trace: Trace, stepped: ScalerStepped) -> bool:
+    """Whether the ranks reduce something else than a loss between the backward and the step.
+
+    It may be whether the gradients of any rank have an overflow.
+    """
+    for event in reversed(trace.events[: stepped.index]):
+        if isinstance(event, BackwardRun):
+            return False
+        if isinstance(event, Collective) and "reduce" in event.api and not event.of_output:
+            return True
+    return False
 
 
 def _sharded_module(trace: Trace, stepped: ScalerStepped) -> tuple[str, Wrapped] | None:
