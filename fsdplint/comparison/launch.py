@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from fsdplint.comparison.facts import Plan
+from fsdplint.source.source import NodeSite
 from fsdplint.trace import (
     Collective,
     EpochSet,
     LoaderBuilt,
     ProcessGroupInit,
+    RunElsewhere,
     SamplerBuilt,
     Seeded,
+    Sharded,
     Trace,
+    Wrapped,
 )
 from fsdplint.trace.arguments import Argument, Arguments, Constant, OneOf, Opaque
 
@@ -33,8 +39,9 @@ def add_launch(plan: Plan, trace: Trace) -> None:
             plan.add("backend", "", "by default", group)
         else:
             plan.add("backend", "", Opaque(), group)
+    spawn = _spawn_of_ranks(trace)
     for seeded in trace.of(Seeded):
-        if seeded.per_rank is not None:
+        if seeded.per_rank is not None and seeded.index > spawn:
             value = "for each rank" if seeded.per_rank else "for all ranks"
             plan.add("seed", value, "yes", seeded)
     for sampler in trace.of(SamplerBuilt):
@@ -48,3 +55,24 @@ def add_launch(plan: Plan, trace: Trace) -> None:
         if collective.ranks.partial:
             name = f"{collective.api} on {collective.ranks.value}"
             plan.add("collective", name, "yes", collective)
+
+
+def _spawn_of_ranks(trace: Trace) -> int:
+    """The index of the event at which the ranks are spawned as new processes; -1 if none shows it.
+
+    A new process does not have the random state of the one that spawns it.
+    """
+    begun: RunElsewhere | None = None
+    for event in trace.of(RunElsewhere, Sharded, Wrapped):
+        if not isinstance(event, RunElsewhere):
+            return begun.index if begun is not None and _spawns(begun) else -1
+        begun = event if begun is None else None
+    return -1
+
+
+def _spawns(event: RunElsewhere) -> bool:
+    """Whether code calls a function `spawn`."""
+    node = event.site.node if isinstance(event.site, NodeSite) else None
+    function = node.func if isinstance(node, cst.Call) else None
+    name = function.attr if isinstance(function, cst.Attribute) else function
+    return isinstance(name, cst.Name) and name.value == "spawn"

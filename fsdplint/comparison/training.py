@@ -18,6 +18,7 @@ from fsdplint.trace import (
     ScalerBuilt,
     ScalerStepped,
     SchedulerBuilt,
+    SchedulerStepped,
     SyncSwitched,
     Trace,
     Wrapped,
@@ -43,6 +44,7 @@ def add_training(plan: Plan, trace: Trace, names: ModelNames) -> None:
     _add_clipping(plan, trace)
     _add_accumulation(plan, trace, names)
     _add_schedulers(plan, trace)
+    _add_scheduler_steps(plan, trace)
     _add_scalers(plan, trace)
     _add_order(plan, trace)
 
@@ -195,6 +197,13 @@ def _add_schedulers(plan: Plan, trace: Trace) -> None:
         for name, argument in given.given.items():
             if name not in ("optimizer", "0"):
                 plan.add(f"scheduler {name}", "", argument, event)
+
+
+def _add_scheduler_steps(plan: Plan, trace: Trace) -> None:
+    """Whether the loop of the training changes the learning rate by a scheduler."""
+    stepped = next((event for event in trace.of(SchedulerStepped) if event.in_loop), None)
+    if stepped is not None:
+        plan.add("learning rate scheduler steps", "", "in the loop", stepped)
 
 
 def _add_scalers(plan: Plan, trace: Trace) -> None:
