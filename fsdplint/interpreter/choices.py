@@ -17,7 +17,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter.contract_code import leads_to_contract
-from fsdplint.interpreter.imports import load_registrations
+from fsdplint.interpreter.imports import import_module, load_registrations
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Bound,
@@ -34,6 +34,7 @@ from fsdplint.interpreter.values import (
     ProjectModule,
     Sequence,
     Symbol,
+    Template,
     Unknown,
     Value,
 )
@@ -69,6 +70,10 @@ def choose(
     """
     if not isinstance(name, Unknown):
         return None
+    if name.template is not None:
+        holes = {name.template.hole_in(key): value for key, value in candidates.items()}
+        candidates = {key: value for key, value in holes.items() if key is not None}
+        name = name.template.hole
     known = {key: run.settle(value) for key, value in candidates.items()}
     every = [*known.values(), *([run.settle(default)] if default is not None else [])]
     if known and all(map(_is_optimizer_class, every)):
@@ -79,7 +84,7 @@ def choose(
         known, complete = _most_concerned(run, known), False
     if complete and len(known) == 1:
         return every[0]
-    if not name.origin or name.varying or name.by_rank or name.by_process:
+    if not _is_setting(name):
         return None
     if not any(leads_to_contract(run, value) for value in every):
         return None
@@ -87,6 +92,33 @@ def choose(
     if all(map(_is_strategy, every)):
         return choice.among_strategies(known, None if complete else default, complete)
     return choice.among(known, None if complete else default, complete)
+
+
+def module_like(
+    run: Run, template: Template, package: str | None, node: cst.CSTNode
+) -> Value | None:
+    """The module whose name has an unknown part; None if the project has none with such a name.
+
+    Args:
+        run: the run.
+        template: the name of the module.
+        package: the package that a relative name starts from.
+        node: the call that imports the module.
+    """
+    names = run.project.modules_like(template.before, template.after, package, run.source.path)
+    if not names or not _is_setting(template.hole):
+        return None
+    texts = sorted(names, key=lambda text: not names[text].mentions_fsdp)[:MAX_CANDIDATES]
+    choice = _Choice(run, template.hole, node)
+    for text in texts:
+        if choice.holds(text, relevant=names[text].mentions_fsdp):
+            return import_module(run, names[text].name)
+    return None
+
+
+def _is_setting(name: Unknown) -> bool:
+    """Whether an unknown name is the same in the whole run, and on all ranks."""
+    return bool(name.origin) and not (name.varying or name.by_rank or name.by_process)
 
 
 def _most_concerned(run: Run, candidates: Mapping[Any, Value]) -> dict[Any, Value]:
@@ -120,7 +152,7 @@ class _Choice:
         ordered = _by_concern(self.run, candidates)
         tested = ordered[:-1] if complete else ordered
         for key in tested:
-            if self._holds(key):
+            if self.holds(key):
                 return self._chosen(candidates[key], key, self._key(key))
         if complete:
             return self._chosen(candidates[ordered[-1]], ordered[-1], self._key(tested[0]))
@@ -136,7 +168,7 @@ class _Choice:
         """
         ordered = list(candidates)
         tested = ordered[:-1] if complete else ordered
-        name = next((one for one in tested if self._holds(one)), ordered[-1] if complete else None)
+        name = next((one for one in tested if self.holds(one)), ordered[-1] if complete else None)
         value = default if name is None else candidates[name]
         if value is None:
             return None
@@ -173,15 +205,19 @@ class _Choice:
     def _key(self, name: object) -> str:
         return f"{self.name.origin} == {name!r}"
 
-    def _holds(self, name: object) -> bool:
-        """Whether the name is this one in this configuration."""
+    def holds(self, name: object, *, relevant: bool = True) -> bool:
+        """Whether the name is this one in this configuration.
+
+        relevant: whether the other outcome is worth a configuration of its own.
+        """
         key = self._key(name)
         test = Condition(key, key, False, self.name.origin, "==", name, chooses=True)
         decisions = self.run.decisions
         leaving, decisions.leaving = decisions.leaving, False  # of a test around the choice
         holds = decisions.decide(test, place=(self.node, key))
         decisions.leaving = leaving
-        decisions.relevant.add(key)
+        if relevant:
+            decisions.relevant.add(key)
         return holds
 
     def _chosen(self, value: Value, name: object, key: str) -> Value:
@@ -280,23 +316,28 @@ def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | No
     found = {one: names[one] for one in offered if one in names}
     if found:
         return choose(run, name, found, node, complete=len(found) == len(offered))
-    return choose(run, name, _public(run, owner), node, complete=False)
+    own = _own_members(run, owner)
+    if (
+        isinstance(name, Unknown)
+        and name.template is None
+        and len(set(map(type, own.values()))) > 1
+    ):
+        return None  # it may be a class or a function
+    return choose(run, name, own, node, complete=False)
 
 
-def _public(run: Run, owner: Namespace | ProjectModule) -> dict[object, Value]:
-    """The classes, or else the functions, that a file defines; none if it defines both."""
+def _own_members(run: Run, owner: Namespace | ProjectModule) -> dict[object, Value]:
+    """The public classes and functions that a file defines."""
     names = {
         name: run.settle(value) if isinstance(value, LazyClass) else value
         for name, value in list(owner.scope.names.items())
         if not name.startswith("_")
     }
-    own: dict[object, Value] = {
+    return {
         name: value
         for name, value in names.items()
         if isinstance(value, Class | Function) and value.scope is owner.scope
     }
-    kinds = {type(value) for value in own.values()}
-    return own if len(kinds) == 1 else {}
 
 
 def offered_names(run: Run, name: Value) -> tuple[str, ...]:

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import libcst as cst
 
 from fsdplint.discovery.module_index import LIBRARY, ModuleIndex
-from fsdplint.discovery.module_resolver import search_path
+from fsdplint.discovery.module_resolver import absolute, search_path
 from fsdplint.interpreter.values import Const
 from fsdplint.source.files import MAX_BYTES, Problem, Unreadable, read_bytes, read_source
-from fsdplint.source.folders import project_root
-from fsdplint.source.fsdp_words import CONTRACT_WORDS, FSDP_WORDS, MODEL_WORDS, REDUCING_WORDS
+from fsdplint.source.folders import Folder, project_root
+from fsdplint.source.fsdp_words import (
+    CONTRACT_WORDS,
+    FSDP_WORDS,
+    MODEL_WORDS,
+    REDUCING_WORDS,
+    mentions,
+)
 from fsdplint.source.reading import read
 from fsdplint.source.source import Source
 from fsdplint.syntax.keywords import Words
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from fsdplint.source.config_source import ConfigSource
     from fsdplint.trace.arguments import Arguments
 
+HOLE = "_unknown_part_"  # stands for the unknown part of a module's name
 MAX_FILES = 400  # files that imports may pull in
 # A statement of a file, or a decorator, that adds something to a registry.
 _REGISTERS = re.compile(
@@ -33,7 +40,19 @@ _REGISTERS = re.compile(
 
 Located = tuple[str, str]  # a file, and its shown path
 FileQuestion = tuple[str, ...]  # the name of a method of `Project`, and its arguments
-FileAnswer = tuple[str, str] | bool | None
+FileAnswer = tuple[object, ...] | bool | None
+
+
+class NamedModule(NamedTuple):
+    """A module of the project that a name with an unknown part may mean.
+
+    Attributes:
+        name: its full name.
+        mentions_fsdp: whether its file mentions FSDP.
+    """
+
+    name: str
+    mentions_fsdp: bool
 
 
 class Signature(NamedTuple):
@@ -105,6 +124,7 @@ class Project:
         self.located: dict[tuple[str, str, str], tuple[Located | None, Located | None]] = {}
         self._elsewhere: dict[tuple[str, str, str | None], str | None] = {}
         self._is_folder: dict[str, bool] = {}
+        self._like: dict[FileQuestion, dict[str, NamedModule]] = {}
         self._relative: dict[tuple[int, str, str], str | None] = {}
         self._real: dict[str, str] = {}
         self._folders: dict[str, str] = {}
@@ -196,6 +216,12 @@ class Project:
     def _answer(self, what: str, *arguments: str) -> FileAnswer:
         if what == "registers":
             return self.registers(*arguments)
+        if what == "modules_like":
+            return tuple(
+                self.modules_like(
+                    arguments[0], arguments[1], arguments[2] or None, arguments[3]
+                ).items()
+            )
         if what == "config":
             config = self.config(*arguments)
             return None if config is None else (config.path, config.text)
@@ -267,6 +293,44 @@ class Project:
             if len(parts) == 1 and self._is_dir(os.path.join(base, name)):
                 self.namespaces.add(name)
         return None
+
+    def modules_like(
+        self, before: str, after: str, package: str | None, importer: str
+    ) -> dict[str, NamedModule]:
+        """The modules that a name with an unknown part may mean, by this part.
+
+        Args:
+            before: the text before the unknown part.
+            after: the text after it.
+            package: the package that a relative name starts from.
+            importer: the file that imports the module.
+        """
+        question = ("modules_like", before, after, package or "", importer)
+        if question not in self._like:
+            full = absolute(f"{before}{HOLE}{after}", package)
+            self._like[question] = {} if full is None else self._modules_like(full, importer)
+        found = self._like[question]
+        self.consulted[question] = tuple(found.items())
+        return found
+
+    def _modules_like(self, name: str, importer: str) -> dict[str, NamedModule]:
+        parts = name.split(".")
+        place = next(number for number, part in enumerate(parts) if HOLE in part)
+        before, after = parts[place].split(HOLE)
+        for base in self.search_path(importer):
+            found: dict[str, NamedModule] = {}
+            for entry in sorted(Folder(os.path.join(base, *parts[:place])).names):
+                stem = entry.removesuffix(".py")
+                text = stem[len(before) : len(stem) - len(after)]
+                if stem != f"{before}{text}{after}" or not re.fullmatch(r"\w+", text):
+                    continue
+                whole = [*parts[:place], stem, *parts[place + 1 :]]
+                file = self.module_file(base, whole)
+                if file is not None and stem != "__init__":
+                    found[text] = NamedModule(".".join(whole), mentions(self._content(Path(file))))
+            if found:
+                return found
+        return {}
 
     def find_elsewhere(
         self, module: str, importer: str, name: str | None = None

@@ -119,6 +119,7 @@ class Unknown(Value):
     on_cpu: whether it is certainly a tensor on the CPU.
     new_tensor: whether it is a tensor that was just made and is computed from no other.
     below: the number that it is certainly smaller than: the end of the `range` that it is from.
+    template: what is known of it if it is a text.
     """
 
     settles: ClassVar[bool] = True
@@ -140,6 +141,30 @@ class Unknown(Value):
     on_cpu: bool = False
     new_tensor: bool = False
     below: Value | None = field(default=None, repr=False)
+    template: Template | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Template:
+    """A text of which a part is unknown.
+
+    Attributes:
+        before: the text before the unknown part.
+        hole: the unknown part.
+        after: the text after it.
+    """
+
+    before: str
+    hole: Unknown
+    after: str
+
+    def hole_in(self, text: object) -> str | None:
+        """What the unknown part is if the whole is `text`; None if it is not."""
+        if not isinstance(text, str) or len(text) <= len(self.before) + len(self.after):
+            return None
+        if not (text.startswith(self.before) and text.endswith(self.after)):
+            return None
+        return text[len(self.before) : len(text) - len(self.after)]
 
 
 @dataclass(eq=False, repr=False)

@@ -15,6 +15,7 @@ from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, note
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.settings import override_entries
+from fsdplint.interpreter.templates import template_of
 from fsdplint.interpreter.torch_values import StateValue
 from fsdplint.interpreter.values import (
     MAX_ELEMENTS,
@@ -71,12 +72,15 @@ def eval_concatenated_string(run: Run, node: cst.ConcatenatedString) -> Value:
 def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
     result = Unknown(origin=run.text(node))
     texts: list[str | None] = []
+    parts: list[str | Value | None] = []
     for part in node.parts:
         if isinstance(part, cst.FormattedStringText):
             texts.append(_text(part))
+            parts.append(texts[-1])
         elif isinstance(part, cst.FormattedStringExpression):
             value = run.eval(part.expression)
             texts.append(_shown(part, value))
+            parts.append(value if _is_plain(part) else None)
             result.by_rank = depends_on_rank(value) or result.by_rank
             result.by_process = depends_on_process(value) or result.by_process
             result.rank_local = result.rank_local or derived(value)
@@ -84,7 +88,11 @@ def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
                 note_rank_use(run, node, value)
     known = [text for text in texts if text is not None]
     short = sum(map(len, known)) <= MAX_ELEMENTS
-    return Const("".join(known)) if len(known) == len(texts) and short else result
+    if len(known) == len(texts) and short:
+        return Const("".join(known))
+    plain = [part for part in parts if part is not None]
+    result.template = template_of(plain) if len(plain) == len(parts) else None
+    return result
 
 
 def _text(part: cst.FormattedStringText) -> str | None:
@@ -94,9 +102,12 @@ def _text(part: cst.FormattedStringText) -> str | None:
 
 def _shown(part: cst.FormattedStringExpression, value: Value) -> str | None:
     """The text of a constant in an f-string; None if it is unknown or formatted."""
-    plain = not (part.conversion or part.format_spec or part.equal)
     known = isinstance(value, Const) and type(value.value) in (str, int, bool)
-    return str(constant(value)) if plain and known else None
+    return str(constant(value)) if _is_plain(part) and known else None
+
+
+def _is_plain(part: cst.FormattedStringExpression) -> bool:
+    return not (part.conversion or part.format_spec or part.equal)
 
 
 @evaluates(cst.Ellipsis)

@@ -14,6 +14,7 @@ from fsdplint.interpreter.rank_local import derived, local_of
 from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.templates import filled, template_of
 from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue
 from fsdplint.interpreter.values import (
     MAX_BITS,
@@ -21,6 +22,7 @@ from fsdplint.interpreter.values import (
     Condition,
     Const,
     Sequence,
+    Template,
     Unknown,
     Value,
     constant,
@@ -174,7 +176,22 @@ def arithmetic(
         by_process=depends_on_process(left) or depends_on_process(right),
         library=library,
         rank_local=derived(left, right),
+        template=_template(left, op, right),
     )
+
+
+def _template(left: Value, op: cst.BaseBinaryOp | None, right: Value) -> Template | None:
+    """What is known of the text that `left + right` or `left % right` makes."""
+    if isinstance(op, cst.Add):
+        is_text = any(
+            isinstance(one, Const) and isinstance(one.value, str)
+            or isinstance(one, Unknown) and one.template is not None
+            for one in (left, right)
+        )  # fmt: skip
+        return template_of([left, right]) if is_text else None
+    if isinstance(op, cst.Modulo) and isinstance(left, Const) and isinstance(left.value, str):
+        return filled(left.value, right.items if isinstance(right, Sequence) else [right])
+    return None
 
 
 def _repeat(value: Sequence, times: Value) -> Sequence:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from fsdplint.discovery.module_resolver import absolute
+from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.ranks import environment
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.templates import filled
 from fsdplint.interpreter.torch_values import (
     RankTest,
     RankValue,
@@ -136,10 +138,13 @@ def decorator(run: Run, name: str, call: Call) -> Value:
 @function("importlib.import_module")
 def import_by_name(run: Run, name: str, call: Call) -> Value:
     """Import a module by its name; a relative name needs a package."""
-    wanted, package = constant(call.arg(0, "name")), constant(call.arg(1, "package"))
-    full = None
-    if isinstance(wanted, str):
-        full = absolute(wanted, package if isinstance(package, str) else None)
+    name_of, package = call.arg(0, "name"), constant(call.arg(1, "package"))
+    package = package if isinstance(package, str) else None
+    if isinstance(name_of, Unknown) and name_of.template is not None:
+        chosen = module_like(run, name_of.template, package, call.node)
+        return call_unknown(run, Symbol(name), call) if chosen is None else chosen
+    wanted = constant(name_of)
+    full = absolute(wanted, package) if isinstance(wanted, str) else None
     return call_unknown(run, Symbol(name), call) if full is None else import_module(run, full)
 
 
@@ -188,7 +193,10 @@ def dataclass_field(run: Run, name: str, call: Call) -> Value:
 
 @method("Const", "format")
 def text_of(run: Run, receiver: Const, name: str, call: Call) -> Value:
-    return unknown_result(call)
+    result = unknown_result(call, run.text(call.node))
+    if isinstance(receiver.value, str) and not (call.kwargs or call.open):
+        result.template = filled(receiver.value, call.args)
+    return result
 
 
 @method("Const", "join")
