@@ -14,6 +14,7 @@ from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_attributes import element_of, module_attribute
 from fsdplint.interpreter.optimizers import state_by_parameter
 from fsdplint.interpreter.parameter_marks import read_mark
+from fsdplint.interpreter.program_arguments import each_argument, is_argv, is_literal_index
 from fsdplint.interpreter.ranks import (
     depends_on_rank,
     environment,
@@ -246,8 +247,9 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         return TensorValue("derived", value.modules)
     if isinstance(value, TensorValue):
         return value
-    if isinstance(value, Symbol) and value.name.rpartition(".")[2] == "argv":
-        return Unknown(origin=run.text(node))
+    if is_argv(value):
+        in_turn = run.loop_depth and not is_literal_index(node)
+        return each_argument() if in_turn else Unknown(origin=run.text(node))
     if isinstance(value, Class | Symbol):
         return value  # Generic[T], tuple[int, ...]
     if isinstance(value, Unknown):

@@ -10,6 +10,7 @@ from fsdplint.interpreter.loop_certainty import passes_all_on
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.modules import submodule_values
 from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.program_arguments import each_argument, is_argv
 from fsdplint.interpreter.records import as_tuple
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
@@ -94,6 +95,8 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         if value.items and (not value.open or any(matters(i) for i in value.items)):
             return list(value.items), True
         return (list(value.items) or [Unknown(varying=True)]), not value.items and not value.open
+    if is_argv(value):
+        return [each_argument()], False
     if isinstance(value, Dict):
         keys: list[Value] = [Const(key) for key in value.items]
         if value.tensors:

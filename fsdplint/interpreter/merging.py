@@ -96,7 +96,20 @@ def join_by_turn(one: Value, two: Value) -> Value:
     if matters(one) or matters(two):
         return two if matters(two) else one
     by_rank = any(isinstance(value, Unknown) and value.by_rank for value in (one, two))
-    return Unknown(varying=True, by_rank=by_rank, rank_local=_local_of_both(one, two))
+    return Unknown(
+        varying=True,
+        by_rank=by_rank,
+        library=library_of(one, two) or library_of(two, one),
+        rank_local=_local_of_both(one, two),
+    )
+
+
+def library_of(one: Value, other: Value) -> str:
+    """The library function of a value that comes from two values; "" if unknown."""
+    if not isinstance(one, Unknown) or not one.library:
+        return ""
+    is_from_library = isinstance(other, Const) or (isinstance(other, Unknown) and other.library)
+    return one.library if is_from_library else ""
 
 
 def _local_of_both(one: Value, two: Value) -> RankLocal | None:

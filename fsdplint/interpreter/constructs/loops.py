@@ -15,6 +15,7 @@ from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN
 from fsdplint.interpreter.iteration import covers, iterable_of, iterate
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
 from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
+from fsdplint.interpreter.program_arguments import end_of_loop
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
@@ -182,6 +183,7 @@ def _loop(
         run.drop_guards(outer, "loop")
         run.loop_depth -= counted
         run.loop_guards.pop()
+        end_of_loop(run)
     return None
 
 

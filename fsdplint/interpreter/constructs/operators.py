@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter import branch_conditions, losses
 from fsdplint.interpreter.branch_conditions import Truth
-from fsdplint.interpreter.merging import matters
+from fsdplint.interpreter.merging import library_of, matters
 from fsdplint.interpreter.models import mixing, tensors
 from fsdplint.interpreter.rank_local import derived, local_of
 from fsdplint.interpreter.rank_tests import is_zero
@@ -168,7 +168,7 @@ def arithmetic(
     varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
     by_rank = depends_on_rank(left) or depends_on_rank(right)
     origin = run.text(node) if node is not None and not varying else ""
-    library = _library(left, right) or _library(right, left)
+    library = library_of(left, right) or library_of(right, left)
     return Unknown(
         origin=origin,
         varying=varying,
@@ -200,14 +200,6 @@ def _repeat(value: Sequence, times: Value) -> Sequence:
     if type(number) is not int or value.open or len(value.items) * number > MAX_ELEMENTS:
         return Sequence(list(value.items), value.kind, True)
     return Sequence(value.items * number, value.kind)
-
-
-def _library(one: Value, other: Value) -> str:
-    """The library function of a value that is computed from two values; "" if unknown."""
-    if not isinstance(one, Unknown) or not one.library:
-        return ""
-    alike = isinstance(other, Const) or (isinstance(other, Unknown) and other.library)
-    return one.library if alike else ""
 
 
 def _set_of_constants(left: Sequence, right: Sequence, op: cst.BaseBinaryOp) -> Sequence | None:

@@ -102,6 +102,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     if isinstance(left, Unknown | TensorValue) and left.on_cpu:
         if result is not right and isinstance(result, Unknown | TensorValue):
             result.on_cpu = True  # the operation is in place
+    if run.loop_depth and isinstance(result, Unknown):
+        result.varying = True  # each turn of the loop gives it another value
     assign(run, node.target, result)
 
 
