@@ -20,6 +20,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 
+MAX_DEPTH = 4  # of objects in objects
 _SETTINGS = (bool, int, float, str, type(None))
 
 
@@ -56,6 +57,16 @@ def override_entries(container: Dict | Namespace) -> None:
         override_attributes(container.owner)
     else:
         override_settings(container.scope)
+
+
+def copy_with_settings(holder: Instance, depth: int = 0) -> Instance:
+    """A copy of an object whose constants, also those of objects in it, are settings."""
+    copied = Instance(holder.cls, dict(holder.attributes), holder.attributes_unknown)
+    _override(copied.attributes, f"{holder.cls.name}.")
+    for name, value in copied.attributes.items():
+        if isinstance(value, Instance) and depth < MAX_DEPTH:
+            copied.attributes[name] = copy_with_settings(value, depth + 1)
+    return copied
 
 
 def is_setting(name: object, value: Value) -> bool:

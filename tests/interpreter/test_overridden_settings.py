@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from programs import program
 
 from fsdplint.interpreter import load
-from fsdplint.trace import OptimizerBuilt, Sharded
+from fsdplint.trace import OptimizerBuilt, Saved, Sharded
 
 HEAD = """\
 import torch
@@ -153,3 +154,86 @@ def test_a_module_attribute_that_the_program_sets_is_known(tmp_path: Path) -> No
     head = HEAD.replace("use_fsdp = False\n", code)
     file.write_text(f"{head}{TAIL.replace('use_fsdp', 'settings.use_fsdp')}")
     assert all(list(trace.of(Sharded)) for trace in load([file]).traces)
+
+
+DEFAULT_OBJECT = """
+import tyro
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Inner:
+    shards: bool = True
+    depth: int = 1
+
+
+@dataclass
+class Config:
+    inner: Inner = field(default_factory=Inner)
+    build: object = None
+
+
+def preset():
+    return Config(inner=Inner(shards=False, depth=2), build=Net)
+
+
+config = tyro.cli(Config, default=preset())
+model = config.build(config.inner.depth)
+if config.inner.shards:
+    fully_shard(model)
+"""
+
+
+def test_a_command_line_changes_the_constants_of_its_default_object(tmp_path: Path) -> None:
+    found = program(tmp_path, DEFAULT_OBJECT)
+    sharded = {
+        trace.modules[event.module].class_name
+        for trace in found.traces
+        for event in trace.of(Sharded)
+    }
+    assert sharded == {"Net"}
+    assert len(found.traces) == 2
+
+
+OWN_PARSERS = {
+    "for": """
+for one in sys.argv[1:]:
+    if one.startswith("--mode="):
+        mode = one.split("=", 1)[1]
+""",
+    "while": """
+position = 1
+while position < len(sys.argv):
+    one = sys.argv[position]
+    if one == "--mode":
+        mode = sys.argv[position + 1]
+        position += 1
+    else:
+        rest.append(one)
+    position += 1
+""",
+}
+
+
+@pytest.mark.parametrize("loop", OWN_PARSERS)
+def test_what_a_loop_reads_from_the_command_line_is_a_setting(tmp_path: Path, loop: str) -> None:
+    found = program(
+        tmp_path,
+        f"""import sys
+mode, rest = None, []
+{OWN_PARSERS[loop]}
+if mode is None:
+    raise SystemExit("no mode")
+model = Net()
+if mode == "sharded":
+    fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters())
+if mode != "sharded":
+    torch.save(model.state_dict(), "model.pt")
+""",
+    )
+    for trace in found.traces:
+        kinds = [type(event).__name__ for event in trace.events]
+        assert not ("Sharded" in kinds and "Saved" in kinds)
+    assert any(list(trace.of(Sharded)) for trace in found.traces)
+    assert any(list(trace.of(Saved)) for trace in found.traces)

@@ -13,6 +13,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import RUN_AT_ONCE
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.settings import copy_with_settings
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Bound,
@@ -94,6 +95,10 @@ def _methods(run: Run, target: Instance | ModuleValue, call: Call) -> dict[objec
 
 @function(*_CALLERS)
 def call_by_command_line(run: Run, name: str, call: Call) -> Value:
+    """`default=` is an object whose fields the command line may change."""
+    default = run.settle(call.kwargs.get("default") or Unknown())
+    if isinstance(default, Instance):
+        return copy_with_settings(default)
     target = call.args[0] if call.args else call.arg(0, "config_class")
     if target is None:
         target = call.arg(0, "components")
