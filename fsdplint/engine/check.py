@@ -37,6 +37,8 @@ class CheckedProgram:
         found: all findings.
         importers: files that were read only because they import some of the others.
         context: the paths of all files that were read only because of `importers`.
+        searched: further files that import some of the others, whose content decided that they are
+            no `importers`.
         validated: programs that fixes make of this one, which are no worse.
     """
 
@@ -44,6 +46,7 @@ class CheckedProgram:
     found: list[Finding]
     importers: Sequence[Path] = ()
     context: frozenset[str] = frozenset()
+    searched: frozenset[str] = frozenset()
     validated: Sequence[FixedProgram] = ()
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.coverage import CoveredSite
 from fsdplint.diagnostics.finding import Finding
+from fsdplint.engine.callers import Callers, callers_of_unreached
 from fsdplint.engine.check import CheckedProgram, check, load_program
 from fsdplint.engine.validation import without_harmful_fixes
 from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
-from fsdplint.interpreter.gaps import Gap
 from fsdplint.registry.meta_rules import CutShort
 from fsdplint.registry.rule import Rule
 from fsdplint.source.fsdp_words import names_fsdp1
@@ -34,11 +35,10 @@ def examine(workspace: Workspace, rules: Sequence[Rule]) -> CheckedProgram:
     """
     program = load_program(workspace)
     checked = CheckedProgram(program, check(program, rules, workspace.options, workspace.effort))
-    files = _grouped_files(workspace, checked, rules) | _files_of_unreached_functions(
-        workspace, program
-    )
-    if workspace.projects is not None and files and workspace.effort.fixes:
-        checked = _with_importers(workspace, checked, rules, files)
+    if workspace.projects is not None and workspace.effort.fixes:
+        files = _grouped_files(workspace, checked, rules)
+        callers = callers_of_unreached(workspace, program)
+        checked = _with_importers(workspace, checked, rules, files, callers)
     return without_harmful_fixes(workspace, checked, rules)
 
 
@@ -58,25 +58,22 @@ def _grouped_files(
     return grouped
 
 
-def _files_of_unreached_functions(workspace: Workspace, program: Program) -> set[str]:
-    """The files with sites in functions that no program calls.
-
-    Files that the group only imports are left to the groups that they belong to.
-    """
-    gaps = {Gap.UNCALLED, Gap.UNREACHED_CALL}
-    found = {one.source.path for one in program.coverage if one.gap in gaps}
-    return {path for path in found if os.path.realpath(path) not in workspace.elsewhere}
-
-
 def _with_importers(
-    workspace: Workspace, checked: CheckedProgram, rules: Sequence[Rule], files: Iterable[str]
+    workspace: Workspace,
+    checked: CheckedProgram,
+    rules: Sequence[Rule],
+    files: Collection[str],
+    callers: Callers,
 ) -> CheckedProgram:
-    """The program with the files that import some of its files."""
+    """The program with the files that import some of its files, and with its callers."""
     assert workspace.projects is not None
     first = checked.program
-    wanted = sorted(first.files_to_fix)
-    wanted = [*workspace.projects.importers([*map(Path, sorted(files)), *wanted]), *wanted]
-    wanted += _imported_for_fixes(workspace, rules, files)
+    wanted: list[Path] = []
+    if files:
+        wanted = sorted(first.files_to_fix)
+        wanted = [*workspace.projects.importers([*map(Path, sorted(files)), *wanted]), *wanted]
+        wanted += _imported_for_fixes(workspace, rules, files)
+    wanted += callers.files
     for _ in range(MAX_WIDENINGS):
         unread = _unread(checked.program, wanted, workspace.paths[0])
         if not unread:
@@ -89,7 +86,8 @@ def _with_importers(
         wanted = sorted(program.files_to_fix)
         wanted = [*workspace.projects.importers(wanted), *wanted]
         wanted += _imported_for_fixes(workspace, rules, map(str, unread))
-    return checked
+    searched = _unread(checked.program, callers.searched, workspace.paths[0])
+    return replace(checked, searched=frozenset(map(str, searched)))
 
 
 def _imported_for_fixes(

@@ -38,8 +38,8 @@ class GroupChecker:
         found = [*checked.found, *meta_findings(workspace, program, rules, checked.found)]
         return GroupResult(
             [without_trace(one) for one in found],
-            list(program.files),
-            sorted(checked.context),
+            [*program.files, *sorted(checked.searched)],
+            sorted(checked.context | checked.searched),
             [*defects, *program.problems, *rule_failures(rules)],
             program.file_queries,
             queries,

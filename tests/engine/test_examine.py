@@ -61,7 +61,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictTy
 
 def save(model):
     with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
-        torch.save(model.state_dict(), "model.pt")
+        torch.save(model.state_dict(), "fsdp.pt")
 """
 
 
@@ -92,3 +92,56 @@ def test_only_files_that_matter_are_imported(tmp_path: Path) -> None:
 
     assert names(2) == ["b", "c", "e"]
     assert names(1) == []
+
+
+SAVING = """
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model):
+    fully_shard(model)
+
+
+def save(model):
+    return _write(model)
+
+
+def _write(model):
+    torch.save(model.state_dict(), "fsdp.pt")
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+"""
+SHARDED = """
+import torch
+from torch.distributed.fsdp import fully_shard
+
+model = torch.nn.Linear(2, 2)
+fully_shard(model)
+"""
+CALLERS = {
+    "by its name": "from library import save\nsave(model)\n",
+    "as an attribute": "import library\nlibrary.save(model)\n",
+    "through another file": "import between\nbetween.run(model)\n",
+}
+BETWEEN = "import library\n\ndef run(model):\n    library.save(model)\n"
+
+
+@pytest.mark.parametrize("way", CALLERS)
+def test_only_callers_of_unreached_functions_are_read(tmp_path: Path, way: str) -> None:
+    other = "import torch\nfrom library import count\n\nprint(count(torch.nn.Linear(2, 2)))\n"
+    texts = {"library": SAVING, "other": other}
+    if way == "through another file":
+        texts["between"] = BETWEEN
+        texts["another"] = "import between\n\nprint(between.__name__)\n"
+    texts["train"] = SHARDED + CALLERS[way]
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "pyproject.toml").touch()
+    workspace = Workspace([tmp_path / "library.py"], projects=ProjectIndex())
+    found = examine(workspace, [])
+    assert {path.stem for path in found.importers} == {"train", *texts} & {"train", "between"}
+    assert {Path(path).stem for path in found.searched} == {"other", *texts} & {"other", "another"}
+    assert all(one.gap is None for one in found.program.coverage)
