@@ -38,7 +38,8 @@ def examine(workspace: Workspace, rules: Sequence[Rule]) -> CheckedProgram:
     if workspace.projects is not None and workspace.effort.fixes:
         files = _grouped_files(workspace, checked, rules)
         callers = callers_of_unreached(workspace, program)
-        checked = _with_importers(workspace, checked, rules, files, callers)
+        if files or callers.searched:
+            checked = _with_importers(workspace, checked, rules, files, callers)
     return without_harmful_fixes(workspace, checked, rules)
 
 
