@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fsdplint.trace import (
+    Collective,
     Event,
     Guard,
     GuardKind,
@@ -24,6 +25,7 @@ from fsdplint.trace import (
 from fsdplint.trace.queries.common import optimizer_of
 from fsdplint.trace.queries.own_data import own_data_tests, undecided_collectives
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
+from fsdplint.trace.queries.rank_matching import follows_messages
 from fsdplint.trace.queries.wrappers import uses_original_parameters
 
 
@@ -116,6 +118,8 @@ def _is_one_sided(trace: Trace, event: OptimizerStepped | SchedulerStepped) -> b
     """Whether only one side of a test makes this step, and the other side makes none."""
     guard = deciding_test(event)
     if guard is None or guard.asserted or event.ranks is Ranks.SOME:
+        return False
+    if follows_messages(event, trace.of(Collective)):
         return False
     for other in trace.of(type(event)):
         if other.optimizer != event.optimizer:

@@ -8,7 +8,7 @@ matches, and so does "rank 0 first": `if rank != 0: barrier()`, the work, `if ra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fsdplint.trace import (
     Called,
@@ -154,22 +154,26 @@ def _without_counterpart(
             and rank_test(other) != rank_test(event)
             for other in rest
         )
-        and not _follows_messages(event, one, others)
+        and not follows_messages(event, (*one, *others))
     ]
 
 
-def _follows_messages(event: Event, one: list[Event], others: list[Event]) -> bool:
-    """Whether one rank tells the others what to run, in the two branches of one test.
+def follows_messages(event: Event, events: Iterable[Event]) -> bool:
+    """Whether one rank tells the others what to run, in the branches of one test.
 
-    Both branches communicate by messages, and further tests decide what each of them runs. What
-    the messages say is not known.
+    The branch of the event communicates by messages, and further tests decide what it runs. What
+    the messages say is not known, and neither is what the other ranks run.
     """
     test = _place_of_test(event)
-    sides = [[e for e in side if _place_of_test(e) == test] for side in (one, others)]
-    messages = [{e.api for e in side if isinstance(e, Collective)} & _MESSAGES for side in sides]
-    return bool(test is not None and messages[0] & messages[1]) and any(
-        _tests_further(e) for side in sides for e in side
-    )
+    messages = [
+        other
+        for other in events
+        if isinstance(other, Collective)
+        and other.api in _MESSAGES
+        and other.ranks is event.ranks
+        and _place_of_test(other) == test
+    ]
+    return test is not None and bool(messages) and any(map(_tests_further, (event, *messages)))
 
 
 def _place_of_test(event: Event) -> object:
