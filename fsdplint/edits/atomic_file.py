@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import tempfile
+import time
 from pathlib import Path
 
 SUFFIX = ".fsdplint-new"  # suffix of temporary files
+LEFTOVER_AGE = 600.0  # seconds after which no run still writes a temporary file
 _OPEN = ("/dev/", "/proc/")  # names of open files, such as standard output
 _IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY)  # the file cannot be replaced
 
@@ -54,6 +57,7 @@ def save(path: str | os.PathLike[str], content: bytes) -> None:
         if error.errno not in _IN_PLACE or not os.path.exists(target):
             raise
         Path(target).write_bytes(content)
+    _remove_leftovers(target)
 
 
 def make_folder(folder: Path) -> None:
@@ -126,6 +130,21 @@ def remove_temporary_files(target: str) -> None:
             if entry.name.startswith(_prefix(name)) and entry.name.endswith(SUFFIX):
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
+
+
+def _remove_leftovers(target: str) -> None:
+    """Remove what earlier runs left beside a report because they were killed.
+
+    A file that was just written may belong to a run that is at work.
+    """
+    folder, name = os.path.split(target)
+    pattern = re.compile(rf"{re.escape(_prefix(name))}\w+{re.escape(SUFFIX)}")
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in list(entries):
+            if pattern.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    if time.time() - entry.stat().st_mtime > LEFTOVER_AGE:
+                        os.unlink(entry.path)
 
 
 def _prefix(name: str) -> str:

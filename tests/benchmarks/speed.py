@@ -8,7 +8,8 @@ ratios hold on a busy machine, too. What is measured:
 
 - script: one training script of about 200 lines;
 - torch: a copy of torch's own installed package;
-- tree: 20,000 files of which one in a hundred uses FSDP.
+- tree: 20,000 files of which one in a hundred uses FSDP;
+- shared: one, four and eight programs that share a library; the ratio is that to one program.
 
 "cold" is without a cache, "warm" with one of the same files, "changed" the same after one file with
 FSDP in it was changed. The memory is that of the largest process.
@@ -33,6 +34,7 @@ import click
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SCRIPT = FIXTURES / "fsdp1" / "argparse_functions.py"
 FILES, EVERY = 20_000, 100
+CASES = ("script", "torch", "tree", "shared")
 PARSE = """\
 import subprocess, sys, libcst
 found = subprocess.run(["grep", "-rlE", "--include=*.py", WORDS, sys.argv[1]],
@@ -75,6 +77,16 @@ def total{n}(path: Path) -> int:
 
 OFFSET = {n}
 '''
+
+PROGRAM = """\
+from library.training import main
+
+NAME = "program {n}"
+
+if __name__ == "__main__":
+    print(NAME)
+    main()
+"""
 
 
 @dataclass
@@ -220,18 +232,32 @@ class Bench:
         measure(contenders, self.runs)
         report("tree", contenders, parse.name)
 
+    def shared(self) -> None:
+        contenders = []
+        for count in (1, 4, 8):
+            target = self.folder / f"shared{count}"
+            (target / "library").mkdir(parents=True)
+            (target / "library" / "__init__.py").touch()
+            shutil.copy(SCRIPT, target / "library" / "training.py")
+            for n in range(count):
+                (target / f"train{n}.py").write_text(PROGRAM.format(n=n))
+            command = [sys.executable, "-m", "fsdplint", "--exit-zero", "--no-cache", str(target)]
+            contenders.append(Contender(f"fsdplint, {count} programs", command))
+        measure(contenders, self.runs)
+        report("shared", contenders, contenders[0].name)
+
 
 @click.command()
 @click.option("--torchfix", type=click.Path(exists=True), help="The command of TorchFix.")
 @click.option("--runs", default=5, show_default=True)
 @click.option("--slow-runs", default=5, show_default=True, help="Of what takes minutes.")
-@click.option("--only", type=click.Choice(["script", "torch", "tree"]), multiple=True)
+@click.option("--only", type=click.Choice(CASES), multiple=True)
 def main(torchfix: str | None, runs: int, slow_runs: int, only: tuple[str, ...]) -> None:
     """Measure, and print a table."""
     print(f"{os.cpu_count()} processors, Python {sys.version.split()[0]}")
     print("| case | tool | median | range | runs | ratio | memory |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name in only or ("script", "torch", "tree"):
+    for name in only or CASES:
         with tempfile.TemporaryDirectory() as folder:
             getattr(Bench(Path(folder), torchfix, runs, slow_runs), name)()
 

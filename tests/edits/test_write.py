@@ -341,3 +341,17 @@ def test_a_journal_of_another_version(tmp_path: Path) -> None:
     path.write_text('{"version": 2}')
     with pytest.raises(journal.Interrupted, match="cannot be read by this version"):
         journal.complete(str(path))
+
+
+def test_what_a_killed_run_left_beside_a_report_is_removed(tmp_path: Path) -> None:
+    """Once no run can be writing it any more; files of other reports stay."""
+    old, new, other = (
+        tmp_path / f".{name}.fsdplint-new"
+        for name in ("report.json.abcdefgh", "report.json.ijklmnop", "report.json.md.abcdefgh")
+    )
+    for path in (old, new, other):
+        path.write_text("x")
+    for path in (old, other):
+        os.utime(path, (1e9, 1e9))
+    save(tmp_path / "report.json", b"{}")
+    assert {path.name for path in tmp_path.iterdir()} == {"report.json", new.name, other.name}
