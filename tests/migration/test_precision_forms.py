@@ -696,3 +696,21 @@ def test_buffers_that_are_saved_in_low_precision_are_noted(
     found, _ = plan(tmp_path, BUFFERS.replace("SAVED", saved))
     assert not found.blockers
     assert any("saved in the low precision" in note.text for note in found.notes) is noted
+
+
+def test_comments_in_a_policy_that_nothing_reads_go_with_it(tmp_path: Path) -> None:
+    text = migrated(
+        tmp_path,
+        """
+        def main():
+            unused = MixedPrecision(
+                # Gradient communication precision.
+                reduce_dtype=torch.float16,
+            )
+            return FSDP(Net())
+
+
+        main()
+        """,
+    )
+    assert "# Gradient" not in text

@@ -26,7 +26,7 @@ def delete(migration: Migration, source: Source, node: cst.CSTNode, name: str) -
         return
     migration.unread.update(part for part in source.descend(statement) if part in migration.names)
     migration.account_for(source, statement)
-    migration.delete_statement(source, statement)
+    migration.delete_statement(source, statement, comments=False)  # they are about its arguments
     migration.step(source, value, TITLE)
 
 
