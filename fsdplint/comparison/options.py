@@ -264,6 +264,7 @@ def _ignored_of_fsdp1(found: Arguments) -> Argument:
 
 def _presence(value: Argument) -> Argument:
     """Whether some parameters are ignored; which ones is not compared."""
-    if value == NOTHING:
+    is_empty = isinstance(value, Built) and value.complete and not value.items
+    if value == NOTHING or (is_empty and value.name in ("list", "tuple", "set")):
         return Constant("none")
     return Opaque(code=str(value)) if isinstance(value, Opaque) else Constant("some")
