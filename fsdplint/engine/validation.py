@@ -88,6 +88,8 @@ class Validation:
         self._workspace = workspace
         self._importers = checked.importers
         self._last: tuple[list[Fix], apply.Applied] | None = None
+        self._tried_alone: dict[tuple[Fix, ...], Refusal | None] = {}
+        self._culprit: Unit | None = None  # of the last refusal, where it is known
         self._units = _units(found if candidates is None else candidates)
         given = [rule for rule in rules if _judges(type(rule))]
         codes = {rule.code for rule in rules}
@@ -159,9 +161,12 @@ class Validation:
                 return units
             self._refuse(units[0], refusal)
             return []
-        middle = len(units) // 2
-        first = self._harmless(base, units[:middle])
-        return [*first, *self._harmless([*base, *first], units[middle:])]
+        if self._culprit in units:
+            self._refuse(self._culprit, refusal)
+            return self._harmless(base, [one for one in units if one is not self._culprit])
+        first, rest = _halves(units, refusal.at)
+        sound = self._harmless(base, first)
+        return [*sound, *self._harmless([*base, *sound], rest)]
 
     def _refuse(self, unit: Unit, refusal: Refusal) -> None:
         for one in unit.findings:
@@ -211,6 +216,7 @@ class Validation:
         if all(fix.same_objects for fix in fixes):
             return None
         program = self._load({Path(path): text for path, text in texts.items()}, changed)
+        self._culprit = None
         refusal = next(self._worse(program, base, units), None)
         if refusal is None:
             self.results.append(FixedProgram(texts, program))
@@ -249,7 +255,8 @@ class Validation:
         if migrated:
             from fsdplint.engine.translation import use_left
 
-            changed = {edit.path for unit in units for fix in unit.fixes for edit in fix.edits}
+            fixes = [fix for unit in units if unit.migrates for fix in unit.fixes]
+            changed = {edit.path for fix in fixes for edit in fix.edits}
             left_use = use_left(self.program, program, changed)
             if left_use is not None:
                 at = None if left_use.at is None else known.place(left_use.at)
@@ -276,9 +283,13 @@ class Validation:
             yield refusal
             return
         for unit in migrations:
-            alone = self._alone(unit)
-            refusal = None if alone is None else difference(self.program, alone)
+            key = tuple(unit.fixes)
+            if key not in self._tried_alone:
+                alone = self._alone(unit)
+                self._tried_alone[key] = None if alone is None else difference(self.program, alone)
+            refusal = self._tried_alone[key]
             if refusal is not None:
+                self._culprit = unit
                 yield refusal
 
     def _alone(self, unit: Unit) -> Program | None:
@@ -290,6 +301,20 @@ class Validation:
             path: one for path, one in applied.sources.items() if path in self.program.sources
         }
         return self._load({Path(path): text for path, text in applied.texts.items()}, sources)
+
+
+def _halves(units: list[Unit], at: Location | None) -> tuple[list[Unit], list[Unit]]:
+    """Two parts of some units, of which the second one is likely to do the harm.
+
+    at: where the harm is; those that change this file are the second part.
+    """
+    paths = {at.path} if at is not None else set[str]()
+    accused = [
+        one for one in units if any(edit.path in paths for fix in one.fixes for edit in fix.edits)
+    ]
+    if 0 < len(accused) < len(units):
+        return [one for one in units if one not in accused], accused
+    return units[: len(units) // 2], units[len(units) // 2 :]
 
 
 def without_harmful_fixes(

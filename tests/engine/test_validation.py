@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,8 +13,10 @@ from fsdplint.edits.lines import LineMap
 from fsdplint.engine.examine import examine
 from fsdplint.engine.fix import fix
 from fsdplint.engine.migration import MigrationRun
+from fsdplint.engine.validation import Validation
 from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import Program
+from fsdplint.registry.refusal import Refusal
 from fsdplint.registry.rule import Rule
 from fsdplint.registry.rules import own_rules
 from fsdplint.source.source import NodeSite
@@ -300,3 +302,49 @@ def test_the_backend_may_be_a_variable(tmp_path: Path) -> None:
     migrated = MigrationRun([path]).migrate(fix=True)
     assert [one.is_written for one in migrated.report.sections] == [True]
     assert 'init_process_group("cpu:gloo,cuda:nccl")' in migrated.contents[path][1].decode()
+
+
+WRAPPED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(0)
+model = FSDP(nn.Linear(4, 4), use_orig_params=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(2, 4)).sum().backward()
+optimizer.step()
+"""
+
+
+def test_a_migration_that_does_otherwise_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fix of the same file that migrates nothing is offered, and so are other migrations."""
+    paths = [tmp_path / f"{name}.py" for name in ("one", "two", "three", "four")]
+    for path in paths:
+        path.write_text(WRAPPED)
+    changed = str(paths[2])
+
+    def difference(before: Program, after: Program) -> Refusal | None:
+        differs = "fully_shard" in after.sources[changed].text
+        return Refusal("would change what the program does") if differs else None
+
+    trials: list[object] = []
+    load = Validation._load
+
+    def counted(self: Validation, *arguments: Any) -> Program:
+        trials.append(arguments)
+        return load(self, *arguments)
+
+    monkeypatch.setattr("fsdplint.engine.translation.difference", difference)
+    monkeypatch.setattr(Validation, "_load", counted)
+    rules = [planted("lr=0.1", "lr=0.2"), *(cls() for cls in own_rules())]
+    found = examine(Workspace(paths), rules).found
+    migrated = {Path(one.site.path).stem for one in found if one.fix and one.rule.grouped}
+    others = {Path(one.site.path).stem for one in found if one.fix and one.rule.code == "TEST1"}
+    assert migrated == {"one", "two", "four"}
+    assert others == {"one", "two", "three", "four"}
+    assert len(trials) <= 2 + len(paths)  # each migration alone, and twice all together
