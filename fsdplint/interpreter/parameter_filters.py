@@ -16,7 +16,7 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     StateValue,
 )
-from fsdplint.interpreter.values import Const, Dict, Sequence, Value
+from fsdplint.interpreter.values import Const, Dict, Function, Sequence, Value
 from fsdplint.source.source import NodeSite, children
 from fsdplint.trace import GuardKind
 
@@ -41,8 +41,16 @@ def filters_in(run: Run, tests: Iterable[cst.CSTNode]) -> set[str]:
 
 
 def tests_tensor(run: Run, test: cst.CSTNode) -> bool:
-    """Whether a test reads one of several tensors (parameters, entries of a state), or its name."""
-    return any(_is_one_tensor(run.evaluations.get(node)) for node in _nodes(test))
+    """Whether a test reads one of several tensors (parameters, entries of a state), or its name,
+    itself or in a function that it calls."""
+    for node in _nodes(test):
+        if _is_one_tensor(run.evaluations.get(node)):
+            return True
+        called = run.evaluations.get(node.func) if isinstance(node, cst.Call) else None
+        if isinstance(called, Function):
+            if any(_is_one_tensor(run.evaluations.get(one)) for one in _nodes(called.node)):
+                return True
+    return False
 
 
 def _is_one_tensor(value: Value | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import class_of, events, program
+from programs import class_of, events, findings, program
 
 from fsdplint.interpreter.library_classes import builds_model, is_module_class
 from fsdplint.rules.fsdp103_optimizer_before_shard import OptimizerBeforeShard
@@ -218,3 +218,28 @@ def test_a_model_of_library_layers_has_parameters(tmp_path: Path, imported: str)
 def test_any_and_all_of_known_elements(tmp_path: Path, test: str, holds: bool) -> None:
     found = program(tmp_path, f"from zoo import unknown\nif {test}:\n    fully_shard(Net())\n")
     assert [bool(list(trace.of(Sharded))) for trace in found.traces] == [holds]
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        'model.no_sync() if step % 4 and hasattr(model, "no_sync") else nullcontext()',
+        'getattr(model, "no_sync", nullcontext)()',
+    ],
+)
+def test_a_sharded_model_of_a_library_has_no_method_of_a_wrapper(
+    context: str, tmp_path: Path
+) -> None:
+    found = program(
+        tmp_path,
+        f"""
+        from contextlib import nullcontext
+        from transformers import AutoModelForCausalLM
+        model = AutoModelForCausalLM.from_pretrained("gpt2")
+        fully_shard(model)
+        for step, batch in enumerate(batches):
+            with {context}:
+                model(batch).loss.backward()
+        """,
+    )
+    assert not findings(found, "FSDP401")

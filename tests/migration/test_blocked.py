@@ -29,7 +29,6 @@ BLOCKED = {
     },
     "subclass.py": {"class ProjectFSDP(FSDP)": "a subclass of FSDP"},
     "weight_clamp.py": {"with torch.no_grad()": "written inside of `summon_full_params`"},
-    "wrap_context.py": {"wrap(": "`enable_wrap`"},
 }
 
 

@@ -44,6 +44,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
+from fsdplint.trace import Sharded
 
 
 @function("builtins.getattr")
@@ -55,7 +56,7 @@ def get_attribute(run: Run, name: str, call: Call) -> Value:
             and isinstance(module, ModuleValue)
             and attribute in ONLY_WRAPPERS_HAVE
         ):
-            has = _wrapper_has(module, attribute)
+            has = _wrapper_has(run, module, attribute)
             if not has:
                 return run.settle(call.args[2]) if has is False else unknown_result(call)
             if attribute == "no_sync" and _wrapped_by_fsdp1(module):
@@ -98,12 +99,17 @@ def _wrapped_by_fsdp1(module: ModuleValue) -> bool:
     return module.wrapper == "fsdp1"
 
 
-def _wrapper_has(module: ModuleValue, attribute: str) -> bool | None:
-    """Whether a module has a method of the DDP or FSDP1 wrapper; None if unknown."""
+def _wrapper_has(run: Run, module: ModuleValue, attribute: str) -> bool | None:
+    """Whether a module has a method of the DDP or FSDP1 wrapper; None if unknown.
+
+    A model of a library that FSDP2 shards has none: it is no wrapper.
+    """
     if module.wrapper == "compile" and module.inner is not None:
-        return _wrapper_has(module.inner, attribute)
+        return _wrapper_has(run, module.inner, attribute)
     if module.wrapper:
         return module.wrapper in ONLY_WRAPPERS_HAVE[attribute]
+    if module.cls is None and any(one.module == module.id for one in run.trace.of(Sharded)):
+        return False
     if module.cls is None:
         return False if (module.library_class or "").startswith("torch.nn.") else None
     if module.cls.lookup(attribute) is not None:
@@ -134,7 +140,7 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
         if attribute in WRAPPER_ATTRIBUTES and lacks_attribute(run, value, attribute):
             return Const(False)
         if isinstance(value, ModuleValue) and attribute in ONLY_WRAPPERS_HAVE:
-            known = _wrapper_has(value, attribute)
+            known = _wrapper_has(run, value, attribute)
             return Const(known) if known is not None else Unknown(origin=run.text(call.node))
         if isinstance(value, Instance) and (
             attribute in value.attributes or value.cls.lookup(attribute) is not None
