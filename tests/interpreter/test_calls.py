@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from programs import findings, program
+from programs import events, findings, program
+
+from fsdplint.trace import Collective, Sharded
 
 
 def test_an_empty_tuple_gives_no_argument(tmp_path: Path) -> None:
@@ -25,3 +27,25 @@ def test_an_empty_tuple_gives_no_argument(tmp_path: Path) -> None:
         """,
     )
     assert findings(found, "FSDP501")
+
+
+def test_coroutines_that_run_together_are_no_collective(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        import asyncio
+
+        async def make():
+            return Net()
+
+        async def main():
+            first, second = await asyncio.gather(make(), make())
+            fully_shard(first)
+
+        if dist.get_rank() == 0:
+            asyncio.run(main())
+        """,
+    )
+    assert not list(events(found, Collective))
+    (sharded,) = events(found, Sharded)
+    assert found.traces[0].modules[sharded.module].class_name == "Net"
