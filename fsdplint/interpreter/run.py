@@ -384,6 +384,8 @@ class Run:
         if issubclass(kind, Wrapped | Sharded):
             self.decisions.shards = True
             self.decisions.sharding.update(e.key for e in self.guards if e.key)
+            known = self.decisions.values_by_key
+            self.decisions.sharding.update(key for key in self.deciding if key in known)
         self.make_room()
         if kind not in _OF_DATA:
             self.last_new = self.steps

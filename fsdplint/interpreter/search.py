@@ -263,10 +263,10 @@ class Search:
         return target.name not in self._seen and self._attempts.get(target.name, 0) < attempts
 
     def _is_possible(self, pair: Target) -> bool:
-        """Whether a run can have both: each condition is met where the other is decided so."""
+        """Whether a run can have both: a run met one condition where the other is decided so."""
         one, other = pair.choices
         met = self._met_with
-        if other[0] not in met.get(one, ()) or one[0] not in met.get(other, ()):
+        if other[0] not in met.get(one, ()) and one[0] not in met.get(other, ()):
             return False
         decisions = Decisions(forced=((self._conditions[one[0]], one[1]),))
         inferred = decisions.infer(self._conditions[other[0]])

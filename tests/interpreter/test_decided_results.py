@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import program
 
-from fsdplint.trace import Saved, StateLoaded
+from fsdplint.trace import Saved, Sharded, StateLoaded
 
 FIND = """
 def find(path):
@@ -159,3 +159,35 @@ def test_a_result_that_leads_to_nothing_makes_no_configuration(tmp_path: Path) -
     """
     (trace,) = program(tmp_path, body, header=HEAD).traces
     assert len(list(trace.of(Saved))) == 1
+
+
+ALTERNATIVES = {
+    "or": "plain = args.strategy == 'none' or world_size == 1",
+    "and": "plain = not (args.strategy != 'none' and world_size > 1)",
+    "nested": "plain = (args.strategy == 'none' or args.debug) or world_size == 1",
+}
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_an_operand_decides_together_with_other_conditions(name: str, tmp_path: Path) -> None:
+    """The model is sharded in one configuration, and saved in another: both are tried together."""
+    found = program(
+        tmp_path,
+        f"""
+        world_size = int(os.environ["WORLD_SIZE"])
+        model = nn.Linear(4, 4)
+        {ALTERNATIVES[name]}
+        if not plain:
+            fully_shard(model)
+        keep = False
+        if args.name is not None:
+            keep = True
+        if keep and os.path.exists("state.pt"):
+            model.load_state_dict(torch.load("state.pt"))
+        if keep:
+            torch.save(model.state_dict(), "state.pt")
+        """,
+        header=HEAD,
+    )
+    kinds = [{type(event) for event in trace.events} for trace in found.traces]
+    assert any({Sharded, Saved} <= one for one in kinds)

@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter import branch_conditions, losses
 from fsdplint.interpreter.branch_conditions import Truth
+from fsdplint.interpreter.decided_values import decided
 from fsdplint.interpreter.merging import library_of, matters
 from fsdplint.interpreter.models import mixing, tensors
 from fsdplint.interpreter.rank_local import derived, local_of
@@ -65,9 +66,9 @@ def _boolean_value(
 ) -> Value:
     if left.outcome in {Truth.TRUE, Truth.FALSE}:
         if (left.outcome is Truth.TRUE) != is_and:
-            return Const(not is_and)
+            return decided(Const(not is_and), left.keys)
         with run.under_guards(left.guards):
-            return run.eval(node.right)
+            return decided(run.eval(node.right), left.keys)
     guards = list(left.guards)
     if left.rank_test is not None:
         guards.append((branch_conditions.rank_guard(run, node.left, left.rank_test, is_and), ""))
