@@ -76,7 +76,15 @@ class _Translation:
     def _finding(self, finding: Finding) -> Finding:
         related = tuple((FixedSite(self._place(s.location())), w) for s, w in finding.related)
         site = FixedSite(self._place(finding.site.location()))
-        new = replace(finding, site=site, related=related, fix=self._fix(finding.fix))
+        new = replace(
+            finding,
+            site=site,
+            related=related,
+            message=self._in_text(finding.message),
+            help=self._in_text(finding.help),
+            blocker=None if finding.blocker is None else self._in_text(finding.blocker),
+            fix=self._fix(finding.fix),
+        )
         self.ids[id(finding)] = id(new)
         return new
 
@@ -94,6 +102,17 @@ class _Translation:
         number, line = notebook.cell_of(at.line)
         path = self._cell(at.path, number)
         return Location(path, line, at.column, notebook.cell_of(end_line)[1], end_column)
+
+    def _in_text(self, text: str) -> str:
+        """A text whose references to lines of notebooks are converted, too."""
+        for path in self.notebooks:
+
+            def named(match: re.Match[str], path: str = path) -> str:
+                place = self._place(Location(path, int(match.group(1))))
+                return f"{place.path}:{place.line}"
+
+            text = re.sub(rf"(?<![\w/.]){re.escape(path)}:(\d+)\b", named, text)
+        return text
 
     def _cell(self, path: str, number: int) -> str:
         """The name of a cell; adds the cell's text to the sources."""
