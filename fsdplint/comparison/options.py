@@ -262,11 +262,8 @@ def _ignored_of_fsdp1(found: Arguments) -> Argument:
     return _presence(next((one for one in given if one != NOTHING), NOTHING))
 
 
-_EMPTY = [Built(name) for name in ("list", "tuple", "set")]
-
-
 def _presence(value: Argument) -> Argument:
     """Whether some parameters are ignored; which ones is not compared."""
-    if value == NOTHING or value in _EMPTY:
+    if value == NOTHING:
         return Constant("none")
     return Opaque(code=str(value)) if isinstance(value, Opaque) else Constant("some")
