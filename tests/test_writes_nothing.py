@@ -200,6 +200,11 @@ def test_the_language_server(project: Path, audit: Audit, monkeypatch: pytest.Mo
     assert snapshot(project) == before
 
 
+def _take_interrupts() -> None:
+    """A shell that starts the tests in the background lets its children ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_watching(project: Path, audit: Audit) -> None:
     before = snapshot(project)
     with subprocess.Popen(
@@ -209,6 +214,7 @@ def test_watching(project: Path, audit: Audit) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_take_interrupts,
     ) as process:
         assert process.stderr is not None
         for number in range(2):
