@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Severity
@@ -42,7 +41,7 @@ class EmaOfPlainCopy(Rule):
             modules = {*event.plain_modules, *event.sharded_modules}
             if any(trace.family_escaped(module) for module in modules):
                 continue
-            if any(_KIND.search(guard.text) for guard in event.guards):
+            if any(guard.of_tensor for guard in event.guards):
                 continue
             if all(only_fsdp2(trace, module, event) for module in event.sharded_modules):
                 yield self._finding(trace, event)
@@ -63,6 +62,3 @@ class EmaOfPlainCopy(Rule):
             "parameters after `fully_shard`.",
             because=sharded_here(trace, module, event) if module is not None else (),
         )
-
-
-_KIND = re.compile(r"isinstance|hasattr|getattr|DTensor|type\(")
