@@ -241,6 +241,8 @@ class _Choice:
 def _is_choice(value: Value) -> bool:
     if isinstance(value, Sequence):  # a class and its arguments
         return value.kind == "tuple" and any(map(_is_choice, value.items))
+    if isinstance(value, Dict):  # the same by name
+        return not value.open and any(map(_is_choice, value.items.values()))
     return isinstance(value, _CHOSEN) or _is_optimizer_class(value) or _is_strategy(value)
 
 
@@ -275,6 +277,9 @@ def _code_of(run: Run, value: Value) -> list[cst.CSTNode]:
         value = value.function
     if isinstance(value, Instance):
         value = value.cls
+    if isinstance(value, Sequence | Dict):
+        parts = value.items if isinstance(value, Sequence) else value.items.values()
+        return [node for part in parts for node in _code_of(run, run.settle(part))]
     return [value.node] if isinstance(value, Function | Class) else []
 
 

@@ -13,6 +13,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Bound,
     Class,
+    Dict,
     Function,
     Instance,
     ModuleValue,
@@ -60,6 +61,8 @@ def _parts(run: Run, value: Value) -> list[Value]:
     """What a value calls or consists of."""
     if isinstance(value, Sequence):
         return value.items
+    if isinstance(value, Dict):
+        return list(value.items.values())
     if isinstance(value, Partial):
         return [value.function, *value.args, *value.kwargs.values()]
     if isinstance(value, Bound):

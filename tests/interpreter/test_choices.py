@@ -62,6 +62,12 @@ CHOICES = {
         "BODIES[args.name]()",
     ),
     "instances": ("BODIES = {'a': Small(), 'b': Middle(), 'c': Large()}", "BODIES[args.name]"),
+    "records": (
+        "BODIES = {'a': {'cls': Small, 'kwargs': {}}, 'b': {'cls': Middle, 'kwargs': {}},\n"
+        "    'c': {'cls': Large, 'kwargs': {}}}\n"
+        "entry = BODIES[args.name]",
+        "entry['cls'](**entry['kwargs'])",
+    ),
 }
 
 
