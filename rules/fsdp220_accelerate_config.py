@@ -29,7 +29,9 @@ class AccelerateConfig(Rule):
     ## Fix safety
     Safe: `fsdp_sharding_strategy` becomes `fsdp_reshard_after_forward`, and a hybrid strategy also gets the
     `parallelism_config` that it needs. Keys without a meaning in FSDP2 are removed. State dicts stay full if that was
-    the default. Unsafe in three cases:
+    the default. A comment that is only about a removed key, or that names the old strategies behind their key, is
+    removed, too. All programs of the project that use Accelerate are read, because each may be launched with the file.
+    Unsafe in three cases:
 
     - `fsdp_sync_module_states` without `fsdp_cpu_ram_efficient_loading`: rank 0 no longer sends its weights, and each
       rank shards its own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -167,6 +168,14 @@ class ProjectIndex:
             visited.update(following)
             nearest = following
         return [Path(name) for name in wanted]
+
+    def containing(self, path: Path, words: Sequence[bytes]) -> list[Path]:
+        """The files of the project of a file that contain all of some words, at most
+        `MAX_IMPORTERS`."""
+        self.queries.searched.append(str(path))
+        found = (file for file in self.files(path) if file.suffix == ".py")
+        having = (file for file in found if all(map((self._read(file) or b"").__contains__, words)))
+        return list(islice(having, MAX_IMPORTERS))
 
     def _importers(self, targets: Sequence[Path]) -> list[Path]:
         roots = {self.root(path): path for path in targets}

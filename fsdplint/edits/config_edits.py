@@ -1,15 +1,23 @@
 """Changes to a mapping in a settings file, as edits of its text.
 
-The edits touch only what changes. A dropped key loses its line. A renamed key keeps its place, its
-quotes and its trailing comment.
+The edits touch only what changes. A dropped key loses its line, with the comments that are only
+about it. A renamed key keeps its place and its quotes, and its comment unless that names its old
+values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from fsdplint.diagnostics.finding import Edit
+from fsdplint.edits.config_comments import (
+    comment_above,
+    is_about,
+    names_one_of,
+    trailing_comment,
+)
 from fsdplint.source.config_source import ConfigError, ConfigSource, Entry, Mapping, Scalar
 
 
@@ -29,15 +37,20 @@ class MappingEdit:
     def __post_init__(self) -> None:
         self._dropped: set[str] = set()
         self._keys: dict[str, str] = {}
+        self._old_names: dict[str, Collection[str]] = {}
         self._values: dict[str, object] = {}
         self._added: list[tuple[str, object]] = []
 
     def drop(self, key: str) -> None:
         self._dropped.add(key)
 
-    def rename(self, key: str, name: str, value: object) -> None:
-        """Give a key another name and value in place."""
+    def rename(self, key: str, name: str, value: object, old: Collection[str] = ()) -> None:
+        """Give a key another name and value in place.
+
+        old: names that mean nothing any more; a comment behind the key that has one is removed.
+        """
         self._keys[key] = name
+        self._old_names[key] = old
         self._values[key] = value
 
     def set(self, key: str, value: object) -> None:
@@ -74,6 +87,11 @@ class MappingEdit:
                 text = " " + text
             if self.source.text[value.start : value.end] != text:
                 edits.append(self._edit(value.start, value.end, text))
+        comment = trailing_comment(self.source, entry)
+        if comment and names_one_of(
+            self.source.text[slice(*comment)], self._old_names.get(key, ())
+        ):
+            edits.append(self._edit(*comment, ""))
         return edits
 
     def written(self, value: object) -> str:
@@ -122,6 +140,7 @@ class MappingEdit:
             dropped = entry.key.text in self._dropped
             if dropped:
                 self._check_droppable(entry)
+                start, end = self._with_comments(entry, start, end)
             if not lines:
                 if dropped:
                     edits.append(self._edit(start, end, ""))
@@ -133,6 +152,17 @@ class MappingEdit:
             else:
                 edits.append(self._edit(end, end, new + "\n" if closed else "\n" + new))
         return edits
+
+    def _with_comments(self, entry: Entry, start: int, end: int) -> tuple[int, int]:
+        """The lines of a dropped entry, with the comments that are only about it."""
+        comment = trailing_comment(self.source, entry)
+        if comment is not None:
+            end = self._line_end(comment[1])
+        above = comment_above(self.source, entry)
+        following = self.source.text[end : self._line_end(end)]
+        if is_about(self.source.text[above:start], entry, following):
+            start = above
+        return start, end
 
     def _line_end(self, offset: int) -> int:
         """The offset after the line end of the line that holds an offset."""

@@ -31,15 +31,17 @@ def examine(workspace: Workspace, rules: Sequence[Rule]) -> CheckedProgram:
     The fixes of a group (a migration) change several files together. They depend on the code that
     uses what the files define, so the files are checked with those that import them. So are files
     with functions that call the API of the contract and that no program among the files reaches:
-    the programs that import them show with what they are called.
+    the programs that import them show with what they are called. A settings file is fixed for all
+    programs of its project, because each may be launched with it.
     """
     program = load_program(workspace)
     checked = CheckedProgram(program, check(program, rules, workspace.options, workspace.effort))
     if workspace.projects is not None and workspace.effort.fixes:
         files = _grouped_files(workspace, checked, rules)
         callers = callers_of_unreached(workspace, program)
-        if files or callers.searched:
-            checked = _with_importers(workspace, checked, rules, files, callers)
+        launched = _launched_programs(workspace, checked)
+        if files or callers.searched or launched:
+            checked = _with_importers(workspace, checked, rules, files, callers, launched)
     return without_harmful_fixes(workspace, checked, rules)
 
 
@@ -59,20 +61,34 @@ def _grouped_files(
     return grouped
 
 
+def _launched_programs(workspace: Workspace, checked: CheckedProgram) -> list[Path]:
+    """The files that Accelerate may run with a settings file that can be fixed."""
+    assert workspace.projects is not None
+    configs = {one.site.path for one in checked.found if one.fix is not None}
+    configs.intersection_update(checked.program.configs)
+    words = (b"accelerate", b"prepare")
+    return [
+        path for one in sorted(configs) for path in workspace.projects.containing(Path(one), words)
+    ]
+
+
 def _with_importers(
     workspace: Workspace,
     checked: CheckedProgram,
     rules: Sequence[Rule],
     files: Collection[str],
     callers: Callers,
+    launched: Sequence[Path],
 ) -> CheckedProgram:
-    """The program with the files that import some of its files, and with its callers."""
+    """The program with the files that import some of its files, with its callers, and with the
+    programs that its settings files may launch."""
     assert workspace.projects is not None
     first = checked.program
-    wanted: list[Path] = []
+    wanted = list(launched)
     if files:
-        wanted = sorted(first.files_to_fix)
-        wanted = [*workspace.projects.importers([*map(Path, sorted(files)), *wanted]), *wanted]
+        to_fix = sorted(first.files_to_fix)
+        wanted += workspace.projects.importers([*map(Path, sorted(files)), *to_fix])
+        wanted += to_fix
         wanted += _imported_for_fixes(workspace, rules, files)
     wanted += callers.files
     for _ in range(MAX_WIDENINGS):

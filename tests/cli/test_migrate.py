@@ -314,3 +314,31 @@ def test_fix_and_diff_say_what_changes_as_migrate_does(folder: Path) -> None:
     assert json.loads(fixed.stdout) == []
     assert words in " ".join(fixed.stderr.split())
     assert run("--fix", "train.py").stderr == ""
+
+
+PLUGIN = """\
+import torch
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from torch import nn
+from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
+
+precision = MixedPrecision(param_dtype=torch.bfloat16)
+half = MixedPrecision(param_dtype=torch.float16)
+plugin = FullyShardedDataParallelPlugin(
+    sharding_strategy=ShardingStrategy.FULL_SHARD, mixed_precision_policy=precision
+)
+accelerator = Accelerator(fsdp_plugin=plugin)
+model = accelerator.prepare(nn.Linear(4, 4))
+optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), lr=0.1))
+loss = model(torch.randn(2, 4)).sum()
+accelerator.backward(loss)
+optimizer.step()
+"""
+
+
+def test_settings_of_a_framework_are_no_second_program(folder: Path) -> None:
+    (folder / "train.py").write_text(PLUGIN)
+    result = run("migrate", ".", "--report", "report.json")
+    assert "1 program blocked at 4 places; nothing of it is rewritten." in result.output
+    (section,) = json.loads((folder / "report.json").read_text())["programs"]
+    assert {one["code"] for one in section["blockers"]} == {"FSDP201", "FSDP221"}

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from fsdplint.cli.main import main
 from fsdplint.discovery.importers import ProjectIndex
 from fsdplint.engine.examine import examine
 from fsdplint.engine.workspace import Workspace
@@ -145,3 +147,35 @@ def test_only_callers_of_unreached_functions_are_read(tmp_path: Path, way: str) 
     assert {path.stem for path in found.importers} == {"train", *texts} & {"train", "between"}
     assert {Path(path).stem for path in found.searched} == {"other", *texts} & {"other", "another"}
     assert all(one.gap is None for one in found.program.coverage)
+
+
+ACCELERATE = "distributed_type: FSDP\nfsdp_config:\n  fsdp_use_orig_params: true\n"
+LAUNCHED = """
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+model = accelerator.prepare(torch.nn.Linear(2, 2))
+optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), lr=0.1))
+"""
+
+
+def test_a_settings_file_is_fixed_for_all_programs_that_may_be_launched_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    config = tmp_path / "configs" / "fsdp.yaml"
+    config.write_text(ACCELERATE)
+    (tmp_path / "pyproject.toml").touch()
+    os.utime(config, (1, 1))
+    arguments = ["--exit-zero", "--output-format", "concise", "configs/fsdp.yaml"]
+    assert "FSDP220 [*]" in CliRunner().invoke(main, arguments).output
+    (tmp_path / "train.py").write_text(LAUNCHED)
+    os.utime(tmp_path / "train.py", (1, 1))
+    for _ in range(2):
+        output = CliRunner().invoke(main, arguments).output
+        assert "FSDP220 this configuration" in output, output
+        assert "Found 1 note." in output
+    whole = CliRunner().invoke(main, [*arguments[:-1], "."]).output
+    assert "FSDP220 this configuration" in whole

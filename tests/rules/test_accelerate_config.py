@@ -318,3 +318,41 @@ def test_a_program_that_needs_fsdp1_holds_its_file_back(tmp_path: Path) -> None:
     assert f"FSDP1 is used here without Accelerate ({program}:6)" in (found.blocker or "")
     program.write_text("from accelerate import Accelerator\n")
     assert tmp_path / "config.yaml" in fix_files(Session([tmp_path])).texts
+
+
+def test_comments_that_are_only_about_what_changes_go_with_it(tmp_path: Path) -> None:
+    text = yaml(
+        "# Settings of all units.",
+        "fsdp_offload_params: false",
+        "",
+        "# when the next layer is gathered",
+        "fsdp_backward_prefetch: BACKWARD_PRE # the fastest,",
+        "                                     # but with most memory",
+        "",
+        "# Names of the layers.",
+        "fsdp_transformer_layer_cls_to_wrap: Block # of models.py",
+        "# the sharding",
+        "fsdp_sharding_strategy: 1 # FULL_SHARD (1), SHARD_GRAD_OP (2),",
+        "                          # NO_SHARD (3)",
+        "# Prefetch in the forward pass.",
+        "fsdp_forward_prefetch: false",
+        FULL,
+        "# Both.",
+        "fsdp_use_orig_params: true # as torch does",
+        "fsdp_cpu_ram_efficient_loading: true # rank 0 loads",
+        top=TOP + "# FSDP\n",
+    )
+    assert inner(fixed(tmp_path, text)) == [
+        "# Settings of all units.",
+        "fsdp_offload_params: false",
+        "",
+        "",
+        "# Names of the layers.",
+        "fsdp_transformer_layer_cls_to_wrap: Block # of models.py",
+        "# the sharding",
+        "fsdp_reshard_after_forward: true",
+        FULL,
+        "# Both.",
+        "fsdp_cpu_ram_efficient_loading: true # rank 0 loads",
+        "fsdp_version: 2",
+    ]

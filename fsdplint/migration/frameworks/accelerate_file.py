@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from fsdplint.diagnostics.finding import Edit
 from fsdplint.edits.config_edits import MappingEdit
 from fsdplint.migration.frameworks import texts
-from fsdplint.migration.frameworks.accelerate import Translation, translate
+from fsdplint.migration.frameworks.accelerate import STRATEGIES, Translation, translate
 from fsdplint.migration.frameworks.versions import ACCELERATE, version_obstacle
 from fsdplint.source.config_source import ConfigSource, Entry, Mapping, Scalar, Sequence
 
 PREFIX = "fsdp_"
+OLD_NAMES = ("sharding_strategy", "fsdp_sharding_strategy", "sharding strategy", *STRATEGIES)
 MESH_SINCE = "1.10"  # the first Accelerate with `parallelism_config`
 
 
@@ -108,7 +109,7 @@ def edits_of(config: ConfigSource, entry: Entry, translation: Translation) -> tu
         change.drop(file_keys[key])
     for key, (name, value) in translation.renamed_keys.items():
         prefix = PREFIX if file_keys[key].startswith(PREFIX) else ""
-        change.rename(file_keys[key], prefix + name, value)
+        change.rename(file_keys[key], prefix + name, value, OLD_NAMES)
     for key, value in translation.new_values.items():
         # `version` always has its prefix: without it, it could be the version of the file.
         prefix = PREFIX if prefixed or key == "version" else ""

@@ -199,10 +199,12 @@ def summary(report: Report) -> list[str]:
     """The sentences that close a report."""
     sections = report.sections
     blocked = [one for one in sections if one.is_blocked]
-    pending = [one for one in sections if not one.is_blocked and not one.is_written]
-    partial = [one for one in sections if one.is_partial]
-    pending = [one for one in pending if not one.is_partial]
-    done = [one for one in sections if one.is_written and not one.is_partial]
+    of_blocked = {path for one in blocked for path in one.files}
+    others = [one for one in sections if of_blocked.isdisjoint(one.files)]
+    partial = [one for one in others if one.is_partial]
+    whole = [one for one in others if not one.is_partial]
+    pending = [one for one in whole if not one.is_written]
+    done = [one for one in whole if one.is_written]
     if not sections and report.open:
         return [_open_line(report.open)]
     if not sections:
@@ -214,9 +216,9 @@ def summary(report: Report) -> list[str]:
     lines = []
     if done:
         verb = "migrated" if report.wrote else "would be migrated"
-        lines.append(f"{plural(len(done), 'program')} {verb} whole.")
+        lines.append(f"{plural(_programs(done), 'program')} {verb} whole.")
     if pending:
-        lines.append(f"{plural(len(pending), 'program')} can be migrated whole.")
+        lines.append(f"{plural(_programs(pending), 'program')} can be migrated whole.")
     written = [one for one in partial if one.is_written]
     unwritten = [one for one in partial if not one.is_written]
     lines += _partial_lines(written, report.wrote) if written else []
@@ -225,8 +227,11 @@ def summary(report: Report) -> list[str]:
         lines.append(_open_line(report.open))
     if blocked:
         places = plural(len({o.place for one in blocked for o in one.obstacles}), "place")
-        words = plural(len(blocked), "program")
-        lines.append(f"{words} blocked at {places}; nothing of {_pronoun(blocked)} is rewritten.")
+        is_mixed = len(blocked) + len(others) < len(sections)
+        number = _programs(blocked)
+        pronoun = "it" if number == 1 else "them"
+        rest = "only settings of frameworks are" if is_mixed else f"nothing of {pronoun} is"
+        lines.append(f"{plural(number, 'program')} blocked at {places}; {rest} rewritten.")
     waiting = [*pending, *unwritten]
     if (written or any(not one.outside for one in waiting)) and not report.wrote:
         lines.append("Nothing was written: --fix writes.")
@@ -239,12 +244,23 @@ def summary(report: Report) -> list[str]:
     return lines
 
 
+def _programs(sections: Sequence[Section]) -> int:
+    """How many programs the sections are of: those that share files are of one."""
+    programs: list[set[str]] = []
+    for section in sections:
+        files = set(section.files)
+        same = [one for one in programs if not one.isdisjoint(files)]
+        programs = [one for one in programs if one.isdisjoint(files)]
+        programs.append(files.union(*same))
+    return len(programs)
+
+
 def _partial_lines(sections: Sequence[Section], wrote: bool) -> list[str]:
     """What an assisted migration rewrites, and what it leaves open."""
     places = [one for section in sections for one in section.open]
     done, every = (sum(one.sites[number] for one in sections) for number in (0, 1))
     verb = "rewritten" if wrote else "would be rewritten"
-    words = plural(len(sections), "program")
+    words = plural(_programs(sections), "program")
     share = f"{done} of {plural(every, 'use')} of FSDP1 ({100 * done // max(every, 1)} %)"
     return [f"{words} {verb} in part: {share}.", _open_line(places)]
 
@@ -253,7 +269,3 @@ def _open_line(places: Sequence[OpenPlace]) -> str:
     words = plural(len(places), "place")
     verb = "raises" if len(places) == 1 else "raise"
     return f"{words} {verb} NotImplementedError until you replace the code; then run this again."
-
-
-def _pronoun(sections: Sequence[Section]) -> str:
-    return "it" if len(sections) == 1 else "them"
