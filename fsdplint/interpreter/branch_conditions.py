@@ -342,12 +342,18 @@ def _condition(
         return Condition(positive, positive, negated, left.origin, "in", choices)
     if isinstance(op, cst.In | cst.NotIn) and isinstance(left, Const):
         if isinstance(right, Unknown) and right.origin:  # not every `dataset` is the same one
-            return Condition(f"{left.value!r} in {right.origin}", positive, negated)
+            key = f"{left.value!r} in {right.origin}"
+            if not isinstance(left.value, str):
+                return Condition(key, positive, negated)
+            return Condition(key, positive, negated, right.origin, "contains", left.value)
     return Condition(positive, positive, negated)
 
 
 def _constants(value: Value) -> tuple[object, ...] | None:
-    """The elements of a list, tuple or set of constants; None for any other value."""
+    """The elements of a list, tuple or set of constants, or the keys of a dict; None for any other
+    value."""
+    if isinstance(value, Dict) and not value.open:
+        return tuple(value.items)
     if not isinstance(value, Sequence) or value.open:
         return None
     items = [item.value for item in value.items if isinstance(item, Const)]

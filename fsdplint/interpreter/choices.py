@@ -16,6 +16,7 @@ from typing import Any
 
 import libcst as cst
 
+from fsdplint.interpreter.call_shapes import accepts, calls_of
 from fsdplint.interpreter.contract_code import leads_to_contract
 from fsdplint.interpreter.imports import import_module, load_registrations
 from fsdplint.interpreter.run import Run
@@ -149,7 +150,7 @@ class _Choice:
         self, candidates: Mapping[Any, Value], default: Value | None, complete: bool
     ) -> Value | None:
         """The chosen value. All candidates but the last of a complete choice have a condition."""
-        ordered = _by_concern(self.run, candidates)
+        ordered = self._excluded_first(_by_concern(self.run, candidates))
         tested = ordered[:-1] if complete else ordered
         for key in tested:
             if self.holds(key):
@@ -166,7 +167,7 @@ class _Choice:
         Its condition tells its group from the others: what depends on the strategy depends on
         whether it shards, over all ranks or over some of them.
         """
-        ordered = list(candidates)
+        ordered = self._excluded_first(list(candidates))
         tested = ordered[:-1] if complete else ordered
         name = next((one for one in tested if self.holds(one)), ordered[-1] if complete else None)
         value = default if name is None else candidates[name]
@@ -210,15 +211,23 @@ class _Choice:
 
         relevant: whether the other outcome is worth a configuration of its own.
         """
-        key = self._key(name)
-        test = Condition(key, key, False, self.name.origin, "==", name, chooses=True)
-        decisions = self.run.decisions
+        test, decisions = self._test(name), self.run.decisions
         leaving, decisions.leaving = decisions.leaving, False  # of a test around the choice
-        holds = decisions.decide(test, place=(self.node, key))
+        holds = decisions.decide(test, place=(self.node, test.key))
         decisions.leaving = leaving
         if relevant:
-            decisions.relevant.add(key)
+            decisions.relevant.add(test.key)
         return holds
+
+    def _test(self, name: object) -> Condition:
+        key = self._key(name)
+        return Condition(key, key, False, self.name.origin, "==", name, chooses=True)
+
+    def _excluded_first(self, names: list[Any]) -> list[Any]:
+        """The names; those that earlier decisions exclude come first, so that the last one of a
+        complete choice, which is not tested, is possible."""
+        infer = self.run.decisions.infer
+        return sorted(names, key=lambda name: infer(self._test(name)) is not False)
 
     def _chosen(self, value: Value, name: object, key: str) -> Value:
         """The value; its calls stand under the condition that the name is this one."""
@@ -321,7 +330,7 @@ def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | No
     found = {one: names[one] for one in offered if one in names}
     if found:
         return choose(run, name, found, node, complete=len(found) == len(offered))
-    own = _own_members(run, owner)
+    own = _called_so(run, _own_members(run, owner), node)
     if (
         isinstance(name, Unknown)
         and name.template is None
@@ -329,6 +338,16 @@ def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | No
     ):
         return None  # it may be a class or a function
     return choose(run, name, own, node, complete=False)
+
+
+def _called_so(run: Run, members: dict[object, Value], node: cst.CSTNode) -> dict[object, Value]:
+    """The members that can take the arguments of the calls of the chosen one."""
+    calls = calls_of(run.source, node)
+    return {
+        name: value
+        for name, value in members.items()
+        if all(accepts(run, value, call) for call in calls)
+    }
 
 
 def _own_members(run: Run, owner: Namespace | ProjectModule) -> dict[object, Value]:

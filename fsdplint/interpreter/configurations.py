@@ -6,11 +6,18 @@ configurations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fsdplint.interpreter.values import Condition
+
+# Tests of a text, by the relation of their condition: each gets the text and the operand.
+TEXT_TESTS: Mapping[str, Callable[[str, str], bool]] = {
+    "contains": lambda text, part: part in text,
+    "startswith": str.startswith,
+    "endswith": str.endswith,
+}
 
 
 class Question(NamedTuple):
@@ -95,6 +102,7 @@ class Decisions:
     _unequal: dict[str, list[object]] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
     _members: dict[str, list[tuple[tuple[object, ...], bool]]] = field(default_factory=dict)
+    _parts: dict[str, list[Condition]] = field(default_factory=dict)  # tests of a part of a text
     _lower_bounds: dict[str, int] = field(default_factory=dict)  # it is greater than this
     _upper_bounds: dict[str, int] = field(default_factory=dict)
 
@@ -187,6 +195,8 @@ class Decisions:
             bounds[condition.subject] = choose(known, condition.operand)
         if condition.relation == "in":
             self._members.setdefault(condition.subject, []).append((condition.operand, value))
+        if condition.relation in TEXT_TESTS:
+            self._parts.setdefault(condition.subject, []).append(condition)
         if condition.relation == "is None":
             self._none[condition.subject] = value
         if condition.relation == "truth" and value:
@@ -219,6 +229,8 @@ class Decisions:
                 return False
             if not self._within_bounds(subject, condition.operand):
                 return False
+            if not self._has_parts(subject, condition.operand):
+                return False
             if any(
                 (condition.operand in choices) is not among
                 for choices, among in self._members.get(subject, ())
@@ -235,6 +247,8 @@ class Decisions:
                 return True
             if self._upper_bounds.get(subject, condition.operand + 1) <= condition.operand:
                 return False
+        if condition.relation in TEXT_TESTS and subject in self._equal:
+            return _outcome(condition, self._equal[subject])
         if condition.relation == "truth":
             if self._none.get(subject):
                 return False
@@ -271,6 +285,13 @@ class Decisions:
                 return False
         return None
 
+    def _has_parts(self, subject: str, text: object) -> bool:
+        """Whether a text agrees with what was decided about the parts of the subject."""
+        return all(
+            _outcome(test, text) in (None, self.values_by_key[test.key])
+            for test in self._parts.get(subject, ())
+        )
+
     def _within_bounds(self, subject: str, number: object) -> bool:
         if not isinstance(number, int):
             return True
@@ -291,6 +312,9 @@ def _outcome(condition: Condition, value: object) -> bool | None:
         return value is None
     if condition.relation == "truth":
         return bool(value)
+    if condition.relation in TEXT_TESTS:
+        test = TEXT_TESTS[condition.relation]
+        return test(value, condition.operand) if isinstance(value, str) else None
     if condition.relation == ">" and isinstance(value, int | float):
         return value > condition.operand
     return None

@@ -438,7 +438,8 @@ class Condition(Value):
 
     negated: whether it is true if the key is decided false.
     subject, relation, operand: its parts ("args.strategy", "==", "fsdp"), so that decisions about
-        one subject agree; relation is "truth", "==", ">", "in", "is None" or "".
+        one subject agree; relation is "truth", "==", ">", "in", "is None", "contains",
+        "startswith", "endswith" or "".
     chooses: whether it selects one of several values that something depends on.
     among: the only values that the subject can have; () if that is not known.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from fsdplint.interpreter.constructs.branches import execute_test
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN
 from fsdplint.interpreter.iteration import covers, iterable_of, iterate
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
+from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
 from fsdplint.interpreter.program_arguments import end_of_loop
 from fsdplint.interpreter.rank_local import local_of
@@ -24,6 +26,7 @@ from fsdplint.interpreter.values import Lazy, Value
 from fsdplint.trace import GuardKind
 
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
+TURNS = 2  # of a loop for the values of one `yield` in loops whose length is unknown
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,23 @@ def _note_loop(run: Run, loop: ElementLoop, whole: bool) -> None:
 
 
 def _over_generator(run: Run, loop: ElementLoop, generator: Lazy) -> Signal | None:
-    """Execute a generator, with one turn of the loop at each `yield`."""
+    """Execute a generator, with one turn of the loop at each `yield`.
+
+    Inside of nested loops of unknown length, a `yield` of data is executed many times; two turns
+    show what the loop does with such a value.
+    """
     assert generator.drive is not None
     here, source, stack = run.frames[-1], run.source, list(run.stack)
     executing, outer = run.executing, list(run.guards)
     kept = list(outer)
     tests: list[GuardKind] = []
+    depth, given = run.loop_depth, Counter[cst.CSTNode]()
 
     def turn(value: Value) -> None:
+        if run.loop_depth > depth and not matters(value):
+            given[run.executing] += 1
+            if given[run.executing] > TURNS:
+                return
         tests.extend(e.guard.kind for e in run.guards if all(e is not one for one in outer))
         inner = run.source, run.stack, run.executing
         run.frames.append(here)

@@ -253,3 +253,14 @@ def any_or_all(run: Run, name: str, call: Call) -> Value:
         if len(known) == len(elements.items) and not elements.open:
             return Const(not decisive)
     return quiet(run, name, call)
+
+
+@method("Unknown", "startswith", "endswith")
+def test_text(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """A test of a setting: it agrees with the other tests of the same setting."""
+    part = constant(run.settle(call.args[0])) if len(call.args) == 1 else None
+    is_setting = receiver.origin and not (receiver.varying or receiver.by_rank)
+    if not isinstance(part, str) or not is_setting or receiver.by_process:
+        return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
+    key = f"{receiver.origin}.{name}({part!r})"
+    return Condition(key, run.text(call.node), False, receiver.origin, name, part)
