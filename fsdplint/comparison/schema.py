@@ -93,6 +93,7 @@ class PlannedUnit(TypedDict):
         marks: what else is done with it: "activation checkpointing", "torch.compile".
         collectives: the calls of each collective in a forward and a backward of one module while
             its parameters are trained; null if they are not known.
+        selection: in words, which of the modules at this path are sharded; null for all of them.
         bytes: the bytes of its parameters that one rank holds, of all modules that it stands for;
             null without a simulation.
         held: the bytes of its parameters, gradients and optimizer state that one rank holds, of
@@ -111,6 +112,7 @@ class PlannedUnit(TypedDict):
     ignored: list[str]
     marks: list[str]
     collectives: dict[str, int] | None
+    selection: str | None
     bytes: int | None
     held: dict[str, int] | None
     units: list[PlannedUnit]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
+from fsdplint.comparison.module_selection import list_part, selection_test
 from fsdplint.comparison.options import (
     Options,
     against_strategies,
@@ -13,7 +14,6 @@ from fsdplint.comparison.options import (
     of_fsdp2,
     strategy_of,
 )
-from fsdplint.comparison.parts_of_lists import part_of_list
 from fsdplint.comparison.states import RANK_0
 from fsdplint.comparison.strategies import conditions_of, possible
 from fsdplint.migration.names import STRATEGIES
@@ -41,6 +41,7 @@ from fsdplint.trace.arguments import (
 from fsdplint.trace.groups import shard_events, sharded_by, shards_unknown_part
 
 UNIT = "unit"
+UNKNOWN_MODEL = "a part of the model is unknown"
 
 
 def add_sharding(plan: Plan, trace: Trace, names: ModelNames) -> None:
@@ -69,7 +70,7 @@ def _add_part(plan: Plan, names: ModelNames, topic: str, module: str, event: Eve
     if module not in names.trace.modules:
         return
     if names.is_opaque(names.root(module)):
-        plan.gaps[topic] = "a part of the model is unknown"
+        plan.gaps[topic] = UNKNOWN_MODEL
     plan.add(topic, names.path(module), "yes", event)
 
 
@@ -80,14 +81,15 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
     for event in sharded:
         if isinstance(event, Wrapped):
             if event.units is None:
-                plan.gaps[UNIT] = "the wrap policy is unknown"
+                unknown = names.is_opaque(event.inner)
+                plan.gaps[UNIT] = UNKNOWN_MODEL if unknown else "the wrap policy is unknown"
             elif names.is_opaque(event.inner):
-                plan.gaps[UNIT] = "a part of the model is unknown"
+                plan.gaps[UNIT] = UNKNOWN_MODEL
         elif any(map(names.is_opaque, sharded_by(event))):
-            plan.gaps.setdefault(UNIT, "a part of the model is unknown")
+            plan.gaps.setdefault(UNIT, UNKNOWN_MODEL)
     inside = sharded_units(trace)
     strategies = possible(conditions_of(trace))
-    taken = _taken(inside.values())
+    taken = _taken(trace, inside.values())
     paths = {unit: names.path(unit) for unit in inside}
     for unit, path in paths.items():
         event = inside[unit]
@@ -143,15 +145,21 @@ def strategies_of(trace: Trace) -> frozenset[str]:
     return frozenset(found or STRATEGIES)
 
 
-def _taken(events: Collection[Wrapped | Sharded]) -> dict[int, Argument]:
-    """By the index of each sharding, whether it takes each module of the list that it loops over.
+def _taken(trace: Trace, events: Collection[Wrapped | Sharded]) -> dict[int, Argument]:
+    """By the index of each sharding, whether it takes each module that it may get.
 
-    Several loops over parts of lists may take all of them together.
+    Several shardings of parts of lists may take all elements together.
     """
-    parts = {event.index: one for event in events if (one := part_of_list(event)) is not None}
-    alone = len({one.node for one in parts.values()}) == 1
-    some: Argument = Constant("sharded in a part of the list") if alone else Opaque()
-    return {event.index: some if event.index in parts else Constant("sharded") for event in events}
+    parts = {event.index: one for event in events if (one := list_part(trace, event)) is not None}
+    alone = len({site.node for site, _ in parts.values()}) == 1
+    found: dict[int, Argument] = {}
+    for event in events:
+        if event.index in parts:
+            found[event.index] = parts[event.index][1] if alone else Opaque()
+        else:
+            selected = selection_test(event) is not None
+            found[event.index] = Opaque() if selected else Constant("sharded")
+    return found
 
 
 def _with_mesh(trace: Trace, event: Wrapped | Sharded, given: Arguments) -> Arguments:

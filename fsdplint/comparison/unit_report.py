@@ -183,7 +183,9 @@ def api_text(unit: Unit, entry: str | None) -> str:
 
 
 def details(unit: Unit, above: Unit | None) -> Iterator[str]:
-    """What is said about a unit: options, parameters and collectives, a line each."""
+    """What is said about a unit: which modules it is, its options, parameters and collectives."""
+    if unit.selection:
+        yield f"only {unit.selection}"
     if unit.api and above is not None and _shared(unit) == _shared(above):
         yield f"{RESHARD} {unit.options.get(RESHARD, '?')}; otherwise as above"
     elif unit.api:
@@ -283,6 +285,7 @@ def _unit_data(unit: Unit, sizes: Mapping[str, dict[str, int]]) -> schema.Planne
         "ignored": unit.ignored,
         "marks": unit.marks,
         "collectives": unit.collectives,
+        "selection": unit.selection or None,
         "bytes": sizes.get(unit.path, {}).get(PARAMETERS),
         "held": sizes.get(unit.path),
         "units": [_unit_data(one, sizes) for one in unit.units],

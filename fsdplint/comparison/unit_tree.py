@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fsdplint.comparison.model_names import ModelNames
+from fsdplint.comparison.module_selection import selection_text
 from fsdplint.comparison.options import RESHARD
 from fsdplint.comparison.plan import plan_of
 from fsdplint.comparison.sharding import UNIT, sharded_units, unit_options
@@ -59,6 +60,7 @@ class Unit:
         marks: what else is done with it, such as "torch.compile".
         collectives: the calls of each collective in a forward and a backward of the module while
             its parameters are trained; None if they are not known.
+        selection: in words, which of the modules at this path are sharded; empty for all of them.
         units: the units inside of it.
     """
 
@@ -73,6 +75,7 @@ class Unit:
     ignored: list[str] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
     collectives: dict[str, int] | None = None
+    selection: str = ""
     units: list[Unit] = field(default_factory=list)
 
     def all_units(self) -> list[Unit]:
@@ -209,9 +212,7 @@ class _Model:
             if path == self.top or module in self.sharded
         }
         for path, module in modules.items():
-            unit = units[_owner(path, units)]
-            if not any(f"{path}.".startswith(f"{one}.") for one in unit.ignored):
-                self._add_parameters(unit, path, module)
+            self._add_to_owners(units, path, module)
         for path, unit in units.items():
             if path != self.top:
                 units[_owner(path.rpartition(".")[0], units)].units.append(unit)
@@ -235,14 +236,24 @@ class _Model:
                 parts[place] = "*"
         return ".".join(parts)
 
-    def _add_parameters(self, unit: Unit, path: str, module: str) -> None:
+    def _add_to_owners(self, units: dict[str, Unit], path: str, module: str) -> None:
+        """Add a module to its unit, and to those above it that have the modules it leaves out."""
+        unit = units[_owner(path, units)]
+        if any(f"{path}.".startswith(f"{one}.") for one in unit.ignored):
+            return
+        self._add_parameters(unit, path, module)
+        while unit.selection and unit.path != self.top:
+            unit = units[_owner(unit.path.rpartition(".")[0], units)]
+            self._add_parameters(unit, path, module, certain=False)
+
+    def _add_parameters(self, unit: Unit, path: str, module: str, *, certain: bool = True) -> None:
         info = self.trace.modules[module]
         inside = path.removeprefix(unit.path).removeprefix(".") or "."
         if not info.children_known and not info.qualified_class:
             unit.has_unknown_parts = True
         if info.own_parameters is not False and not info.container:
             unit.parameters.append(inside)
-            if info.own_parameters is None:
+            if info.own_parameters is None or not certain:
                 unit.uncertain.append(inside)
 
     def _unit(self, path: str, module: str) -> Unit:
@@ -253,6 +264,7 @@ class _Model:
             return unit
         unit.api = "fsdp2" if isinstance(event, Sharded) else "fsdp1"
         unit.at = event.site.location()
+        unit.selection = selection_text(self.trace, event) or ""
         options = unit_options(self.trace, event, root=path in self.roots)
         given = self.trace.arguments.get(event.index, Arguments(complete=False))
         if options.pop(_IGNORED, Constant("none")) != Constant("none"):

@@ -14,10 +14,12 @@ import pytest
 from json_schemas import validate
 
 from fsdplint.cli.main import main
+from fsdplint.comparison.plan import plan_of
 from fsdplint.comparison.unit_report import Held, _pattern
 from fsdplint.comparison.unit_tree import Layout, Unit, layouts
 from fsdplint.engine.planning import plans
 from fsdplint.interpreter import load
+from fsdplint.trace.arguments import Constant, Opaque
 
 HEAD = """\
 import torch
@@ -284,6 +286,76 @@ def test_what_is_unknown_is_said(tmp_path: Path) -> None:
     assert model.has_unknown_parts and layout.gaps
     program = HEAD + "import zoo\nmodel = FSDP(model, auto_wrap_policy=zoo.policy())\n"
     assert one_layout(program + RUN, tmp_path).gaps == ["the wrap policy is unknown"]
+    program = (
+        HEAD + "import zoo\nmodel = FSDP(zoo.build(), auto_wrap_policy=ModuleWrapPolicy({Block}))\n"
+    )
+    assert one_layout(program + RUN, tmp_path).gaps == ["a part of the model is unknown"]
+
+
+SIZES = """
+def shard_large(module, minimum):
+    size = sum(p.numel() for p in module.parameters())
+    if size < minimum:
+        return
+    fully_shard(module)
+
+for part in (model.stem, model.head):
+    shard_large(part, 100)
+fully_shard(model)
+"""
+SELECTIONS = {
+    "element 0": "fully_shard(model.blocks[0])\nfully_shard(model)\n",
+    "element -1": "fully_shard(module=model.blocks[-1])\nfully_shard(model)\n",
+    "`model.blocks[1:]`": """
+for block in reversed(model.blocks[1:]):
+    fully_shard(block)
+fully_shard(model)
+""",
+    "those that a test selects: `number % 2 == 0`": """
+for number, block in enumerate(model.blocks):
+    if number % 2 == 0:
+        fully_shard(block)
+fully_shard(model)
+""",
+}
+
+
+@pytest.mark.parametrize("text", SELECTIONS)
+def test_some_elements_of_a_list(text: str, tmp_path: Path) -> None:
+    planned = planned_units(one_layout(HEAD + SELECTIONS[text] + RUN, tmp_path))
+    assert planned["model.blocks.*"].selection == text
+    root = planned["model"]
+    assert root.selection == ""
+    assert root.uncertain == ["blocks.*.norm", "blocks.*.up", "blocks.*.down"]
+
+
+def test_a_test_of_sizes_that_leaves_early(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(HEAD + SIZES + RUN, encoding="utf-8")
+    planned = planned_units(one_layout(HEAD + SIZES + RUN, tmp_path))
+    for path in ("model.stem", "model.head"):
+        assert planned[path].selection == "those that a test selects: `size < minimum`"
+    assert planned["model"].selection == ""
+    (trace,) = [one for one in load([file], with_arguments=True).traces if one.entry is not None]
+    facts = plan_of(trace).facts
+    assert [type(one.value) for one in facts["unit", "model.stem"]] == [Opaque]
+    assert [one.value for one in facts["unit", "model"]] == [Constant("sharded")]
+
+
+def test_a_policy_with_other_fields(tmp_path: Path) -> None:
+    program = """
+from dataclasses import replace
+outer = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+for block in model.blocks:
+    fully_shard(block, mp_policy=replace(outer, output_dtype=torch.float16))
+fully_shard(model, mp_policy=outer)
+"""
+    planned = planned_units(one_layout(HEAD + program + RUN, tmp_path))
+    inner, root = planned["model.blocks.*"].options, planned["model"].options
+    assert inner["output_dtype"] == "torch.float16"
+    assert root["output_dtype"] == "None"
+    for name in ("param_dtype", "reduce_dtype"):
+        assert inner[name] == root[name] != "?"
 
 
 def run(*arguments: object) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.fsdp2 import replaced_configuration
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.records import dataclass_fields
 from fsdplint.interpreter.run import Run
@@ -25,6 +26,9 @@ MAX_DEPTH = 4  # of objects in objects
 @function("dataclasses.replace", "copy.replace", "attr.evolve", "attrs.evolve")
 def replace_fields(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, LibraryObject):
+        config = replaced_configuration(run, value, call)
+        return call_unknown(run, Symbol(name), call) if config is None else config
     if not isinstance(value, Instance) or call.open:
         return call_unknown(run, Symbol(name), call)
     return Instance(value.cls, {**value.attributes, **call.kwargs}, value.attributes_unknown)

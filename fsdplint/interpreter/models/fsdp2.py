@@ -40,6 +40,36 @@ from fsdplint.trace.torch_versions import ARGUMENTS, METHODS
 
 FSDP = "torch.distributed.fsdp"
 
+# Dataclasses, by the names of their fields in the order of their arguments.
+_STATE_FIELDS = ("offload_to_cpu", "rank0_only")
+_SHARDED_STATE_FIELDS = ("offload_to_cpu", "_use_dtensor")
+_OFFLOADED = ("offload_to_cpu",)
+CONFIGURATIONS: dict[str, tuple[str, ...] | None] = {
+    f"{FSDP}.MixedPrecisionPolicy": (
+        *("param_dtype", "reduce_dtype", "output_dtype", "cast_forward_inputs"),
+    ),
+    f"{FSDP}.CPUOffloadPolicy": ("pin_memory",),
+    f"{FSDP}.OffloadPolicy": (),
+    f"{FSDP}.MixedPrecision": (
+        *("param_dtype", "reduce_dtype", "buffer_dtype", "keep_low_precision_grads"),
+        *("cast_forward_inputs", "cast_root_forward_inputs", "_module_classes_to_ignore"),
+    ),
+    f"{FSDP}.CPUOffload": ("offload_params",),
+    f"{FSDP}.FullStateDictConfig": _STATE_FIELDS,
+    f"{FSDP}.ShardedStateDictConfig": _SHARDED_STATE_FIELDS,
+    f"{FSDP}.LocalStateDictConfig": _OFFLOADED,
+    f"{FSDP}.FullOptimStateDictConfig": _STATE_FIELDS,
+    f"{FSDP}.ShardedOptimStateDictConfig": _SHARDED_STATE_FIELDS,
+    f"{FSDP}.LocalOptimStateDictConfig": _OFFLOADED,
+    f"{FSDP}.wrap.ModuleWrapPolicy": None,  # no dataclass
+    f"{FSDP}.wrap.CustomPolicy": None,
+    f"{FSDP}.DataParallelMeshDims": ("shard", "replicate"),
+    "torch.distributed.checkpoint.state_dict.StateDictOptions": (
+        *("full_state_dict", "cpu_offload", "ignore_frozen_params", "keep_submodule_prefixes"),
+        *("strict", "broadcast_from_rank0", "flatten_optimizer_state_dict", "dsd_fqn_modifiers"),
+    ),
+}
+
 
 @function(f"{FSDP}.fully_shard")
 def fully_shard(run: Run, name: str, call: Call) -> Value:
@@ -102,13 +132,7 @@ def register_method(run: Run, name: str, call: Call) -> Value:
     return Const(None)
 
 
-@function(f"{FSDP}.MixedPrecisionPolicy", f"{FSDP}.CPUOffloadPolicy", f"{FSDP}.OffloadPolicy",
-          f"{FSDP}.MixedPrecision", f"{FSDP}.CPUOffload", f"{FSDP}.FullStateDictConfig",
-          f"{FSDP}.ShardedStateDictConfig", f"{FSDP}.LocalStateDictConfig",
-          f"{FSDP}.FullOptimStateDictConfig", f"{FSDP}.ShardedOptimStateDictConfig",
-          f"{FSDP}.LocalOptimStateDictConfig", f"{FSDP}.wrap.ModuleWrapPolicy",
-          f"{FSDP}.wrap.CustomPolicy", f"{FSDP}.DataParallelMeshDims",
-          "torch.distributed.checkpoint.state_dict.StateDictOptions")  # fmt: skip
+@function(*CONFIGURATIONS)
 def configuration_object(run: Run, name: str, call: Call) -> Value:
     """Configuration objects, whose arguments are read at their use."""
     args = {str(number): value for number, value in enumerate(call.args)} | call.kwargs
@@ -117,6 +141,23 @@ def configuration_object(run: Run, name: str, call: Call) -> Value:
         texts = [_dtype(value) for value in dtypes]
         run.emit(PrecisionChosen, call.node, param_dtype=texts[0], reduce_dtype=texts[1])
     return LibraryObject(name, args, call.open)
+
+
+def replaced_configuration(run: Run, config: LibraryObject, call: Call) -> Value | None:
+    """The copy of a configuration object with the keyword arguments of a call.
+
+    None if it is not known which fields its positional arguments are.
+    """
+    fields = CONFIGURATIONS.get(config.name)
+    positional = [name for name in config.args if name.isdecimal()]
+    if fields is None or len(positional) > len(fields) or call.open:
+        return None
+    named = {
+        fields[int(name)] if name.isdecimal() else name: value
+        for name, value in config.args.items()
+    }
+    made = Call(call.node, [], {**named, **call.kwargs}, config.open)
+    return configuration_object(run, config.name, made)
 
 
 def _dtype(value: Value | None) -> str | None:
