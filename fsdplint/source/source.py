@@ -134,13 +134,16 @@ class Source:
         """Where each character of the tree's code stands; None where they are the same.
 
         The tree's code is the text, except that libcst loses a form feed before a statement and a
-        final lone carriage return.
+        final lone carriage return, and repeats a form feed in the indentation of a block.
         """
         if code == self.text:
             return None
         result: list[int] = []
         position = 0
         for character in code:
+            if character == "\f" and not self.text.startswith("\f", position):
+                result.append(position)
+                continue
             while self.text[position] != character:
                 position += 1
             result.append(position)
