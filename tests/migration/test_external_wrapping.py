@@ -166,7 +166,11 @@ BLOCKED = {
     ),
     "a kind of state that nothing is taken by": (
         "KINDS = {'full': StateDictType.FULL_STATE_DICT}\n",
-        "the rewrite of `StateDictType.FULL_STATE_DICT`",
+        "nothing shows what `StateDictType.FULL_STATE_DICT` is for",
+    ),
+    "a strategy in a constant": (
+        "STRATEGY = ShardingStrategy.FULL_SHARD\n",
+        "no file that imports this one wraps a model with FSDP1",
     ),
     "a trainer that saves in its own way": (
         "class Mine(transformers.Trainer):\n    def _save(self, *args):\n        pass\n\n\n" + SAVE,

@@ -17,6 +17,7 @@ from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.analysis.variables import ancestors, is_mentioned, outer_function
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import (
+    CONSTANT_WITHOUT_MODEL,
     NOT_IMPORTED,
     PREPARED_WITH_OTHERS,
     WRAPPED_ELSEWHERE,
@@ -40,6 +41,7 @@ STATES = (
 )
 NOTE = "other code wraps the model: its states are right with FSDP1 and with FSDP2"
 CONFIGURED = ("ShardingStrategy", "BackwardPrefetch", "MixedPrecision", "CPUOffload")
+ENUMS = ("ShardingStrategy", "BackwardPrefetch", "StateDictType")
 DETAIL = (
     "The code that wraps the model decides which of the two it is (Accelerate: `fsdp_version`). The names "
     "in the state of a compiled model are those from before `torch.compile`."
@@ -112,6 +114,8 @@ def wrapped_elsewhere(
         if not is_mentioned(migration.program.sources.values(), function):
             reason = WRAPPING_FUNCTION_NOT_CALLED(function=function.name.value, name=name)
             return Blocked(source, node, reason)
+    if function is None and name.partition(".")[0] in ENUMS:
+        return Blocked(source, node, CONSTANT_WITHOUT_MODEL(name=name))
     return Blocked(source, node, WRAPPED_ELSEWHERE(name=name))
 
 

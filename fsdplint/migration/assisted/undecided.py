@@ -18,6 +18,7 @@ from fsdplint.migration.blockers.constructor import CONFIG_UNSEEN
 from fsdplint.migration.blockers.policies import POLICY_UNSEEN, POLICY_USE_UNSEEN
 from fsdplint.migration.blockers.program import (
     API_USE,
+    CONSTANT_WITHOUT_MODEL,
     DEPENDS,
     EDIT_IN_OTHER_BRANCH,
     FILE_NOT_GIVEN,
@@ -53,7 +54,15 @@ WHOLE_PROGRAM = {
 }
 
 # Blockers of files that say nothing of how the model is wrapped, unless that is set aside.
-NOT_GIVEN = {one.code for one in (NOT_IMPORTED, WRAPPED_ELSEWHERE, WRAPPING_FUNCTION_NOT_CALLED)}
+NOT_GIVEN = {
+    one.code
+    for one in (
+        NOT_IMPORTED,
+        CONSTANT_WITHOUT_MODEL,
+        WRAPPED_ELSEWHERE,
+        WRAPPING_FUNCTION_NOT_CALLED,
+    )
+}
 
 # Blockers of code whose counterpart is not seen, as it is not where that is set aside.
 UNSEEN = {

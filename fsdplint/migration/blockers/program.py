@@ -104,6 +104,12 @@ WRAPPED_ELSEWHERE = Blocker(
     "Name the file that wraps the model as well. If a framework wraps it (Accelerate, "
     "Transformers' Trainer), set the framework to FSDP2 and write this for FSDP2's models by hand.",
 )
+CONSTANT_WITHOUT_MODEL = Blocker(
+    "FSDP201-constant-without-model",
+    "no file that imports this one wraps a model with FSDP1, so that nothing shows what `{name}` is for",
+    "Remove the constant if nothing reads it. If a program gets it without an import, name that "
+    "program as well. The other programs are migrated without this file.",
+)
 WRAPPING_FUNCTION_NOT_CALLED = Blocker(
     "FSDP201-wrapping-function-not-called",
     "the rewrite of `{name}` depends on the code that wraps the model, and no given file calls "
