@@ -10,6 +10,7 @@ from fsdplint.trace import ProcessGroupInit, Ranks, Trace
 from fsdplint.trace.queries.backends import BACKENDS
 
 _ADDRESS = "Pass `rank` and `world_size`, or launch with torchrun and remove `init_method`"
+_SIMULATION = "fake"  # torch's backend for a single process that plays one of many ranks
 Problem = tuple[str, str]
 
 
@@ -25,7 +26,8 @@ class WrongProcessGroupArgument(Rule):
     - a `timeout` that is a number,
     - a backend that is a kind of device, or pairs of devices and backends that cannot be read,
     - a `device_id` without an index,
-    - a constant `rank` that is the same on every rank, or is not below `world_size`.
+    - a constant `rank` that is the same on every rank, or is not below `world_size`; not with the
+      backend "fake", with which one process plays one of many ranks.
 
     Backends that other packages register (`Backend.register_backend`) are not known, so any other
     name of a backend is accepted.
@@ -122,6 +124,8 @@ def _backend(backend: object) -> Iterator[Problem]:
 def _ranks(event: ProcessGroupInit) -> Iterator[Problem]:
     """Constants that cannot be right on more than one rank."""
     rank, size = event.options.get("rank"), event.options.get("world_size")
+    if event.options.get("backend") == _SIMULATION:
+        return
     if not isinstance(rank, int) or not isinstance(size, int) or rank < 0 or size < 1:
         return
     if rank >= size:

@@ -14,7 +14,7 @@ from fsdplint.interpreter.argument_values import with_values
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.object_comparison import identity, membership
 from fsdplint.interpreter.parameter_filters import tests_tensor
-from fsdplint.interpreter.rank_local import derived, local_of
+from fsdplint.interpreter.rank_local import derived, is_batch, local_of
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, is_zero, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
 from fsdplint.interpreter.run import Run
@@ -172,7 +172,7 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
         if value.refined is not None:
             return TRUE
         if local_of(value) is not None:
-            return Verdict(Truth.VARYING, local=local_of(value))
+            return Verdict(Truth.VARYING, local=None if is_batch(value) else local_of(value))
         if value.varying or (not value.origin and run.loop_depth):
             return Verdict(Truth.VARYING)
         return decide(run, condition(run, value, node), node, prefer)

@@ -192,10 +192,19 @@ def _execute_function(
         fruitless.note_cost(run, function, frame.first_step)
     if frame.yields:
         return Sequence(frame.yields, "iter", frame.yields_open)
-    result = signal.value if signal is not None and signal.kind == "return" else None
+    if signal is not None and signal.kind != "return" and not frame.partial:
+        return _after_error(run, node)
+    result = signal.value if signal is not None else None
     for test, value in reversed(frame.partial):
         result = join_returned(test, value, result)
     return decided(result if result is not None else Const(None), run.decisions.asked[begin:])
+
+
+def _after_error(run: Run, node: cst.CSTNode) -> Value:
+    """The result of a call that an error ends. The run goes on as if it had returned something, and
+    what it reads from that is the same each time."""
+    stable = isinstance(node, cst.Call) and not run.loop_depth
+    return Unknown(origin=run.text(node) if stable else "")
 
 
 def _signature_of(run: Run, function: Function) -> Signature:

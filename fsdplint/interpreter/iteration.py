@@ -117,8 +117,7 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         characters: list[Value] = [Const(item) for item in value.value[:64]]
         return characters, True
     if isinstance(value, LoaderValue):
-        local = rank_local.of_loader(run, value, run.executing)
-        return [Unknown(varying=True, rank_local=local)], False
+        return [rank_local.batch_of(run, value, run.executing)], False
     if isinstance(value, Batches) and value.element is not None:
         return [value.element], False
     if isinstance(value, Unknown):

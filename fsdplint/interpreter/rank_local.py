@@ -115,6 +115,22 @@ def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | N
     return RankLocal(held.source) if held is not None else None
 
 
+def batch_of(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Unknown:
+    """A batch of a loader."""
+    local = of_loader(run, loader, node)
+    batch = Unknown(varying=True, rank_local=local)
+    if local is not None:
+        local.batch = batch
+    return batch
+
+
+def is_batch(value: Value) -> bool:
+    """Whether a value is a batch of a loader. Its truth only says that there is one."""
+    return isinstance(value, Unknown) and (
+        value.rank_local is not None and value.rank_local.batch is value
+    )
+
+
 def through_call(run: Run, function: Value, call: Call, result: Value, begin: int) -> None:
     """Mark the new result of a call. `begin`: the number of events before it."""
     if not run.has_own_data and not (isinstance(function, Symbol) and _reads_clock(function, call)):

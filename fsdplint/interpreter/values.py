@@ -41,12 +41,14 @@ class RankLocal:
     """What makes a value different on each rank: it derives from data that only this rank has.
 
     source: where the rank gets the data. immutable: whether the value is a number, which no call
-    can change. agreed: whether a collective has given all ranks the same value since.
+    can change. agreed: whether a collective has given all ranks the same value since. batch: the
+    batch of a loader, if the value is one or a part of one.
     """
 
     source: NodeSite
     immutable: bool = False
     agreed: bool = False
+    batch: Value | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False)

@@ -333,3 +333,18 @@ def test_values_of_several_turns(tmp_path: Path, other: str, tests: list[str]) -
     loss.backward()
     """
     assert undecided(tmp_path, TURN + textwrap.indent(textwrap.dedent(body), "    ")) == tests
+
+
+@pytest.mark.parametrize("test", ["batch", "not batch"])
+def test_whether_there_is_a_batch(tmp_path: Path, test: str) -> None:
+    """Each rank has other data in its batch, but has one as the others do."""
+    body = f"""
+        for batch in loader:
+            if {test}:
+                continue
+            model(batch[0])
+        kept = next(iter(loader), None)
+        if {test.replace("batch", "kept")}:
+            model(torch.ones(2, 4))
+    """
+    assert undecided(tmp_path, body) == []

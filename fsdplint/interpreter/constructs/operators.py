@@ -11,7 +11,7 @@ from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.decided_values import decided
 from fsdplint.interpreter.merging import library_of, matters
 from fsdplint.interpreter.models import mixing, tensors
-from fsdplint.interpreter.rank_local import derived, local_of
+from fsdplint.interpreter.rank_local import derived, is_batch, local_of
 from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run, evaluates
@@ -108,7 +108,7 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
                 value.operand,
             )
         if isinstance(value, Unknown | TensorValue) and derived(value) is not None:
-            return Unknown(varying=True, rank_local=derived(value))
+            return Unknown(varying=True, rank_local=None if is_batch(value) else derived(value))
         if isinstance(value, Unknown) and value.refined is None and not value.varying:
             made = branch_conditions.condition(run, value, node.expression)
             made.negated = not made.negated

@@ -7,7 +7,7 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
-from fsdplint.interpreter.rank_local import local_of, of_loader
+from fsdplint.interpreter.rank_local import batch_of, local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
@@ -17,7 +17,7 @@ from fsdplint.interpreter.torch_values import (
     RankValue,
     SamplerValue,
 )
-from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant, is_none
+from fsdplint.interpreter.values import Const, LibraryObject, Value, constant, is_none
 from fsdplint.trace import (
     EpochSet,
     LoaderBuilt,
@@ -71,8 +71,7 @@ def begin_by_iter(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Batches:
     """`iter(loader)`"""
     begin_pass(run, loader, node)
     run.open_pass = loader.id
-    batch = Unknown(varying=True, rank_local=of_loader(run, loader, node))
-    return Batches(loader, begun=True, element=batch)
+    return Batches(loader, begun=True, element=batch_of(run, loader, node))
 
 
 @function(f"{DATA}.DistributedSampler")
