@@ -161,3 +161,35 @@ def test_nodes_are_the_same_when_they_are_imported_quickly() -> None:
         outputs.append(process.stdout.splitlines())
     assert outputs[0][:-2] == outputs[1][:-2] and len(outputs[0]) > 200
     assert (outputs[0][-2:], outputs[1][-2:]) == (["False", "''"], ["True", "refused"])
+
+
+COMMANDS = {
+    "check": ["check", "."],
+    "fix": ["check", "--fix", "."],
+    "migrate": ["migrate", "."],
+    "plan": ["plan", "."],
+    "validate": ["validate", "train.py", "train.py"],
+}
+SHOW_NODES = """\
+import sys
+try:
+    from fsdplint.cli.main import main
+    main(prog_name="fsdplint")
+finally:
+    print("quick" if sys.modules["libcst"].CSTNode.__hash__ is object.__hash__ else "slow")
+"""
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_commands_import_the_quick_nodes(folder: Path, arguments: list[str]) -> None:
+    (folder / "train.py").write_text(FSDP1)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.run(
+        [sys.executable, "-c", SHOW_NODES, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "FSDPLINT_NO_CACHE": "1"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    assert process.stdout.splitlines()[-1] == "quick", process.stderr

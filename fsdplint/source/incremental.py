@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-import libcst as cst
-
 from fsdplint.source.positions import Part
+from fsdplint.source.quick_libcst import cst
 
 _MARK = "pass\n"  # stands for the statement behind what is parsed
 

@@ -13,8 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-import libcst as cst
-from libcst._nodes.internal import CodegenState
+from fsdplint.source.quick_libcst import CodegenState, cst
 
 _Values = Callable[[cst.CSTNode], tuple[Any, ...]]
 _FIELDS: dict[type, _Values] = {}

@@ -6,7 +6,8 @@ refuse an assignment. Here nodes are made without these: whoever assigns to a fi
 stopped. They are no abstract classes either, for which every `isinstance` takes five times as long:
 whoever makes a node of a kind that is only a base is not stopped. Nor is whoever makes one that no
 parser would give: that is looked at for every node, a tenth of the time that parsing takes. Nothing
-else is different. Where libcst is imported already, it stays as it is.
+else is different. Where libcst is imported already, it stays as it is: the modules that come before
+all others import it from here.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ _build_class: Any = builtins.__build_class__
 if "libcst" not in sys.modules:
     dataclasses.dataclass = _quick
     setattr(builtins, "__build_class__", _build)  # noqa: B010 (its type says more than is needed)
-    try:
-        import libcst  # noqa: F401
-    finally:
-        dataclasses.dataclass = _dataclass
-        setattr(builtins, "__build_class__", _build_class)  # noqa: B010
+try:
+    import libcst as cst
+    from libcst._nodes.internal import CodegenState
+finally:
+    dataclasses.dataclass = _dataclass
+    setattr(builtins, "__build_class__", _build_class)  # noqa: B010
+
+__all__ = ["CodegenState", "cst"]

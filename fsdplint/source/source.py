@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
-import libcst as cst
-
 from fsdplint.source.decoding import decode
 from fsdplint.source.incremental import reparse
 from fsdplint.source.positions import Part, children, descend, is_node
+from fsdplint.source.quick_libcst import cst
 from fsdplint.trace import Location
 
 __all__ = ["STATEMENTS", "NodeSite", "Source", "children", "is_node", "once"]
