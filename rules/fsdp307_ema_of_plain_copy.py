@@ -6,23 +6,28 @@ from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import TensorsMixed, Trace
+from fsdplint.trace import Layout, StateLoaded, StateTaken, TensorsMixed, Trace
 from fsdplint.trace.queries.common import class_name, only_fsdp2, sharded_here
 
 
 class EmaOfPlainCopy(Rule):
-    """An average of the weights is kept in plain tensors and updated with sharded parameters.
+    """A plain copy of a model, such as an average of its weights, is updated with sharded parameters.
 
     ## What it does
     Finds `lerp_`, `add_`, `copy_`, arithmetic and `torch._foreach_...` between the sharded parameters of a
     model and plain tensors that were copied before `fully_shard`: a deep copy that is not sharded, or a
     dict of clones.
 
+    Also finds `plain.load_state_dict(model.state_dict())` if `fully_shard` shards `model` and nothing
+    shards `plain`. With `assign=True`, the load itself works, so this is not reported.
+
     ## Why is this bad?
     The parameters are DTensors once the model is sharded, but the copies are not. The first update ends with
 
         RuntimeError: aten.lerp_.Scalar got mixed torch.Tensor and DTensor, need to convert all
         torch.Tensor to DTensor before calling distributed operators!
+
+    The load ends with the same error for `aten.copy_.default`, on every rank.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -45,6 +50,10 @@ class EmaOfPlainCopy(Rule):
                 continue
             if all(only_fsdp2(trace, module, event) for module in event.sharded_modules):
                 yield self._finding(trace, event)
+        for loaded in trace.of(StateLoaded):
+            taken = _sharded_state(trace, loaded)
+            if taken is not None and not _may_be_sharded(trace, loaded.into):
+                yield self._load(trace, loaded, taken)
 
     def _finding(self, trace: Trace, event: TensorsMixed) -> Finding:
         module = event.sharded_modules[0] if event.sharded_modules else None
@@ -62,3 +71,30 @@ class EmaOfPlainCopy(Rule):
             "parameters after `fully_shard`.",
             because=sharded_here(trace, module, event) if module is not None else (),
         )
+
+    def _load(self, trace: Trace, event: StateLoaded, taken: StateTaken) -> Finding:
+        plain, sharded = class_name(trace, event.into), class_name(trace, taken.of)
+        return self.finding(
+            event,
+            f"the state dict of `{sharded}`, which is sharded, is loaded into a `{plain}` that is not",
+            help="Gather the state first with `get_model_state_dict` and `full_state_dict=True`, on all "
+            "ranks, or shard both models.",
+            because=[(taken, "taken here"), *sharded_here(trace, taken.of, taken)],
+        )
+
+
+def _sharded_state(trace: Trace, event: StateLoaded) -> StateTaken | None:
+    """Where the state of FSDP2 was taken whose values a load copies; None for any other load."""
+    if event.layout is not Layout.SHARDED or event.assign is not False or event.state is None:
+        return None
+    for taken in trace.before(event, StateTaken):
+        if taken.state == event.state and taken.of in trace.modules:
+            return taken if only_fsdp2(trace, taken.of, taken) else None
+    return None
+
+
+def _may_be_sharded(trace: Trace, module: str) -> bool:
+    """Whether anything shards a module, a part of it or one that contains it, at any time."""
+    if module not in trace.modules or trace.family_escaped(module):
+        return True
+    return any(trace.sharded_within(one) for one in (module, *trace.ancestors(module)))

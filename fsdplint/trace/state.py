@@ -38,6 +38,8 @@ class StateLoaded(Event):
 
     full, broadcast: the options `full_state_dict` and `broadcast_from_rank0` of the functions that
         set a state; None for other functions, or if unknown.
+    assign: whether `load_state_dict` puts the tensors of the state into the module instead of
+        copying their values; None for other functions, or if unknown.
     """
 
     kind: ClassVar[str] = "state-loaded"
@@ -47,6 +49,7 @@ class StateLoaded(Event):
     api: str = distinct(default="load_state_dict")
     full: bool | None = None
     broadcast: bool | None = None
+    assign: bool | None = None
 
 
 @event

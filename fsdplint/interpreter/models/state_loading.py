@@ -90,8 +90,18 @@ def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call
         layout=known.layout if known is not None else Layout.UNKNOWN,
         api="load_state_dict",
         collective=isinstance(receiver, ModuleValue) and _gathers_to_load(run, receiver),
+        assign=_assigns(call) if isinstance(receiver, ModuleValue) else None,
     )
     return Unknown()
+
+
+def _assigns(call: Call) -> bool | None:
+    """Whether `load_state_dict()` of a module puts the tensors themselves into it."""
+    value = call.arg(2, "assign")
+    if value is None:
+        return None if call.open else False
+    flag = constant(value)
+    return flag if isinstance(flag, bool) else None
 
 
 def _gathers_to_load(run: Run, module: ModuleValue) -> bool:

@@ -284,6 +284,7 @@ def _record_loading(
     collective: bool,
     full: bool | None = None,
     broadcast: bool | None = None,
+    assign: bool | None = None,
 ) -> None:
     recording = current()
     known = recording.objects.state(value) if isinstance(value, dict) else None
@@ -306,6 +307,7 @@ def _record_loading(
         collective=collective,
         full=full,
         broadcast=broadcast,
+        assign=assign,
     )
 
 
@@ -313,13 +315,15 @@ def _record_loading_by_method(
     frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     value = argument(args, kwargs, 1, "state_dict")
+    of_optimizer = hasattr(args[0], "param_groups")
     # An optimizer's method loads without the other ranks, and so does FSDP1 a local state.
     collective = (
-        not hasattr(args[0], "param_groups")
+        not of_optimizer
         and sharding_of(args[0]) == "fsdp1"
         and _fsdp1_layout(args[0]) is not Layout.LOCAL
     )
-    _record_loading(frame, args[0], value, "load_state_dict", collective)
+    assign = None if of_optimizer else bool(argument(args, kwargs, 3, "assign", False))
+    _record_loading(frame, args[0], value, "load_state_dict", collective, assign=assign)
 
 
 def _record_loading_by_function(
