@@ -9,7 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.sync_switches import left_off
+from fsdplint.trace.queries.sync_switches import fsdp1_left_off, left_off
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -20,12 +20,16 @@ class SyncNeverReenabled(Rule):
 
     ## What it does
     Finds `model.set_requires_gradient_sync(False)` where no backward pass up to the optimizer's step
-    runs with synchronisation on again.
+    runs with synchronisation on again. Also finds FSDP1's `no_sync()` around every backward pass of a step.
 
     ## Why is this bad?
     With synchronisation off, a backward keeps whole, unreduced gradients for a later backward that
     reduces them. Until then, the parameters that the optimizer holds have no gradient (`p.grad` is None).
     There is no error: the step changes nothing, `clip_grad_norm_` returns 0, and the loss stays the same.
+
+    FSDP1 leaves whole gradients at its flat parameters, and the step of an optimizer fails:
+
+        RuntimeError: The size of tensor a (113) must match the size of tensor b (225)
 
     ## Fix safety
     Unsafe: if the step is under a condition (`if (step + 1) % accumulate == 0:`) that can be evaluated
@@ -61,6 +65,20 @@ class SyncNeverReenabled(Rule):
                     (found.step, "stepped without gradients here"),
                 ],
             )
+
+        for found in fsdp1_left_off(trace):
+            if found.switch.site not in seen:
+                seen.add(found.switch.site)
+                yield self.finding(
+                    found.switch,
+                    f"every backward before the optimizer step is under `no_sync()`, so the gradients of "
+                    f"`{class_name(trace, found.switch.module)}` are never reduced",
+                    help="Run the last backward of each step without `no_sync()`.",
+                    because=[
+                        (found.backward, "backward without synchronisation here"),
+                        (found.step, "stepped here"),
+                    ],
+                )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst

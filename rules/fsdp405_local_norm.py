@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Collective, Event, GuardKind, PartialRead, Trace
+from fsdplint.trace import (
+    BackwardRun,
+    Collective,
+    Event,
+    GradientScaled,
+    GuardKind,
+    PartialRead,
+    Trace,
+)
 from fsdplint.trace.queries.common import perhaps_one_rank
 from fsdplint.trace.torch_versions import WHOLE_NORM_SINCE
 
@@ -23,6 +31,9 @@ class LocalNorm(Rule):
     Finds numbers (`.item()`, `float()`, `bool()`, a test) made of a reduction (`norm`, `sum`, `mean`,
     `max`, `min`, `any`, `all`, ...) over a parameter or gradient that `fully_shard` has sharded.
 
+    Also finds gradients that each rank multiplies or divides by a number of its own: a norm of the parts
+    that it holds (`p.grad.to_local().norm()`, or FSDP1's gradients) that no collective has added up.
+
     ## Why is this bad?
     Parameters and gradients are DTensors after `fully_shard`. A reduction of one gives a DTensor that is
     not reduced over the ranks yet (`Partial`), and `.item()` returns the value of this rank's shard. With
@@ -30,6 +41,9 @@ class LocalNorm(Rule):
     logged norm is too small by about the root of the number of ranks, and values that depend on it
     (clipping, a skipped step) differ between ranks. `torch.isnan(p.grad).any()` is true only on the rank
     that holds the bad value: that rank skips the step and the others do not.
+
+    A gradient that each rank scales by its own norm loses its direction: of one gradient on two ranks, one
+    rank multiplied its part by 0.5 and the other left its part as it was.
 
     Before torch 2.10, the norm that `torch.nn.utils.clip_grad_norm_` and `get_total_norm` return is such a
     DTensor: on 2.9.1 and two ranks, its `.item()` was 0.408 on one and 0.426 on the other, while the norm is 0.590 (the
@@ -72,6 +86,15 @@ class LocalNorm(Rule):
                 f"{what} is not reduced over the ranks: each rank reads the value of its own shard",
                 help="Call `.full_tensor()` on the result, on all ranks, before it becomes a number.",
             )
+        for scaled in trace.of(GradientScaled):
+            if scaled.differs and scaled.site not in seen:
+                seen.add(scaled.site)
+                yield self.finding(
+                    scaled,
+                    "each rank scales its part of the gradients by a number of its own",
+                    help="Clip with `torch.nn.utils.clip_grad_norm_` (FSDP1: `model.clip_grad_norm_`), or add up "
+                    "the squared norms of all ranks with `all_reduce` first.",
+                )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst

@@ -109,7 +109,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, ParametersOf) and value.element and name == "data":
         return value
     if isinstance(value, ShardTensor) and name == "_local_tensor":
-        return tensors.local_tensor(value)
+        return tensors.local_tensor(run, value)
     if isinstance(value, ShardTensor | LocalGradient) and name == "data":
         return value
     if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:

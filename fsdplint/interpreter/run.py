@@ -68,6 +68,8 @@ from fsdplint.trace import (
     Event,
     Fsdp1Used,
     Gathered,
+    GradientScaled,
+    GradientsZeroed,
     GradMode,
     GroupMissed,
     Guard,
@@ -114,10 +116,11 @@ DECISIVE = (
 # Events that leave what a forward of the model does as it is. A module that is built counts when it
 # gets a parent.
 _KEEPS_STRUCTURE = {
-    BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GroupMissed,
-    Imported, Loaded, LoaderIterated, LoaderLeft, ModuleBuilt, OptimizerBuilt, OptimizerStepped,
-    PartialRead, PickedByRank, RequiresGradSet, RunElsewhere, Saved, ScalerBuilt, ScalerStepped,
-    SchedulerStepped, Seeded, StateLoaded, StateTaken, SyncSwitched,
+    BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GradientScaled,
+    GradientsZeroed, GroupMissed, Imported, Loaded, LoaderIterated, LoaderLeft, ModuleBuilt,
+    OptimizerBuilt, OptimizerStepped, PartialRead, PickedByRank, RequiresGradSet, RunElsewhere,
+    Saved, ScalerBuilt, ScalerStepped, SchedulerStepped, Seeded, StateLoaded, StateTaken,
+    SyncSwitched,
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from fsdplint.interpreter.models import (
     frameworks,
     fsdp1,
     fsdp2,
+    gradient_scaling,
     hook_registration,
     instantiation,
     iterators,
@@ -61,7 +62,8 @@ CONSTRUCTS = (
 )  # fmt: skip
 MODELS = (
     accessors, adapters, attribute_access, checkpoint, commands, containers, context_stacks, copies,
-    data, dataclass_objects, datasets, distributed, frameworks, fsdp1, fsdp2, hook_registration,
+    data, dataclass_objects, datasets, distributed, frameworks, fsdp1, fsdp2, gradient_scaling,
+    hook_registration,
     instantiation, iterators, launcher, library_modules, mixing, namespaces, nn, optim,
     process_groups, processes, python, randomness, raw, records, removals, state_dicts,
     state_loading, tensors, training_frameworks, type_tests,

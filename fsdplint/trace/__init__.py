@@ -74,6 +74,7 @@ from fsdplint.trace.modules import (
 )
 from fsdplint.trace.recorded import BatchesEnded, CopiesSeen, ParametersMissed, Refused
 from fsdplint.trace.state import (
+    GradientScaled,
     Loaded,
     PartialRead,
     RawRead,
@@ -89,6 +90,7 @@ from fsdplint.trace.training import (
     BackwardRun,
     Called,
     Clipped,
+    GradientsZeroed,
     OptimizerBuilt,
     OptimizerStepped,
     ScalerBuilt,
@@ -118,6 +120,8 @@ __all__ = [
     "Fsdp2Used",
     "Gathered",
     "GradMode",
+    "GradientScaled",
+    "GradientsZeroed",
     "GroupMissed",
     "Guard",
     "GuardKind",

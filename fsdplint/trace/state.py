@@ -93,6 +93,17 @@ class ShardReduced(Event):
 
 
 @event
+class GradientScaled(Event):
+    """A gradient of which each rank has another part was multiplied or divided in place.
+
+    differs: whether each rank did so by a number of its own.
+    """
+
+    kind: ClassVar[str] = "gradient-scaled"
+    differs: bool = combined(differs, default=False)
+
+
+@event
 class RawRead(Event):
     """An API without support for DTensors, such as `numpy()`, read the memory of a tensor.
 

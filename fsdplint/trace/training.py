@@ -76,11 +76,13 @@ class BackwardRun(Event):
         number of ranks, which also scales the gradients.
     divided_by: "ranks" if the loss of each rank is divided by the number of ranks, "total" if it is
         divided by a number that an all_reduce summed; "" for any other loss.
+    unsynchronized: the modules of FSDP1 and DDP under whose `no_sync()` it runs.
     """
 
     kind: ClassVar[str] = "backward"
     averaged: bool = False
     divided_by: str = ""
+    unsynchronized: tuple[str, ...] = reference(default=())
 
 
 @event
@@ -122,6 +124,14 @@ class Clipped(Event):
 @event
 class OptimizerStepped(Event):
     kind: ClassVar[str] = "optimizer-stepped"
+    optimizer: str = reference(distinct=True)
+
+
+@event
+class GradientsZeroed(Event):
+    """`optimizer.zero_grad()`"""
+
+    kind: ClassVar[str] = "gradients-zeroed"
     optimizer: str = reference(distinct=True)
 
 

@@ -24,6 +24,7 @@ from fsdplint.interpreter.imports import (
     note_import,
     public_names,
 )
+from fsdplint.interpreter.models.gradient_scaling import note_scaling
 from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.removals import remove_item
@@ -96,6 +97,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         left.items.update(right.items)
         return
     divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
+    if isinstance(node.operator, cst.DivideAssign | cst.MultiplyAssign):
+        note_scaling(run, left, right, node.target)
     result = arithmetic(run, left, right, divides)
     if run.loop_depth and isinstance(result, Unknown) and _counts(left, right):
         result.varying = True  # another number in each turn

@@ -24,7 +24,7 @@ _WHOLE_COPIES = {"clone", "cpu"}  # where `summon_full_params` has gathered the 
 
 
 @function("torch.lerp", "torch._foreach_lerp_", "torch._foreach_add_", "torch._foreach_sub_",
-          "torch._foreach_mul_", "torch._foreach_copy_")  # fmt: skip
+          "torch._foreach_copy_")  # fmt: skip
 def foreach_function(run: Run, name: str, call: Call) -> Value:
     note_mixed(run, name, call.values, call.node)
     return FUNCTIONS["torch."](run, name, call)

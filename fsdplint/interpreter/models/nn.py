@@ -476,6 +476,15 @@ def compile_in_place(run: Run, receiver: ModuleValue, name: str, call: Call) -> 
 # Tensors ----------------------------------------------------------------------------------------
 
 
+def _unsynchronized(run: Run) -> tuple[str, ...]:
+    """The modules whose `no_sync()` is open."""
+    return tuple(
+        context.module.id
+        for context in run.contexts
+        if isinstance(context, Context) and context.kind == "no_sync" and context.module is not None
+    )
+
+
 @method("TensorValue", "backward")
 @method("Unknown", "backward")
 def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
@@ -491,6 +500,7 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         collective=sharded,
         averaged=loss.averaged,
         divided_by=loss.divided_by,
+        unsynchronized=_unsynchronized(run),
     )
     hooks.fire(run, hooks.Moment.BACKWARD, call.node)
     return Const(None)

@@ -38,6 +38,7 @@ from fsdplint.syntax.arguments import arguments
 from fsdplint.trace import (
     Clipped,
     Fsdp1Used,
+    GradientsZeroed,
     Guard,
     OptimizerStepped,
     PartialRead,
@@ -113,6 +114,7 @@ def _step(run: Run, optimizer: OptimizerValue, call: Call) -> None:
 
 @method("OptimizerValue", "zero_grad")
 def zero_grad(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    run.emit(GradientsZeroed, call.node, optimizer=receiver.id)
     return Const(None)
 
 

@@ -277,13 +277,24 @@ def _name(value: Unknown) -> str:
 
 @method("ShardTensor", "to_local")
 def to_local(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
-    return local_tensor(receiver)
+    return local_tensor(run, receiver)
 
 
-def local_tensor(value: ShardTensor) -> TensorValue:
+def local_tensor(run: Run, value: ShardTensor) -> TensorValue:
     """This rank's part of a parameter or gradient."""
     exact = value.source == "gradient" and not value.reduction and value.must_be_dtensor
-    return (LocalGradient if exact else TensorValue)("local", value.modules)
+    if not exact:
+        return TensorValue("local", value.modules)
+    own = None if run.decisions.single_rank else own_data(run, run.site(run.executing))
+    return LocalGradient("local", value.modules, rank_local=own)
+
+
+def is_own_part(run: Run, value: Value) -> bool:
+    """Whether a tensor is a gradient of which each rank certainly holds another part."""
+    if isinstance(value, ShardTensor):
+        whole = value.source == "gradient" and not value.reduction
+        return whole and (value.must_be_dtensor or _is_flat_shard(run, value))
+    return isinstance(value, LocalGradient)
 
 
 def note_shard_reduction(run: Run, value: Value | None, node: cst.CSTNode) -> None:

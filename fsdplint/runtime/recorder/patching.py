@@ -56,8 +56,11 @@ def add_watcher(
         if is_compiling() or not (recording := current()).recorder.listening():
             return original(*args, **kwargs)
         note = None
-        frame = sys._getframe(1)
-        if not direct or is_direct(frame):
+        frame: FrameType | None = sys._getframe()
+        own = sys._getframe().f_code
+        while frame is not None and frame.f_code is own:
+            frame = frame.f_back  # it may be another watcher of the same method
+        if frame is not None and (not direct or is_direct(frame)):
             try:
                 note = before(frame, args, kwargs)
             except Exception:

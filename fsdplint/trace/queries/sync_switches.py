@@ -13,6 +13,7 @@ from fsdplint.trace import (
     GuardKind,
     OptimizerBuilt,
     OptimizerStepped,
+    Sharding,
     SyncSwitched,
     Trace,
 )
@@ -40,6 +41,37 @@ def left_off(trace: Trace, api: str) -> Iterator[LeftOff]:
             yield from _Watch(trace, api, module).steps()
 
 
+def fsdp1_left_off(trace: Trace) -> Iterator[LeftOff]:
+    """The optimizer steps before which each backward since the last step ran under `no_sync()`."""
+    for module in dict.fromkeys(m for event in trace.of(BackwardRun) for m in event.unsynchronized):
+        if trace.sharding(module) is not Sharding.FSDP1 or _out_of_sight(trace, "no_sync", module):
+            continue
+        related = _optimizers_over(trace, module)
+        switch: SyncSwitched | None = None
+        under: BackwardRun | None = None
+        other = False  # a backward with synchronisation
+        for event in trace.of(SyncSwitched, BackwardRun, OptimizerStepped):
+            if isinstance(event, SyncSwitched):
+                switch = event if event.module == module else switch
+            elif isinstance(event, BackwardRun):
+                if any(trace.contains(one, module) for one in event.unsynchronized):
+                    under = event
+                else:
+                    other = True
+            elif isinstance(event, OptimizerStepped) and event.optimizer in related:
+                if under is not None and not other and switch is not None:
+                    yield LeftOff(switch, under, event)
+                under, other = None, False
+
+
+def _optimizers_over(trace: Trace, module: str) -> set[str]:
+    return {
+        built.optimizer
+        for built in trace.of(OptimizerBuilt)
+        if any(trace.related(module, held) for held in built.modules)
+    }
+
+
 def _out_of_sight(trace: Trace, api: str, module: str) -> bool:
     """Whether the switch of a module may be turned on by code that is not seen.
 
@@ -63,11 +95,7 @@ class _Watch:
         # A backward with the switch off, and where it was turned off.
         self.under: tuple[SyncSwitched, BackwardRun] | None = None
         self.other = False  # a backward with it on, or perhaps on
-        self.related = {
-            built.optimizer
-            for built in trace.of(OptimizerBuilt)
-            if any(trace.related(module, held) for held in built.modules)
-        }
+        self.related = _optimizers_over(trace, module)
         self.switches = [
             event
             for event in trace.of(SyncSwitched)

@@ -14,6 +14,7 @@ _AREAS = (
     "sharding",
     "calls",
     "gradients",
+    "gradient_scaling",
     "optimizers",
     "state_dicts",
     "files",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.measures import Clip
+from fsdplint.runtime.recorder.objects import Objects
 from fsdplint.runtime.recorder.patches.sharding import record_recent_api
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import OwnerNames
@@ -60,6 +62,7 @@ def _watch_backward(torch: Any) -> None:
                 frame,
                 collective=recording.objects.generation > 0,
                 averaged=recording.losses.is_averaged(loss),
+                unsynchronized=tuple(_unsynchronized(recording.objects)),
                 divided_by=recording.losses.divided_by(loss, frame)
                 if not (args[1:] or kwargs)
                 else "",
@@ -97,6 +100,14 @@ def _watch_backward(torch: Any) -> None:
 
     torch.Tensor.backward = backward
     patching.replace(original_function, autograd_backward)
+
+
+def _unsynchronized(objects: Objects) -> Iterator[str]:
+    """The outermost FSDP1 modules under whose `no_sync()` a backward pass begins."""
+    for module, kind in objects.sharded.items():
+        if kind == "fsdp1" and getattr(module, "_sync_gradients", True) is False:
+            if getattr(module, "_is_root", False):
+                yield objects.module(module)
 
 
 def _record_no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from fsdplint.runtime.recorder.recorder import OwnerNames, of_this_rank
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import USER, kind_of
 from fsdplint.trace import (
+    GradientsZeroed,
     MixedParameters,
     OptimizerBuilt,
     OptimizerStepped,
@@ -31,6 +32,7 @@ def install() -> None:
     _watch_building(torch.optim.Optimizer)
     optim.register_optimizer_step_pre_hook(_before_step)
     optim.register_optimizer_step_post_hook(_after_step)
+    patching.watch_method(torch.optim.Optimizer, "zero_grad", _record_zeroing)
     patching.watch_method(torch.amp.GradScaler, "__init__", _record_scaler, direct=False)
     scheduler = torch.optim.lr_scheduler.LRScheduler
     patching.watch_method(scheduler, "__init__", _record_scheduler, direct=False)
@@ -167,6 +169,12 @@ def _record_scheduler_step(frame: FrameType, args: tuple[Any, ...], kwargs: dict
         optimizer=recording.objects.optimizer(args[0].optimizer),
         metric_differs=of_this_rank(float(metric) if metric is not None else None),
     )
+
+
+def _record_zeroing(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
+    name = recording.objects.optimizer(args[0])
+    recording.recorder.event(GradientsZeroed, frame, optimizer=name)
 
 
 def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,0 +1,46 @@
+"""Gradients that each rank multiplies by a number of its own."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter import losses
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.mixing import note_mixed
+from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
+from fsdplint.interpreter.models.tensors import elementwise_method, is_own_part
+from fsdplint.interpreter.rank_local import local_of
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ShardTensor, TensorValue
+from fsdplint.interpreter.values import Sequence, Unknown, Value
+from fsdplint.trace import GradientScaled
+
+_METHODS = ("mul_", "multiply_", "div_", "divide_", "true_divide_")
+
+
+@method("ShardTensor", *_METHODS)
+def scale_gradient(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
+    note_scaling(run, receiver, call.arg(0, "other"), call.node)
+    return elementwise_method(run, receiver, "abs_", call)
+
+
+@method("LocalGradient", *_METHODS)
+def scale_local_gradient(run: Run, receiver: TensorValue, name: str, call: Call) -> Value:
+    note_scaling(run, receiver, call.arg(0, "other"), call.node)
+    return losses.through_method(receiver, name, call)
+
+
+@function("torch._foreach_mul_", "torch._foreach_div_")
+def scale_gradients(run: Run, name: str, call: Call) -> Value:
+    note_mixed(run, name, call.values, call.node)
+    held = run.settle(call.arg(0, "self") or Unknown())
+    if isinstance(held, Sequence) and held.items:
+        note_scaling(run, run.settle(held.items[0]), call.arg(1, "scalar"), call.node)
+    return FUNCTIONS["torch."](run, name, call)
+
+
+def note_scaling(run: Run, gradient: Value, by: Value | None, node: cst.CSTNode) -> None:
+    """Record a change in place of a sharded gradient by a number that this rank alone has."""
+    own = local_of(run.settle(by)) if by is not None else None
+    if own is not None and is_own_part(run, gradient):
+        run.emit(GradientScaled, node, differs=True)
