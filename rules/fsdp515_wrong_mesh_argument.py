@@ -10,17 +10,21 @@ from fsdplint.trace import MeshBuilt, Trace
 
 
 class WrongMeshArgument(Rule):
-    """`init_device_mesh` gets names that do not fit its shape, or a shape without ranks.
+    """`init_device_mesh` gets arguments that do not fit each other, or the other ranks.
 
     ## What it does
     Finds `init_device_mesh` with more or fewer names than dimensions, with the same name for two
-    dimensions, and with a dimension of zero ranks.
+    dimensions, with a dimension of zero ranks, with a `backend_override` for a dimension that the mesh does
+    not have, and with another shape on some ranks.
 
     ## Why is this bad?
     The call fails on every rank:
 
         RuntimeError: mesh_shape and mesh_dim_names should have same length!
         RuntimeError: Each mesh_dim_name must be unique.
+        RuntimeError: Found invalid keys in backend_override
+
+    With different shapes, the ranks wait for each other in the creation of the groups.
 
     ## Since
     torch 2.2, the first with `init_device_mesh`.
@@ -47,6 +51,14 @@ class WrongMeshArgument(Rule):
 def _problem(event: MeshBuilt) -> tuple[str, str] | None:
     """What is wrong with a mesh, and what to do."""
     names, shape = event.dim_names, event.shape
+    if event.shapes_differ:
+        return "another shape on some ranks", "Give all ranks the same shape"
+    strange = next((key for key in event.overridden if not _is_dimension(event, key)), None)
+    if strange is not None:
+        return (
+            f"`backend_override` for `{strange}`, which is no dimension of the mesh",
+            "Name a dimension of `mesh_dim_names`, or pass its number",
+        )
     if 0 in shape:
         return f"the shape {_listed(shape)}, which has no ranks", "Give each dimension at least 1"
     if not names or "?" in names:
@@ -60,6 +72,13 @@ def _problem(event: MeshBuilt) -> tuple[str, str] | None:
             "Give each dimension of `mesh_shape` one name",
         )
     return None
+
+
+def _is_dimension(event: MeshBuilt, key: object) -> bool:
+    """Whether a key of `backend_override` may be the name or number of a dimension."""
+    if isinstance(key, int):
+        return not event.shape or 0 <= key < len(event.shape)
+    return key in event.dim_names or "?" in event.dim_names or key == "?"
 
 
 def _listed(shape: tuple[int | None, ...]) -> str:

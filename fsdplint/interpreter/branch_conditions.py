@@ -13,6 +13,7 @@ import libcst as cst
 from fsdplint.interpreter.argument_values import with_values
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.object_comparison import identity, membership
+from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import tests_tensor
 from fsdplint.interpreter.rank_local import derived, is_batch, local_of
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, is_zero, mirror, test_choice
@@ -157,6 +158,9 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
         return decide(run, value, node, prefer)
     if isinstance(value, StateValue) and value.on_one_rank and not value.tensor:
         return Verdict(Truth.RANK, [], RankTest(Ranks.ONE, Ranks.OTHERS))  # empty on the others
+    own = own_length(value) if isinstance(value, Sequence) else None
+    if own is not None:
+        return Verdict(Truth.VARYING, local=own)
     if isinstance(value, _DISPLAYS):
         if value.items or not value.open:
             return TRUE if value.items else FALSE
@@ -171,6 +175,8 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
         name_origin(run, value)
         if value.refined is not None:
             return TRUE
+        if value.own_number is not None:
+            return Verdict(Truth.VARYING, local=value.own_number)
         if local_of(value) is not None:
             return Verdict(Truth.VARYING, local=None if is_batch(value) else local_of(value))
         if value.varying or (not value.origin and run.loop_depth):
@@ -267,7 +273,7 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
             return Unknown(varying=True)  # no other rank is here
         return RankTest(Ranks.SOME, Ranks.SOME)  # of a value derived from the rank
     if isinstance(op, _ORDERS):
-        local = derived(left, right)
+        local = derived(left, right) or _own_number(left, right)
         if local is not None:
             return Unknown(varying=True, rank_local=local)
     if isinstance(op, _EQUALITIES):
@@ -289,6 +295,14 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
         if found is not None:
             return Const(found != isinstance(op, cst.NotIn))
     return _condition(run, node, left, op, right)
+
+
+def _own_number(left: Value, right: Value) -> RankLocal | None:
+    """What makes a test such as `len(part) == 0` different on each rank."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Unknown) and isinstance(other, Const):
+            return one.own_number
+    return None
 
 
 def _same_number(one: Value, other: Value) -> bool:

@@ -99,10 +99,12 @@ def read_from(value: Unknown | TensorValue, name: str) -> RankLocal | None:
     return None if name in STRUCTURE else value.rank_local
 
 
-def own_data(run: Run, source: NodeSite, *, immutable: bool = False) -> RankLocal:
+def own_data(
+    run: Run, source: NodeSite, *, immutable: bool = False, counts: bool = False
+) -> RankLocal:
     """Data that each rank gets for itself at a place."""
     run.has_own_data = True
-    return RankLocal(source, immutable)
+    return RankLocal(source, immutable, counts=counts)
 
 
 def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | None:

@@ -44,6 +44,7 @@ from fsdplint.interpreter.frames import (
 )
 from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.interpreter.memoizing import Memory
+from fsdplint.interpreter.own_lengths import OwnTurns
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.values import (
@@ -160,6 +161,7 @@ class Run:
         self.assumes_sharding = False  # of a model of unknown origin: see `assume_sharding`
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.loop_depth: int = 0
+        self.own_turns: list[OwnTurns] = []  # the loops that are being executed
         self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop
         self.steps = 0
         self._next_check = 0  # the step at which the bounds are checked again

@@ -42,13 +42,15 @@ class RankLocal:
 
     source: where the rank gets the data. immutable: whether the value is a number, which no call
     can change. agreed: whether a collective has given all ranks the same value since. batch: the
-    batch of a loader, if the value is one or a part of one.
+    batch of a loader, if the value is one or a part of one. counts: whether the number of elements
+    differs, too.
     """
 
     source: NodeSite
     immutable: bool = False
     agreed: bool = False
     batch: Value | None = field(default=None, repr=False)
+    counts: bool = False
 
 
 @dataclass(eq=False)
@@ -122,6 +124,8 @@ class Unknown(Value):
     new_tensor: whether it is a tensor that was just made and is computed from no other.
     below: the number that it is certainly smaller than: the end of the `range` that it is from.
     template: what is known of it if it is a text.
+    own_number: set if it is the length of a list of which each rank may hold another number of
+        elements.
     """
 
     settles: ClassVar[bool] = True
@@ -144,6 +148,7 @@ class Unknown(Value):
     new_tensor: bool = False
     below: Value | None = field(default=None, repr=False)
     template: Template | None = field(default=None, repr=False)
+    own_number: RankLocal | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -186,6 +191,7 @@ class Sequence(Value):
     """A list, tuple, set or iterator. `open`: it may hold more than `items`.
 
     made_at: the step of the run at which a display or comprehension made it, else 0.
+    own_length: set if each rank may hold another number of elements: see `own_lengths`.
     """
 
     items: list[Value] = field(default_factory=list)
@@ -194,6 +200,7 @@ class Sequence(Value):
     every: bool = False  # it certainly holds each element of what it was made of
     optimizer: OptimizerValue | None = None  # the owner of these param_groups
     made_at: int = 0
+    own_length: RankLocal | None = field(default=None, repr=False)
 
     def extend(self, items: Iterable[Value]) -> None:
         """Add elements; a sequence that would become too long is open from then on."""

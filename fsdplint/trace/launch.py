@@ -117,13 +117,19 @@ class DeviceSet(Event):
 
 @event
 class MeshBuilt(Event):
-    """A device mesh. `shape` and `dim_names` hold None and "?" for unknown items."""
+    """A device mesh. `shape` and `dim_names` hold None and "?" for unknown items.
+
+    overridden: the keys of `backend_override`; empty if one is unknown.
+    shapes_differ: whether ranks give it different shapes.
+    """
 
     kind: ClassVar[str] = "mesh-built"
     mesh: str = definition(default="")
     device_type: str | None = None
     shape: tuple[int | None, ...] = ()
     dim_names: tuple[str, ...] = ()
+    overridden: tuple[object, ...] = ()
+    shapes_differ: bool = combined(differs, default=False)
 
 
 @event
@@ -153,10 +159,14 @@ class Collective(Event):
 
 @event
 class JoinUsed(Event):
-    """`torch.distributed.algorithms.Join([module, ...])`."""
+    """`torch.distributed.algorithms.Join([module, ...])`.
+
+    optimizers: the optimizers among its arguments.
+    """
 
     kind: ClassVar[str] = "join-used"
     modules: tuple[str, ...] = reference(default=())
+    optimizers: tuple[str, ...] = reference(default=())
 
 
 @event

@@ -11,7 +11,8 @@ from fsdplint.interpreter import lazy
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, truth
 from fsdplint.interpreter.frames import Frame
-from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.iteration import iterable_of, iterate
+from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.sets import set_of
@@ -90,13 +91,16 @@ def _comprehend(
     source: Value | None = None,
 ) -> bool:
     """Add the elements of one `for` of a comprehension; return whether they are all known."""
-    items, exact = iterate(run, source if source is not None else run.eval(for_in.iter))
+    source = source if source is not None else run.eval(for_in.iter)
+    result.own_length = result.own_length or own_length(iterable_of(run, source))
+    items, exact = iterate(run, source)
     for item in items[:64]:
         assign(run, for_in.target, item)
         verdicts = [truth(run, condition.test) for condition in for_in.ifs]
         if any(v.outcome is Truth.FALSE for v in verdicts):
             continue
         exact = exact and not any(v.outcome is Truth.VARYING for v in verdicts)
+        result.own_length = result.own_length or next((v.local for v in verdicts if v.local), None)
         if for_in.inner_for_in is not None:
             exact = _comprehend(run, element, for_in.inner_for_in, result) and exact
         else:

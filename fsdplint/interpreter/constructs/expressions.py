@@ -87,7 +87,11 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)
     if by_rank and isinstance(value, Unknown) and value.part_of is None:
-        return replace(value, parts={}, rank_local=own_data(run, run.site(node)))
+        own = own_data(run, run.site(node), counts=True)
+        return replace(value, parts={}, rank_local=own)
+    if by_rank and isinstance(value, Sequence) and not run.decisions.single_rank:
+        own = own_data(run, run.site(node), counts=True)
+        return replace(value, items=list(value.items), every=False, open=True, own_length=own)
     if is_slice and isinstance(value, Sequence) and value.every:
         return replace(value, items=list(value.items), every=False)
     if is_slice and isinstance(value, ModulesOf):

@@ -17,12 +17,13 @@ from fsdplint.interpreter.iteration import covers, iterable_of, iterate
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
+from fsdplint.interpreter.own_lengths import OwnTurns, own_length
 from fsdplint.interpreter.program_arguments import end_of_loop
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
 from fsdplint.interpreter.torch_values import Batches, RankTest, each_parameter
-from fsdplint.interpreter.values import Lazy, Value
+from fsdplint.interpreter.values import Lazy, RankLocal, Value
 from fsdplint.trace import GuardKind
 
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
@@ -88,7 +89,7 @@ def _over_known(run: Run, loop: ElementLoop, iterable: Value) -> Signal | None:
     if _all_parameters(loop.place):
         elements = [each_parameter(element) for element in elements]
     turns = [partial(assign, run, loop.target, element) for element in elements]
-    return _loop(run, loop.body, not exact, turns)
+    return _loop(run, loop.body, not exact, turns, own_length(iterable))
 
 
 def _note_loop(run: Run, loop: ElementLoop, whole: bool) -> None:
@@ -179,10 +180,15 @@ def _loop(
     body: cst.BaseSuite,
     counted: bool,
     turns: Sequence[Callable[[], None]],
+    own: RankLocal | None = None,
 ) -> Signal | None:
-    """Execute the turns of a loop; the signal that ends it, `break` included."""
+    """Execute the turns of a loop; the signal that ends it, `break` included.
+
+    own: what makes the number of turns different on each rank.
+    """
     outer = list(run.guards)
     run.loop_guards.append(outer)
+    run.own_turns.append(OwnTurns(run.steps, outer, own))
     run.loop_depth += counted
     try:
         for turn in turns[:MAX_ITEMS]:
@@ -195,6 +201,7 @@ def _loop(
         run.drop_guards(outer, "loop")
         run.loop_depth -= counted
         run.loop_guards.pop()
+        run.own_turns.pop()
         end_of_loop(run)
     return None
 

@@ -8,6 +8,7 @@ from fsdplint.interpreter.imports import load_registrations
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.own_lengths import note_addition, own_length
 from fsdplint.interpreter.parameter_filters import (
     doubt_filter,
     tested_in_loop,
@@ -32,6 +33,9 @@ from fsdplint.interpreter.values import (
 @function("builtins.len")
 def length(run: Run, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else None
+    own = own_length(run.settle(value) if value is not None else None)
+    if own is not None:
+        return Unknown(varying=True, own_number=own)
     if isinstance(value, Sequence | Dict) and not value.open:
         return Const(len(value.items))
     return Unknown(origin=run.text(call.node))
@@ -75,6 +79,7 @@ def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
             doubt_filter(run, call.args[0])
         if run.loop_depth:
             receiver.open = True
+        note_addition(run, receiver)
     return Const(None)
 
 
@@ -84,6 +89,8 @@ def extend(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
         items, exact = iterate(run, call.args[0])
         receiver.extend(items)
         receiver.open = receiver.open or not exact
+        receiver.own_length = receiver.own_length or own_length(call.args[0])
+        note_addition(run, receiver)
     return Const(None)
 
 

@@ -14,11 +14,13 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import agree, forget_rank
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import RankValue, TensorValue
+from fsdplint.interpreter.torch_values import RankChoice, RankValue, TensorValue
 from fsdplint.interpreter.values import (
     Const,
     Context,
+    Dict,
     LibraryObject,
+    OptimizerValue,
     Sequence,
     Unknown,
     Value,
@@ -91,8 +93,16 @@ def place_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> V
 
 @function(f"{DIST}.algorithms.Join", f"{DIST}.algorithms.join.Join")
 def join(run: Run, name: str, call: Call) -> Value:
-    modules = modules_in(run, call.arg(0, "joinables") or Unknown())
-    run.emit(JoinUsed, call.node, modules=tuple(module.id for module in modules))
+    joinables = run.settle(call.arg(0, "joinables") or Unknown())
+    modules = modules_in(run, joinables)
+    items = joinables.items if isinstance(joinables, Sequence) else []
+    held = [item for item in map(run.settle, items) if isinstance(item, OptimizerValue)]
+    run.emit(
+        JoinUsed,
+        call.node,
+        modules=tuple(module.id for module in modules),
+        optimizers=tuple(optimizer.id for optimizer in held),
+    )
     return Context("harmless")
 
 
@@ -148,9 +158,26 @@ def device_mesh(run: Run, name: str, call: Call) -> Value:
         device_type=kind if isinstance(kind, str) else _prefix(call.arg(0, "device_type")),
         shape=tuple(s if isinstance(s, int) else None for s in sizes) if known else (),
         dim_names=tuple(d if isinstance(d, str) else "?" for d in dims),
+        overridden=_keys(run.settle(call.kwargs.get("backend_override") or Unknown())),
+        shapes_differ=_differs(run, shape),
     )
     return LibraryObject(
         name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {}
+    )
+
+
+def _keys(value: Value) -> tuple[object, ...]:
+    """The keys of a dict; empty if it may have others."""
+    return tuple(value.items) if isinstance(value, Dict) and not value.open else ()
+
+
+def _differs(run: Run, shape: Value | None) -> bool:
+    """Whether a shape, or a size in it, is certainly another one on some ranks."""
+    value = run.settle(shape) if shape is not None else Unknown()
+    sizes = [run.settle(item) for item in value.items] if isinstance(value, Sequence) else []
+    return any(
+        isinstance(one, RankValue) or (isinstance(one, RankChoice) and one.test is not None)
+        for one in (value, *sizes)
     )
 
 

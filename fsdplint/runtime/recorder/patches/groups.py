@@ -11,6 +11,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
+from fsdplint.runtime.recorder.recorder import of_this_rank
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import (
     DeviceSet,
@@ -106,7 +107,12 @@ def _record_join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
     modules = [
         recording.objects.module(item) for item in joinables if isinstance(item, torch.nn.Module)
     ]
-    recording.recorder.event(JoinUsed, frame, modules=tuple(modules))
+    optimizers = [
+        recording.objects.optimizer(item)
+        for item in joinables
+        if isinstance(item, torch.optim.Optimizer)
+    ]
+    recording.recorder.event(JoinUsed, frame, modules=tuple(modules), optimizers=tuple(optimizers))
 
 
 def _record_device(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -125,6 +131,8 @@ def _record_mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
         device_type=str(device),
         shape=tuple(int(size) for size in shape),
         dim_names=tuple(str(name) for name in kwargs.get("mesh_dim_names") or ()),
+        overridden=tuple(kwargs.get("backend_override") or ()),
+        shapes_differ=of_this_rank(tuple(shape)),
         collective=True,
     )
     return entry.event.mesh
