@@ -18,6 +18,7 @@ from fsdplint.trace import (
     StateTaken,
     Trace,
 )
+from fsdplint.trace.queries.checkpoint_formats import other_format
 from fsdplint.trace.queries.common import (
     class_name,
     only_fsdp2,
@@ -176,6 +177,8 @@ def _full_tensor_evidence(trace: Trace, event: StateLoaded) -> list[tuple[Event,
         if other.state is not None and other.state == event.state:
             if not whole_file(other.api) or other.per_rank or _may_be_sharded(trace, event, other):
                 return None
+            if other_format(trace, other) is not None:
+                return None  # FSDP316
             return [(other, "read here")]
     if event.layout not in (Layout.FULL, Layout.PLAIN):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 
 from fsdplint.diagnostics.finding import Finding, Severity
@@ -22,15 +23,16 @@ class WrongProcessGroupArgument(Rule):
 
     - `init_method` and `store` together, or a `store` without `rank` and `world_size`,
     - an address `tcp://...` or `file://...` without `rank` or `world_size`, or a `tcp://` address
-      without a port,
+      without a port or for multicast,
     - a `timeout` that is a number,
-    - a backend that is a kind of device, or pairs of devices and backends that cannot be read,
+    - a backend that is a kind of device, a name that differs from `nccl` or `gloo` in one letter, or pairs
+      of devices and backends that cannot be read,
     - a `device_id` without an index,
     - a constant `rank` that is the same on every rank, or is not below `world_size`; not with the
       backend "fake", with which one process plays one of many ranks.
 
     Backends that other packages register (`Backend.register_backend`) are not known, so any other
-    name of a backend is accepted.
+    name of a backend is accepted, and so is any name that ends in `ccl`.
 
     ## Why is this bad?
     The call fails on every rank:
@@ -40,10 +42,11 @@ class WrongProcessGroupArgument(Rule):
         ValueError: Error initializing torch.distributed using tcp:// rendezvous: rank parameter missing
         TypeError: Expected timeout argument to be of type datetime.timedelta, got 30
         AssertionError: Unknown backend type cuda
+        AssertionError: Unknown backend type ncll
         ValueError: init_process_group device_id parameter must be an accelerator with an index
 
     With the same constant `rank` on every rank, and with a `rank` that is not below `world_size`, the
-    ranks wait for each other until the timeout.
+    ranks wait for each other until the timeout. torch supports no multicast addresses: the ranks wait, too.
 
     ## Since
     All versions. `device_id` came with torch 2.3.
@@ -105,6 +108,19 @@ def _meeting(options: Mapping[str, object]) -> Iterator[Problem]:
             )
         elif scheme == "tcp" and "?" not in address and ":" not in address:
             yield "gets a `tcp://` address without a port", "Add the port to the address"
+        elif scheme == "tcp" and _is_multicast(address):
+            yield (
+                "gets a multicast address",
+                "Pass the address of the machine that runs rank 0",
+            )
+
+
+def _is_multicast(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_multicast
+    except ValueError:
+        return False
 
 
 def _backend(backend: object) -> Iterator[Problem]:
@@ -119,6 +135,28 @@ def _backend(backend: object) -> Iterator[Problem]:
             if not name or ":" in name or ";" in name or device in BACKENDS:
                 yield f"gets `{backend}`, which is no list of pairs `device:backend`", advice
                 return
+    else:
+        meant = _misspelt(backend.lower())
+        if meant is not None:
+            yield f"gets the unknown backend `{backend}`", f"Pass `{meant}`"
+
+
+def _misspelt(name: str) -> str | None:
+    """The backend whose name differs in one letter, or in the order of two."""
+    if name in BACKENDS or name.endswith("ccl"):
+        return None
+    return next((one for one in ("nccl", "gloo") if name in _one_edit(one)), None)
+
+
+def _one_edit(word: str) -> set[str]:
+    """The words that one wrong, missing, further or swapped letter makes of another."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    cuts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    less = {head + tail[1:] for head, tail in cuts if tail}
+    swapped = {head + tail[1] + tail[0] + tail[2:] for head, tail in cuts if len(tail) > 1}
+    other = {head + letter + tail[1:] for head, tail in cuts if tail for letter in letters}
+    more = {head + letter + tail for head, tail in cuts for letter in letters}
+    return less | swapped | other | more
 
 
 def _ranks(event: ProcessGroupInit) -> Iterator[Problem]:

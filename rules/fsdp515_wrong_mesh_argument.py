@@ -15,7 +15,7 @@ class WrongMeshArgument(Rule):
     ## What it does
     Finds `init_device_mesh` with more or fewer names than dimensions, with the same name for two
     dimensions, with a dimension of zero ranks, with a `backend_override` for a dimension that the mesh does
-    not have, and with another shape on some ranks.
+    not have, with another shape on some ranks, and with the device type "gpu".
 
     ## Why is this bad?
     The call fails on every rank:
@@ -23,6 +23,9 @@ class WrongMeshArgument(Rule):
         RuntimeError: mesh_shape and mesh_dim_names should have same length!
         RuntimeError: Each mesh_dim_name must be unique.
         RuntimeError: Found invalid keys in backend_override
+
+    torch has no device of the type "gpu", and `fully_shard` fails: `AttributeError: 'NoneType' object has no
+    attribute 'current_device'`.
 
     With different shapes, the ranks wait for each other in the creation of the groups.
 
@@ -51,6 +54,8 @@ class WrongMeshArgument(Rule):
 def _problem(event: MeshBuilt) -> tuple[str, str] | None:
     """What is wrong with a mesh, and what to do."""
     names, shape = event.dim_names, event.shape
+    if (event.device_type or "").lower() == "gpu":
+        return "the device type `gpu`, which torch does not have", "Pass `cuda`"
     if event.shapes_differ:
         return "another shape on some ranks", "Give all ranks the same shape"
     strange = next((key for key in event.overridden if not _is_dimension(event, key)), None)

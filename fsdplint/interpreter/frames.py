@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter.values import Class, Function, Scope, Value
+from fsdplint.interpreter.values import Class, Function, RankLocal, Scope, Value
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Called, Guard
 
@@ -52,6 +52,19 @@ class GuardEntry:
     guard: Guard
     key: str
     until: str = BLOCK
+
+
+@dataclass(frozen=True)
+class OwnTurns:
+    """A loop that is being executed.
+
+    step: the step of the run at which it began. guards: the conditions around it. local: what makes
+    the number of its turns different on each rank; None if nothing certain.
+    """
+
+    step: int
+    guards: list[GuardEntry]
+    local: RankLocal | None
 
 
 @dataclass

@@ -6,28 +6,13 @@ own data in a loop, that adds elements to another list.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsdplint.interpreter.frames import GuardEntry
 from fsdplint.interpreter.values import Lazy, RankLocal, Sequence, Unknown, Value
 from fsdplint.source.source import NodeSite
 
 if TYPE_CHECKING:
     from fsdplint.interpreter.run import Run
-
-
-@dataclass(frozen=True)
-class OwnTurns:
-    """A loop that is being executed.
-
-    step: the step of the run at which it began. guards: the conditions around it. local: what makes
-    the number of its turns different on each rank; None if nothing certain.
-    """
-
-    step: int
-    guards: list[GuardEntry]
-    local: RankLocal | None
 
 
 def own_length(value: Value | None) -> RankLocal | None:

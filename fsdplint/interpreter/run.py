@@ -40,11 +40,11 @@ from fsdplint.interpreter.frames import (
     Frame,
     GuardEntry,
     OutOfSteps,
+    OwnTurns,
     Stopped,
 )
 from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.interpreter.memoizing import Memory
-from fsdplint.interpreter.own_lengths import OwnTurns
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.values import (

@@ -12,12 +12,12 @@ import libcst as cst
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.constructs.branches import execute_test
-from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN
+from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
 from fsdplint.interpreter.iteration import covers, iterable_of, iterate
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
-from fsdplint.interpreter.own_lengths import OwnTurns, own_length
+from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.program_arguments import end_of_loop
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run, executes
