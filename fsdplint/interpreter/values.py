@@ -504,12 +504,15 @@ class Context(Value):
 
     kind: its effect: "no_sync", "meta_device", "state_dict_type", "summon_full_params", "no_grad",
         "inference_mode", "null", ...
+    certain: whether the `with` statement itself calls `no_sync()`. A variable may hold another
+        context manager at times.
     """
 
     kind: str
     module: ModuleValue | None = None
     details: dict[str, Value] = field(default_factory=dict)
     on_exit: Callable[[], None] | None = None
+    certain: bool = False
 
 
 def gathers(contexts: Iterable[object]) -> bool:

@@ -477,12 +477,9 @@ def compile_in_place(run: Run, receiver: ModuleValue, name: str, call: Call) -> 
 
 
 def _unsynchronized(run: Run) -> tuple[str, ...]:
-    """The modules whose `no_sync()` is open."""
-    return tuple(
-        context.module.id
-        for context in run.contexts
-        if isinstance(context, Context) and context.kind == "no_sync" and context.module is not None
-    )
+    """The modules whose `no_sync()` is certainly open."""
+    open_contexts = [c for c in run.contexts if isinstance(c, Context) and c.kind == "no_sync"]
+    return tuple(c.module.id for c in open_contexts if c.module is not None and c.certain)
 
 
 @method("TensorValue", "backward")
