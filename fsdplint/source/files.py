@@ -140,7 +140,8 @@ def read_source(
     from fsdplint.source.source import Source
 
     source = Source(shown, text, encoding=encoding, bom=bom)
-    source.earlier = known if known is not None and known.typed_in else None
+    if known is not None and known.typed_in:
+        source.earlier, source.typed_in = known, True
     try:
         _ = source.tree
     except cst.ParserSyntaxError as error:

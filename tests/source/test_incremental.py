@@ -8,6 +8,7 @@ from pathlib import Path
 import libcst as cst
 import pytest
 
+from fsdplint.source.files import read_source
 from fsdplint.source.source import Source
 from fsdplint.syntax.qualified_names import walk
 
@@ -139,3 +140,15 @@ def test_the_first_text_is_not_taken_for_ever() -> None:
         source = typed(source, PROGRAM.replace("x = 1;", f"x = {number};"))
         seen.add(id(source.tree.body[-1]))
     assert len(seen) > 1
+
+
+def test_the_next_text_keeps_what_is_known_of_the_statements(tmp_path: Path) -> None:
+    source = read_source(tmp_path / "train.py", PROGRAM)
+    source.typed_in = True
+    for text in (PROGRAM + "x = 2\n", PROGRAM + "x = 3\n"):
+        known = set(source.parts)
+        source = read_source(tmp_path / "train.py", text, source)
+        assert source.span(source.tree.body[0])
+    kept = known.intersection(source.parts)
+    assert len(kept) > 5
+    assert all("_state" in vars(part) for part in kept)  # where its nodes are
