@@ -18,7 +18,13 @@ from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries
-from fsdplint.interpreter.torch_values import ParametersOf, SamplerValue, StateValue, TensorValue
+from fsdplint.interpreter.torch_values import (
+    ParametersOf,
+    SamplerValue,
+    StateValue,
+    TensorValue,
+    is_new_parameter,
+)
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -102,7 +108,8 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
             container.open = True
             if isinstance(key, Unknown):
                 override_entries(container)
-            if isinstance(value, StateValue | ParametersOf | TensorValue | Unknown):
+            kinds = StateValue | ParametersOf | TensorValue | Unknown
+            if isinstance(value, kinds) or is_new_parameter(value):
                 text = run.text(target.slice[0])
                 known = container.tensors.get(text, value)
                 container.tensors[text] = join_values(known, value)

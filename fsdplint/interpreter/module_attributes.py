@@ -16,11 +16,10 @@ from fsdplint.interpreter.modules import DELEGATE, hidden_child
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
-from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import (
     Class,
     Const,
-    LibraryObject,
     Method,
     ModuleValue,
     Unknown,
@@ -119,8 +118,7 @@ def _own_parameter(run: Run, module: ModuleValue, name: str) -> ParametersOf:
 
 def _sharded_by_now(run: Run, module: ModuleValue, held: Value) -> bool:
     """Whether this is an `nn.Parameter` of a sharded model that is not gathered here."""
-    is_parameter = isinstance(held, LibraryObject) and held.name == "torch.nn.Parameter"
-    if not is_parameter or run.calling:
+    if not is_new_parameter(held) or run.calling:
         return False
     return Groups(run.trace).owner(module.id) is not None
 

@@ -15,7 +15,7 @@ from fsdplint.interpreter.library_classes import (
 )
 from fsdplint.interpreter.module_tree import add_child, child_values, named_children, root_path
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf
+from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -190,7 +190,7 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
     info = run.trace.modules[module.id]
     if isinstance(value, ModuleValue):
         add_child(run, module, name, value)
-    elif isinstance(value, ParametersOf) or getattr(value, "name", "") == "torch.nn.Parameter":
+    elif isinstance(value, ParametersOf) or is_new_parameter(value):
         info.own_parameters = True
     elif isinstance(value, Unknown) and may_be_module(value.library, value.origin):
         info.children_known = False

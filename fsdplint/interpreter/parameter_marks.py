@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.optimizers import stale_modules
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import HookHandle, ParametersOf
+from fsdplint.interpreter.torch_values import HookHandle, ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import LibraryObject, ModuleValue, Unknown, Value
 from fsdplint.trace import MethodRegistered, ParameterMarked, ParameterMarkRead, RowEdited
 from fsdplint.trace.groups import Shard
@@ -28,7 +28,7 @@ def mark_parameters(
     modules: tuple[str, ...] = ()
     if isinstance(target, ParametersOf) and target.element:
         modules = tuple(module.id for module in target.modules)
-    elif isinstance(target, LibraryObject) and target.name == "torch.nn.Parameter":
+    elif is_new_parameter(target):
         modules = _holders(run, target)
     if modules and name not in _OWN:
         run.marks.add(name)

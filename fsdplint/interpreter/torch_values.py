@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from fsdplint.interpreter.values import (
     Const,
@@ -74,6 +75,11 @@ def each_parameter(value: Value) -> Value:
     if isinstance(value, Sequence):
         return replace(value, items=[each_parameter(item) for item in value.items])
     return value
+
+
+def is_new_parameter(value: Value) -> TypeGuard[LibraryObject]:
+    """Whether a value is an `nn.Parameter` that the program makes."""
+    return isinstance(value, LibraryObject) and value.name == "torch.nn.Parameter"
 
 
 @dataclass(eq=False, repr=False)

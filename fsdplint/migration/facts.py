@@ -77,12 +77,14 @@ class Blocks:
         unwrapped: `with` blocks whose body stays and whose head goes.
         gathered: blocks in which every module is unsharded.
         whole_parameters: blocks in which parameters are unsharded.
+        replaced: those of them in which the modules have whole parameters in full precision.
         local_shard_functions: functions and expressions that use `to_local()` after the rewrite.
     """
 
     unwrapped: set[cst.CSTNode] = field(default_factory=set)
     gathered: set[cst.CSTNode] = field(default_factory=set)
     whole_parameters: set[cst.CSTNode] = field(default_factory=set)
+    replaced: set[cst.CSTNode] = field(default_factory=set)
     local_shard_functions: set[cst.CSTNode] = field(default_factory=set)
 
 

@@ -251,7 +251,6 @@ DECIDED = {
     "comm_hook.py": "pass",
     "custom_policy.py": "model = FSDP(Model(), auto_wrap_policy=ModuleWrapPolicy({Expert, Mixture}))",
     "subclass.py": "class ProjectFSDP(nn.Module):\n    pass",
-    "weight_clamp.py": "with torch.no_grad():\n    for p in critic.parameters():\n        p.clamp_(-LIMIT, LIMIT)",
 }
 
 

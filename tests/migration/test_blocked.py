@@ -28,7 +28,6 @@ BLOCKED = {
         "set_state_dict_type": "only known at run time",
     },
     "subclass.py": {"class ProjectFSDP(FSDP)": "a subclass of FSDP"},
-    "weight_clamp.py": {"with torch.no_grad()": "written inside of `summon_full_params`"},
 }
 
 

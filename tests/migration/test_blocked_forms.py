@@ -187,11 +187,6 @@ BLOCKED = {
         "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",
         "keep_low_precision_grads",
     ),
-    "whole parameters that are written": (
-        "model = FSDP(Net())\nwith FSDP.summon_full_params(model):\n"
-        "    nn.init.normal_(model.blocks[0].linear.weight)",
-        "written inside of `summon_full_params`",
-    ),
     "a subclass": ("class Mine(FSDP):\n    pass\n\n\nmodel = Mine(Net())\nFSDP(Net())", "subclass"),
     "the class as an argument": (
         "wrapped = [cls(Net()) for cls in map(type, [FSDP(Net())])]\nmodel = dict(cls=FSDP)",

@@ -24,10 +24,12 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_attributes
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
+    ParameterName,
     ParametersOf,
     SamplerValue,
     ShardTensor,
     StateValue,
+    is_new_parameter,
 )
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
@@ -44,7 +46,8 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Sharded
+from fsdplint.trace import Gathered, Sharded
+from fsdplint.trace.groups import Groups
 
 
 @function("builtins.getattr")
@@ -80,12 +83,27 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
         target = run.settle(target)
         if isinstance(key, Const):
             assign_attribute(run, target, str(key.value), value)
+        elif isinstance(target, ModuleValue) and isinstance(key, ParameterName):
+            replace_parameters(run, target, value, call)
         elif isinstance(target, ModuleValue):
             meta_device.note_attribute(target, value)
             set_element(run, target, key, value)
         else:
             override_attributes(target)
     return Const(None)
+
+
+def replace_parameters(run: Run, module: ModuleValue, value: Value, call: Call) -> None:
+    """`setattr(module, name, parameter)` with the name of a parameter.
+
+    A whole parameter in place of a sharded one has the effect of `unshard()`, and the sharded one
+    that of `reshard()`.
+    """
+    value = run.settle(value)
+    owner = Groups(run.trace).owner(module.id)
+    if owner is None or not (is_new_parameter(value) or isinstance(value, ParametersOf)):
+        return
+    run.emit(Gathered, call.node, module=owner, gathered=is_new_parameter(value))
 
 
 OPTIONAL_NO_SYNC = "no_sync, or a default"  # the result of `getattr` with a default

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import TYPE_OUTSIDE_BLOCK, TYPE_UNDECIDED
 from fsdplint.migration.context import Migration, nodes
@@ -71,6 +72,8 @@ def _rewrite_untyped_state(
     migration, states = state.migration, state.states[source]
     if call in migration.undecided_nodes:
         return
+    if migration.blocks.replaced.intersection(ancestors(source, call)):
+        return  # the modules have whole parameters there
     name = migration.fsdp1(func).removeprefix(FSDP + ".")
     attribute = func.attr.value
     if name and name in kinds.OPTIMIZER_METHODS and func not in migration.consumed:

@@ -124,7 +124,7 @@ def write_summons(state: PassState) -> None:
     """Rewrite the `summon_full_params` blocks, after their bodies."""
     for one in state.summons:
         with state.migration.collecting():
-            one.write()
+            one.write(state.summons)
 
 
 def rewrite_gradients(state: PassState) -> None:

@@ -1,16 +1,18 @@
 """`FSDP.summon_full_params`: blocks in which the parameters are whole.
 
 FSDP2 has no such block. `unshard()` gathers the parameters of one module in its compute dtype, and
-`reshard()` discards what the program writes to them. So there are three forms of rewrite:
+`reshard()` discards what the program writes to them. So there are four forms of rewrite:
 
     gathered    the body reads or computes: `unshard()` of every module before it, `reshard()` after it
     one by one  under mixed precision, or for copies on the CPU: `full_tensor()` of each parameter
     written     loops that set each parameter: they write the sharded parameters
+    replaced    other bodies: a context manager gives the modules whole parameters (`full_parameters`)
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -41,7 +43,7 @@ from fsdplint.migration.blockers.summon import (
 from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.facts import Precision
-from fsdplint.migration.training import gradients
+from fsdplint.migration.training import full_parameters, gradients
 from fsdplint.migration.training import summon_body as bodies
 from fsdplint.migration.training.summon_calls import Calls
 from fsdplint.migration.training.summon_values import context_helper, entered_blocks
@@ -67,10 +69,16 @@ class Summon:
     block: cst.With
     item: cst.WithItem | None  # None if the call is not the head of the block
     model: cst.BaseExpression
-    options: dict[str, bool]
+    given: dict[str, cst.Arg]
     form: str = "gathered"
     others: list[cst.With] = field(default_factory=list)  # further blocks that enter the value
     loops: list[bodies.Loop] = field(default_factory=list)
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """The arguments, each of which is a literal unless the form is "replaced"."""
+        given = {name: is_constant(arg.value, "True") for name, arg in self.given.items()}
+        return full_parameters.DEFAULTS | given
 
     @property
     def calls(self) -> Calls:
@@ -87,6 +95,34 @@ class Summon:
         Raises:
             Blocked: no form is faithful.
         """
+        try:
+            self._decide_by_body(precision)
+        except Blocked:
+            if not self._can_replace():
+                raise
+            self.form, self.loops = "replaced", []
+        self.calls.note_damage(self.options)
+        if not self.options["recurse"] and self.migration.wrapped(self.model) != "always":
+            raise self.blocker(SUMMON_NOT_RECURSIVE())
+
+    def _can_replace(self) -> bool:
+        """Whether the modules can get whole parameters for the time of the blocks."""
+        for block in (self.block, *self.others):
+            body = bodies.Body(self.migration, self.source, block.body, self.model)
+            if not full_parameters.fits(self.migration, body):
+                return False
+            if body.mentions("grad") and "with_grads" not in self.given:
+                return False
+            if body.computes() and self.calls.may_be_of_units():
+                return False
+        return True
+
+    def _decide_by_body(self, precision: Precision) -> None:
+        if not isinstance(self.model, cst.Name | cst.Attribute):
+            raise self.blocker(SUMMON_OF_EXPRESSION(), self.model)
+        for name, arg in self.given.items():
+            if not is_constant(arg.value, "True", "False"):
+                raise self.blocker(SUMMON_ARGUMENT_AT_RUN_TIME(argument=name), arg)
         for block in (self.block, *self.others):
             body = bodies.Body(self.migration, self.source, block.body, self.model)
             self._choose(body, precision)
@@ -94,10 +130,7 @@ class Summon:
                 raise self.blocker(SUMMON_AS_VALUE())
         if self.item is None and not self.options["recurse"] and self._is_compiled():
             raise self.blocker(SUMMON_AS_VALUE())
-        self.calls.note_damage(self.options)
         certain = self.migration.wrapped(self.model) == "always"
-        if not self.options["recurse"] and not certain:
-            raise self.blocker(SUMMON_NOT_RECURSIVE())
         if self.form != "gathered" and (
             not certain or gradients.ignores_parameters(self.migration)
         ):
@@ -178,15 +211,25 @@ class Summon:
 
     def mark(self) -> None:
         """Record the form of the block, on which the rewrites in its body depend."""
-        if len(self.block.items) == 1 and not left_early(self.block.body) and self.item:
+        stays = self.form == "replaced" or len(self.block.items) > 1
+        if not stays and not left_early(self.block.body) and self.item:
             self.migration.blocks.unwrapped.add(self.block)
         if self.form == "gathered":
             self.migration.blocks.gathered.update((self.block, *self.others))
+        if self.form == "replaced":
+            self.migration.blocks.replaced.update((self.block, *self.others))
         if self.form != "written":
             self.migration.blocks.whole_parameters.update((self.block, *self.others))
 
-    def write(self) -> None:
+    def write(self, others: Sequence[Summon]) -> None:
+        """Write the rewrite, given all blocks of the migration."""
         migration, source = self.migration, self.source
+        if self.form == "replaced":
+            same = [one for one in others if one.form == self.form and one.source is source]
+            options = full_parameters.Options(tuple(one.texts() for one in same))
+            model = expression(migration, source, self.model)
+            full_parameters.write(migration, source, self.call, model, self.texts(), options)
+            return
         if self._stays_a_context() or self.item is None:
             self._write_context()
             return
@@ -208,6 +251,14 @@ class Summon:
         if self.form == "written":
             title = "Write each parameter where it is sharded"
         migration.step(source, self.call, title)
+
+    def texts(self) -> dict[str, str]:
+        """The texts of the arguments besides the model, by name."""
+        found = {
+            name: expression(self.migration, self.source, arg.value)
+            for name, arg in self.given.items()
+        }
+        return found
 
     def _write_context(self) -> None:
         migration, source = self.migration, self.source
@@ -321,20 +372,10 @@ def collect(
         raise Blocked(source, node, SUMMON_AS_VALUE())
     named, rest = arguments(call, PARAMETERS[:1])
     model = named.pop("module", None)
-    options = {"recurse": True, "writeback": True, "rank0_only": False, "offload_to_cpu": False,
-               "with_grads": False}  # fmt: skip
-    if rest or model is None or not set(named) <= set(options):
+    if rest or model is None or not set(named) <= set(full_parameters.DEFAULTS):
         raise Blocked(source, call, SUMMON_ARGUMENTS())
-    for name, arg in named.items():
-        if not is_constant(arg.value, "True", "False"):
-            raise Blocked(source, arg, SUMMON_ARGUMENT_AT_RUN_TIME(argument=name))
-        options[name] = is_constant(arg.value, "True")
-    if not isinstance(model.value, cst.Name | cst.Attribute):
-        raise Blocked(source, model, SUMMON_OF_EXPRESSION())
     head = item if isinstance(item, cst.WithItem) else None
-    summon = Summon(
-        migration, source, call, blocks[0], head, model.value, options, others=blocks[1:]
-    )
+    summon = Summon(migration, source, call, blocks[0], head, model.value, named, others=blocks[1:])
     summon.decide(precision)
     summon.mark()
     return summon

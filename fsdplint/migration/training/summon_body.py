@@ -13,7 +13,11 @@ from fsdplint.interpreter.values import Bound, Function, ModuleValue
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.harmless import saves_no_model
-from fsdplint.migration.training.summon_writes import only_of, writes_no_parameters
+from fsdplint.migration.training.summon_writes import (
+    is_of_other_module,
+    only_of,
+    writes_no_parameters,
+)
 from fsdplint.source.positions import children
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
@@ -77,12 +81,17 @@ class Body:
 
     def state(self) -> cst.Call | None:
         """The first call that takes, loads or copies a state of the model, or None."""
-        found = [
+        return min(self.states(), key=self.source.span, default=None)
+
+    def states(self) -> list[cst.Call]:
+        """The calls that take, load or copy a state of the model."""
+        return [
             call
             for call in self._calls(self.body)
-            if _name(call) in STATES and not saves_no_model(self.migration, call)
+            if _name(call) in STATES
+            and not saves_no_model(self.migration, call)
+            and not is_of_other_module(self.migration, call)
         ]
-        return min(found, key=self.source.span, default=None)
 
     def first_write(self) -> cst.CSTNode | None:
         """The first place that may write parameters, in the body or in a function that it calls."""
@@ -133,6 +142,22 @@ class Body:
                 return call
         return None
 
+    def call_with_module(self) -> cst.Call | None:
+        """A call of an unseen function that gets a module, so that it may run it, or None."""
+        for call in self._calls(self.body):
+            values = self.migration.values(call.func)
+            if any(isinstance(v, Function | Bound | ModuleValue) for v in values):
+                continue
+            given = [arg.value for arg in call.args]
+            if any(map(self._is_module, given)) and not self._harmless(call):
+                return call
+        return None
+
+    def _is_module(self, node: cst.BaseExpression) -> bool:
+        if self.source.code(node) == self.source.code(self.model):
+            return True
+        return any(isinstance(value, ModuleValue) for value in self.migration.values(node))
+
     def only_generates(self) -> bool:
         """Whether the body uses the model by `generate` alone."""
         calls = [call for call in self._calls(self.body) if self._gets_model(call)]
@@ -170,8 +195,14 @@ class Body:
         for call in self._calls(self.body):
             if any(isinstance(v, ModuleValue) for v in self.migration.values(call.func)):
                 return True
+            if is_of_other_module(self.migration, call):
+                continue
             if isinstance(call.func, cst.Attribute) and self._about(call.func.value):
-                if call.func.attr.value not in READING - {"generate", "sample", "forward"}:
+                if call.func.attr.value not in (READING | STATES) - {
+                    "generate",
+                    "sample",
+                    "forward",
+                }:
                     return True
         return False
 

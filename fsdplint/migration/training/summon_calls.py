@@ -85,6 +85,16 @@ class Calls:
                     return True
         return False
 
+    def may_be_of_units(self) -> bool:
+        """Whether the block may call a module that FSDP1 wraps, as far as its calls are known."""
+        found = False
+        for trace, event, called in self._calls_inside():
+            found = True
+            for wrapped in trace.before(event, Wrapped):
+                if called.module in (wrapped.module, wrapped.inner, *(wrapped.units or ())):
+                    return True
+        return not found
+
     def under_autocast(self) -> bool:
         """Whether autocast is on around calls that compute in a lower precision.
 

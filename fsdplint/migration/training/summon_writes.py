@@ -81,6 +81,18 @@ def _is_apart(migration: Migration, node: cst.Name) -> bool:
     )
 
 
+def is_of_other_module(migration: Migration, call: cst.Call) -> bool:
+    """Whether a call is a method of modules that are certainly in no wrapped model."""
+    if not isinstance(call.func, cst.Attribute) or not migration.program.traces:
+        return False
+    values = migration.values(call.func.value)
+    return bool(values) and all(
+        isinstance(value, ModuleValue) and is_apart(trace, value.id)
+        for value in values
+        for trace in migration.program.traces
+    )
+
+
 def is_apart(trace: Trace, module: str) -> bool:
     """Whether a module is in no wrapped model, as far as all of its models are known."""
     if module not in trace.modules:
