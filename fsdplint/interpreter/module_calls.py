@@ -8,7 +8,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.module_attributes import QUIET_METHODS, is_transformers_model
-from fsdplint.interpreter.module_tree import child_values, sharding_inside
+from fsdplint.interpreter.module_tree import child_values, communicates
 from fsdplint.interpreter.modules import DELEGATE, SEQUENTIAL, container_base
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.torch_values import TensorValue
@@ -65,7 +65,7 @@ def _generate(run: Run, module: ModuleValue, call: Call) -> Value:
         inside=outer.index,
         grad=GradMode.OFF,
         summoned=summoned,
-        collective=not summoned and sharding_inside(run, module) is not None,
+        collective=not summoned and communicates(run, module),
     )
     return Unknown(varying=True)
 
@@ -93,7 +93,7 @@ def _enter(
         inside=run.calling[-1] if run.calling else None,
         grad=grad_mode.current(run.contexts, run.grad_default),
         summoned=gathers(run.contexts),
-        collective=via in {"call", "forward"} and sharding_inside(run, module) is not None,
+        collective=via in {"call", "forward"} and communicates(run, module),
     )
     if via == "call" and not run.calling:
         event.on_meta = meta_device.stays_on_meta(run, module, event)

@@ -78,6 +78,11 @@ def sharding_inside(run: Run, module: ModuleValue) -> Sharding | None:
     return None
 
 
+def communicates(run: Run, module: ModuleValue) -> bool:
+    """Whether a forward of the module gathers parameters, so that it needs all ranks."""
+    return bool(module.framework) or sharding_inside(run, module) is not None
+
+
 def sharding_of_parameters(run: Run, parameters: Value) -> Sharding | None:
     """How some of the parameters, or their gradients, are sharded at this point."""
     modules: tuple[ModuleValue, ...] = getattr(parameters, "modules", ())

@@ -14,6 +14,11 @@ from fsdplint.interpreter.values import Class, Instance, Sequence, Symbol, Unkno
 from fsdplint.syntax.dotted import dotted_name
 
 NAMED_TUPLES = {"typing.NamedTuple", "typing_extensions.NamedTuple"}
+# Library classes whose subclasses have fields as dataclasses do.
+RECORD_BASES = {
+    *("pydantic.BaseModel", "pydantic.main.BaseModel", "pydantic.BaseSettings"),
+    *("pydantic_settings.BaseSettings", "pydantic_settings.main.BaseSettings", "msgspec.Struct"),
+}
 
 
 def field_names(klass: Class) -> list[str]:
@@ -44,6 +49,11 @@ def dataclass_fields(run: Run, klass: Class) -> list[str]:
             known[one.node] = field_names(one)
         names.update(dict.fromkeys(known[one.node]))
     return list(names)
+
+
+def is_record(klass: Class) -> bool:
+    """Whether a library class gives a class the constructor of its annotated fields."""
+    return not RECORD_BASES.isdisjoint(klass.library_bases())
 
 
 def is_named_tuple(klass: Class) -> bool:

@@ -415,6 +415,8 @@ class ModuleValue(Value):
         this as an argument.
     may_be_plain: whether a static method of FSDP1, which takes any module, is all that speaks for
         its wrapper.
+    framework: "fsdp1" or "fsdp" (of either version) if a framework has certainly sharded it; its
+        units are not known.
     """
 
     id: str
@@ -432,6 +434,7 @@ class ModuleValue(Value):
     all_frozen: bool = False
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
     may_be_plain: bool = False
+    framework: str = ""
 
 
 @dataclass(eq=False, repr=False)

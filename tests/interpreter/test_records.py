@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import class_of, events, program
+from programs import class_of, events, findings, program
 
 from fsdplint.trace import Called, Escaped, OptimizerBuilt, Sharded, Wrapped
 
@@ -101,3 +101,49 @@ def test_a_dict_comprehension_keeps_its_keys(tmp_path: Path) -> None:
     assert len(list(found.traces[0].of(Wrapped))) == 1
     built = next(found.traces[0].of(OptimizerBuilt))
     assert [class_of(found, module) for module in built.modules] == ["Net"]
+
+
+PYDANTIC = """
+import json, sys
+from pydantic import BaseModel, Field
+
+class Base(BaseModel):
+    seed: int = 0
+
+class Optim(Base):
+    lr: float = Field(0.1, gt=0)
+
+    def build(self, model):
+        return torch.optim.SGD(model.parameters(), lr=self.lr)
+
+class Settings(Base):
+    whole: bool = Field(default=False)
+    probe: int | None = None
+    optim: Optim = Optim()
+
+"""
+MADE = {
+    "from data": "settings = Settings.model_validate(json.load(open(sys.argv[1])))",
+    "from text": "settings = Settings.model_validate_json(open(sys.argv[1]).read())",
+    "old name": "settings = Settings.parse_file(sys.argv[1])",
+    "from the environment": "settings = Settings()",
+    "from arguments": "settings = Settings(**json.load(open(sys.argv[1])))",
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_settings_of_pydantic(tmp_path: Path, made: str) -> None:
+    """Its fields are settings, and the objects in them have their methods."""
+    body = f"""{PYDANTIC}
+{MADE[made]}
+model = nn.Linear(8, 8)
+optimizer = settings.optim.build(model)
+if settings.whole:
+    fully_shard(model)
+model(torch.ones(2, 8)).sum().backward()
+optimizer.step()
+"""
+    (finding,) = findings(program(tmp_path, body), "FSDP103")
+    assert [(guard.text, guard.holds) for guard in finding.configuration] == [
+        ("settings.whole", True)
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import class_of, events, program
+from programs import class_of, events, findings, program
 
 from fsdplint.trace import (
     Called,
@@ -190,3 +190,49 @@ def test_a_parameter_of_a_library_class(tmp_path: Path, annotation: str) -> None
     )
     collectives = list(events(found, Collective))
     assert collectives and all(event.ranks.partial for event in collectives)
+
+
+FRAMEWORKS = {
+    "a strategy": (
+        "from lightning.fabric import Fabric\nfrom lightning.fabric.strategies import FSDPStrategy\n"
+        "a = Fabric(strategy=FSDPStrategy(), devices=2)\nmodel = a.setup_module(Net())"
+    ),
+    "a name": "import lightning as L\na = L.Fabric(strategy='fsdp')\nmodel = a.setup_module(Net())",
+    "with an optimizer": (
+        "from lightning.fabric import Fabric\nfrom lightning.fabric.strategies import FSDPStrategy\n"
+        "a = Fabric(strategy=FSDPStrategy(), num_nodes=2, devices=1)\nmodel = Net()\n"
+        "model, optimizer = a.setup(model, torch.optim.SGD(model.parameters()))"
+    ),
+    "a plugin": (
+        "from accelerate import Accelerator, FullyShardedDataParallelPlugin\n"
+        "a = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin())\nmodel = a.prepare(Net())"
+    ),
+}
+SETTINGS_WITHOUT = {
+    "one device": "import lightning as L\na = L.Fabric(strategy='fsdp', devices=1)\n",
+    "whole models": (
+        "import lightning as L\nfrom lightning.fabric.strategies import FSDPStrategy\n"
+        "a = L.Fabric(strategy=FSDPStrategy(sharding_strategy='NO_SHARD'))\n"
+    ),
+    "another strategy": "import lightning as L\na = L.Fabric(strategy='ddp')\n",
+    "an unknown one": "import lightning as L\na = L.Fabric(strategy=args.strategy)\n",
+}
+
+
+@pytest.mark.parametrize("setup", FRAMEWORKS.values(), ids=FRAMEWORKS)
+def test_a_model_that_a_framework_shards_needs_all_ranks(tmp_path: Path, setup: str) -> None:
+    body = f"{setup}\nif dist.get_rank() == 0:\n    model(torch.ones(2)).sum().backward()\n"
+    (finding,) = findings(program(tmp_path, body), "FSDP501")
+    assert "the forward of sharded `Net`" in finding.message
+
+
+@pytest.mark.parametrize("setup", SETTINGS_WITHOUT.values(), ids=SETTINGS_WITHOUT)
+def test_settings_of_a_framework_that_shard_nothing(tmp_path: Path, setup: str) -> None:
+    body = f"{setup}model = a.setup_module(Net())\nif dist.get_rank() == 0:\n    model(torch.ones(2))\n"
+    assert not findings(program(tmp_path, body), "FSDP501")
+
+
+def test_the_state_of_a_model_that_fabric_shards(tmp_path: Path) -> None:
+    body = f"{FRAMEWORKS['a name']}\nif a.is_global_zero:\n    torch.save(model.state_dict(), 'm.pt')\n"
+    (finding,) = findings(program(tmp_path, body), "FSDP501")
+    assert "`state_dict`" in finding.message

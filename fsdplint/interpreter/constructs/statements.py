@@ -27,6 +27,7 @@ from fsdplint.interpreter.imports import (
 from fsdplint.interpreter.models.gradient_scaling import note_scaling
 from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.parameter_marks import unmark_parameters
+from fsdplint.interpreter.records import is_record
 from fsdplint.interpreter.removals import remove_item
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, raises
@@ -233,7 +234,7 @@ def _define_class(run: Run, node: cst.ClassDef) -> Value:
         if isinstance(base, Symbol) and base.name == FSDP1:
             run.emit(Fsdp1Used, arg.value, api="subclass")
     klass = Class(node.name.value, node, run.scope, run.site(node), bases)
-    klass.dataclass = any(
+    klass.dataclass = is_record(klass) or any(
         "dataclass" in run.text(decorator.decorator) for decorator in node.decorators
     )
     scope = Scope(run.source, run.scope, "class", run.scope.module_name, klass.attributes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.fsdp2 import replaced_configuration
-from fsdplint.interpreter.models.registry import function
-from fsdplint.interpreter.records import dataclass_fields
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.records import dataclass_fields, is_record
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
@@ -45,6 +45,14 @@ def fields_of(run: Run, name: str, call: Call) -> Value:
         for one in dataclass_fields(run, klass)
     ]
     return Sequence(fields, "tuple")
+
+
+@method("Class", "model_validate", "model_validate_json", "parse_obj", "parse_raw", "parse_file")
+def from_data(run: Run, receiver: Class, name: str, call: Call) -> Value:
+    """A record with the values that are read from a file or from other data."""
+    if not is_record(receiver):
+        return call_unknown(run, Unknown(origin=f"{receiver.name}.{name}"), call)
+    return run.call(receiver, Call(call.node, open=True))
 
 
 @function("dataclasses.asdict", "attr.asdict", "attrs.asdict")

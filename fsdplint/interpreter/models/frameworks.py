@@ -54,7 +54,11 @@ def training_arguments(run: Run, name: str, call: Call) -> Value:
     *_RUNNERS,
 )
 def lightning(run: Run, name: str, call: Call) -> Value:
-    return _configure(run, name, call, "lightning")
+    made = _configure(run, name, call, "lightning")
+    if isinstance(made, Unknown):
+        given = ("strategy", "sharding_strategy", "devices", "num_nodes")
+        made.parts |= {part: call.kwargs[part] for part in given if part in call.kwargs}
+    return made
 
 
 def _options(run: Run, call: Call) -> dict[str, object]:

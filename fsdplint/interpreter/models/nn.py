@@ -19,7 +19,7 @@ from fsdplint.interpreter.models.nn_classes import COMPOSITE, CONTAINERS, PARAME
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_attributes import element_of
-from fsdplint.interpreter.module_tree import add_child, child_values, sharding_inside
+from fsdplint.interpreter.module_tree import add_child, child_values, communicates
 from fsdplint.interpreter.modules import (
     append_element,
     as_module,
@@ -486,9 +486,7 @@ def _unsynchronized(run: Run) -> tuple[str, ...]:
 @method("Unknown", "backward")
 def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
     sharded = any(
-        sharding_inside(run, value) is not None
-        for value in run.objects.values()
-        if isinstance(value, ModuleValue)
+        communicates(run, value) for value in run.objects.values() if isinstance(value, ModuleValue)
     )
     loss = receiver if isinstance(receiver, TensorValue) and not call.values else TensorValue()
     run.emit(

@@ -186,9 +186,12 @@ def open_file(run: Run, name: str, call: Call) -> Value:
     return result
 
 
-@function("dataclasses.dataclass", "dataclasses.field", "torch.no_grad_decorator")
+@function("dataclasses.dataclass", "dataclasses.field", "torch.no_grad_decorator",
+          "pydantic.Field", "pydantic.fields.Field", "msgspec.field")  # fmt: skip
 def dataclass_field(run: Run, name: str, call: Call) -> Value:
     default = call.kwargs.get("default")
+    if default is None and name.startswith("pydantic.") and call.args:
+        default = call.args[0]  # `...` says that there is none
     if default is not None:
         return default
     factory = call.kwargs.get("default_factory")

@@ -111,7 +111,10 @@ def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
             run, call, receiver, layout, "state_dict", collective=collective, rank0_only=rank0
         )
     layout = Layout.SHARDED if sharding is Sharding.FSDP2 else Layout.PLAIN
-    return take_state(run, call, receiver, layout, "state_dict", collective=False)
+    if receiver.framework:
+        layout = Layout.UNKNOWN
+    collective = receiver.framework == "fsdp1" and not gathers(run.contexts)
+    return take_state(run, call, receiver, layout, "state_dict", collective=collective)
 
 
 @method("OptimizerValue", "state_dict")

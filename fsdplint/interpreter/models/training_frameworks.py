@@ -83,12 +83,38 @@ def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     _note_preparation(run, receiver, call)
     escape(run, call)
     meta_device.leave_meta_in_arguments(run, call.values)
-    for value in call.values:
-        lose_optimizer(run, run.settle(value))
+    sharding = _sharding(run, receiver)
+    for value in map(run.settle, call.values):
+        lose_optimizer(run, value)
+        if isinstance(value, ModuleValue):
+            value.framework = sharding
     if call.open or not call.args:
         return Unknown()
     prepared = [_prepared(run, value) for value in call.args]
     return prepared[0] if len(prepared) == 1 else Sequence(prepared, "tuple")
+
+
+def _sharding(run: Run, receiver: Unknown) -> str:
+    """How an Accelerator or Fabric certainly shards the models that it prepares.
+
+    The result is one of the values of `ModuleValue.framework`.
+    """
+    if _fsdp_plugin(run, receiver) is not None:
+        return "fsdp"
+    return "fsdp1" if _shards_by_strategy(run, receiver) else ""
+
+
+def _shards_by_strategy(run: Run, receiver: Unknown) -> bool:
+    """Whether the strategy of a Fabric is FSDP1's, over more than one device."""
+    parts = {name: run.settle(value) for name, value in receiver.parts.items()}
+    strategy = parts.get("strategy", Unknown())
+    if constant(parts.get("devices")) in (1, "1") and "num_nodes" not in parts:
+        return False
+    if isinstance(strategy, Unknown) and strategy.library.endswith(".FSDPStrategy"):
+        kind = run.settle(strategy.parts.get("sharding_strategy", Unknown()))
+        name = kind.name if isinstance(kind, Symbol) else constant(kind)
+        return "NO_SHARD" not in str(name)
+    return constant(strategy) == "fsdp"
 
 
 def _prepared(run: Run, value: Value) -> Value:
