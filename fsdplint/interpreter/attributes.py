@@ -184,6 +184,7 @@ def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
                 part_of=value.part_of,
                 owner=value,
                 library=value.library,
+                argument=value.argument,
                 rank_local=rank_local.read_from(value, name),
             )
     return value.parts[name]
@@ -271,6 +272,7 @@ def _new_element(value: Unknown, index: Value, key: str) -> Value:
         named = value_by_name(index.value, origin)
         if isinstance(named, Unknown):
             named.library = value.library
+            named.argument = value.argument
             named.by_process = value.by_process or value.by_rank
         if not isinstance(named, Unknown) or named.origin != origin or value.rank_local is None:
             return named
@@ -280,6 +282,7 @@ def _new_element(value: Unknown, index: Value, key: str) -> Value:
         part_of=value.part_of,
         by_process=value.by_process or value.by_rank,
         library=value.library,
+        argument=value.argument,
         rank_local=value.rank_local,
     )
 

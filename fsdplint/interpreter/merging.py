@@ -100,8 +100,14 @@ def join_by_turn(one: Value, two: Value) -> Value:
         varying=True,
         by_rank=by_rank,
         library=library_of(one, two) or library_of(two, one),
+        argument=derives_from_argument(one) or derives_from_argument(two),
         rank_local=_local_of_both(one, two),
     )
+
+
+def derives_from_argument(value: Value) -> bool:
+    """Whether a value derives from an argument of the program; see `Unknown.argument`."""
+    return isinstance(value, Unknown) and value.argument
 
 
 def library_of(one: Value, other: Value) -> str:

@@ -12,8 +12,6 @@ import libcst as cst
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Symbol, Unknown, Value
 
-_ARGV = "sys.argv"
-
 
 def is_argv(value: Value) -> bool:
     """Whether a value is `sys.argv`, or the same list of another library."""
@@ -30,12 +28,12 @@ def is_literal_index(node: cst.CSTNode) -> bool:
 
 def each_argument() -> Unknown:
     """The element of a turn of a loop."""
-    return Unknown(varying=True, library=_ARGV)
+    return Unknown(varying=True, argument=True)
 
 
 def end_of_loop(run: Run) -> None:
     """Make settings of the arguments of the program that a loop has assigned to local names."""
     names = run.scope.names
     for name, value in list(names.items()):
-        if isinstance(value, Unknown) and value.library == _ARGV and not value.origin:
-            names[name] = replace(value, origin=name, varying=False, parts={})
+        if isinstance(value, Unknown) and value.argument and not value.origin:
+            names[name] = replace(value, origin=name, varying=False, argument=False, parts={})

@@ -11,6 +11,7 @@ from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import only_reads
+from fsdplint.interpreter.merging import derives_from_argument
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.distributed import note_reduction
@@ -112,6 +113,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     result = value_by_name(name, f"{origin}({_given_constants(function, call)})" if origin else "")
     if isinstance(result, Unknown):
         result.library = function.library if isinstance(function, Unknown) else ""
+        result.argument = derives_from_argument(function)
         result.by_rank = _depends_on_rank(function, call)
         result.varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
         if any(isinstance(v, TensorValue) for v in call.values):

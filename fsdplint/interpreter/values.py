@@ -116,6 +116,7 @@ class Unknown(Value):
     label: the first name that the program gave it.
     refined: the module that it became when the program used it as a module.
     library: the library function that returned it; "" if unknown.
+    argument: whether it derives from an argument of the program that a loop over all of them reads.
     parts: the values read from it (attributes; "[]" for its elements), so that a second read gives
         the same value.
     summed: whether an `all_reduce` summed it over all ranks, in place.
@@ -141,6 +142,7 @@ class Unknown(Value):
     label: str = ""
     refined: ModuleValue | None = None
     library: str = ""
+    argument: bool = False
     parts: dict[str, Value] = field(default_factory=dict, repr=False)
     summed: bool = False
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)

@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.interpreter import branch_conditions, losses
 from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.decided_values import decided
-from fsdplint.interpreter.merging import library_of, matters
+from fsdplint.interpreter.merging import derives_from_argument, library_of, matters
 from fsdplint.interpreter.models import mixing, tensors
 from fsdplint.interpreter.rank_local import derived, is_batch, local_of
 from fsdplint.interpreter.rank_tests import is_zero
@@ -176,6 +176,7 @@ def arithmetic(
         by_rank=by_rank,
         by_process=depends_on_process(left) or depends_on_process(right),
         library=library,
+        argument=derives_from_argument(left) or derives_from_argument(right),
         rank_local=derived(left, right),
         template=_template(left, op, right),
     )
