@@ -46,63 +46,84 @@ class Entry:
 
 @dataclass
 class EntryRuns:
-    """Runs an entry.
+    """Runs an entry, in parts if steps are scarce.
 
     Attributes:
         project: its files.
         entry: the entry.
-        max_steps: the bound on its steps over all of its configurations.
         shown: what the runs of other entries have shown.
         coverage: gets what the runs execute.
         first: whether no other entry has a trace yet.
+        result: what the runs have shown so far.
+        finished: whether no further run shows anything.
     """
 
     project: Project
     entry: Entry
-    max_steps: int
     shown: set[Shown]
     coverage: Coverage
     first: bool
     result: Explored = field(default_factory=Explored)
+    finished: bool = False
+    _events: int = 0
+    _done: list[Decisions] = field(default_factory=list)
+    _unsharded: list[tuple[Decisions, KeysOfStatements]] = field(default_factory=list)
     _sites: set[Site] = field(default_factory=set)  # of the events of the kept runs
+    _wraps: set[object] = field(default_factory=set)
+    _counted: bool = False  # whether a run tested the number of ranks
 
-    def explore(self) -> Explored:
-        """Run the entry in its configurations."""
-        entry, result = self.entry, self.result
-        search = Search(shown=self.shown)
-        self.project.consulted = result.consulted = {}
-        counted, wraps = False, set[object]()
-        events = 0
-        runs = search.runs()
-        done: list[Decisions] = []
-        unsharded: list[tuple[Decisions, KeysOfStatements]] = []
-        for decisions in runs:
-            if any(decisions.repeat(one) for one in done):
-                continue
-            done.append(decisions)
-            run = self._run(decisions, first=len(done) == 1)
-            repeats = self._repeats_others(run, search)
-            self._keep(run, search.is_new(decisions))
-            if run.trace.entry and not decisions.shards:
-                unsharded.append((decisions, run.keys_unsharded))
-            counted = counted or decisions.world_size_tested
-            wraps |= {event.site for event in run.trace.of(Wrapped)}
-            result.steps += run.steps
-            events += len(run.trace.events)
-            if repeats:
-                search.finish(decisions)
+    def __post_init__(self) -> None:
+        self._search = Search(shown=self.shown)
+        self._runs = self._search.runs()
+        self._next = next(self._runs, None)
+
+    def explore(self, max_steps: int) -> Explored:
+        """Run the entry in its configurations, within a bound on all steps."""
+        self.advance(max_steps)
+        return self.close()
+
+    def advance(self, max_steps: int) -> None:
+        """Make runs until none is left or all runs took so many steps; the first is always made."""
+        self.project.consulted = self.result.consulted
+        while not self.finished and (not self._done or self.result.steps <= max_steps):
+            decisions = self._next
+            if decisions is None or self._events > MAX_PROGRAM_EVENTS:
+                self.finished = True
                 break
-            if result.steps > self.max_steps or events > MAX_PROGRAM_EVENTS:
-                break
-        if not search.finished:
-            next(runs, None)  # note what the last run has shown
-        self.coverage.add_excluded(unsharded, search.sharding)
+            if not any(decisions.repeat(one) for one in self._done):
+                self._make(decisions)
+            if not self.finished:
+                self._next = next(self._runs, None)
+        self.result.shown = self._search.outcomes()
+        self.project.consulted = {}
+
+    def _make(self, decisions: Decisions) -> None:
+        """Make a run and keep what it shows."""
+        self._done.append(decisions)
+        run = self._run(decisions, first=len(self._done) == 1)
+        repeats = self._repeats_others(run)
+        self._keep(run, self._search.is_new(decisions))
+        if run.trace.entry and not decisions.shards:
+            self._unsharded.append((decisions, run.keys_unsharded))
+        self._counted = self._counted or decisions.world_size_tested
+        self._wraps |= {event.site for event in run.trace.of(Wrapped)}
+        self.result.steps += run.steps
+        self._events += len(run.trace.events)
+        if repeats:
+            self._search.finish(decisions)
+            self.finished = True
+
+    def close(self) -> Explored:
+        """End the runs; note what they left, and what a single rank executes."""
+        search, result = self._search, self.result
+        self.project.consulted = result.consulted
+        self.coverage.add_excluded(self._unsharded, search.sharding)
         if not search.finished and search.leaves_targets():
             leaves_choices = search.leaves_choices()
-            self._cut(entry.node, _configurations(len(done)), unfinished=leaves_choices)
-        result.shown = search.outcomes()
-        if counted and any(one.shards for one in done):
-            self._explore_alone(wraps)
+            left = _configurations(len(self._done))
+            self._cut(self.entry.node, left, unfinished=leaves_choices)
+        if self._counted and any(one.shards for one in self._done):
+            self._explore_alone()
         self.project.consulted = {}
         return result
 
@@ -117,17 +138,19 @@ class EntryRuns:
             self._note_cut(stopped, unfinished=self.entry.complete and first)
         return run
 
-    def _repeats_others(self, run: Run, search: Search) -> bool:
+    def _repeats_others(self, run: Run) -> bool:
         """Whether a function that no program calls only leads to what other entries have shown.
 
         Its runs that are aimed at something do not tell: they may have missed it.
         """
-        if run.trace.entry or run.decisions.forced or not search.asks_nothing_new(run.decisions):
+        if run.trace.entry or run.decisions.forced:
+            return False
+        if not self._search.asks_nothing_new(run.decisions):
             return False
         words = self.project.words
         return not any(map(words.stand_in, self.coverage.new_statements(run)))
 
-    def _explore_alone(self, wraps: set[object]) -> None:
+    def _explore_alone(self) -> None:
         """Run a program on a single rank, where it may not wrap its model.
 
         Only its coverage and its values are kept, not its trace.
@@ -137,7 +160,7 @@ class EntryRuns:
             self.entry.body(run)
         self.result.steps += run.steps
         self.coverage.add_single_rank(run)
-        if wraps - {event.site for event in run.trace.of(Wrapped)}:
+        if self._wraps - {event.site for event in run.trace.of(Wrapped)}:
             self.result.values.append(NodeValues.of(run))
 
     def _keep(self, run: Run, new: bool) -> None:

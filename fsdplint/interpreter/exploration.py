@@ -146,6 +146,7 @@ class ProgramLoader:
         self.instantiated: set[cst.CSTNode] = set()
         self.executed: set[str] = set()
         self.named_by_user: set[str] = set()
+        self.begun = False
         self.steps = 0
         self.limit = MAX_PROGRAMS_STEPS
         self.describes = False
@@ -156,9 +157,7 @@ class ProgramLoader:
         if self.describes or any(names_fsdp1(source.text) for source in given):
             self.program.has_arguments = True
             self.project.describe = described_call
-        for source in sorted(given, key=entry_order):
-            if source.path not in self.executed or MAIN_TEST.search(source.text):
-                self._explore_entry(source)
+        self._explore_programs(sorted(given, key=entry_order))
         self.limit = self.steps + MAX_UNREACHED_STEPS
         for source in given:
             self._explore_rest(source)
@@ -187,33 +186,60 @@ class ProgramLoader:
     def _is_relevant(self, source: Source) -> bool:
         return os.path.realpath(source.path) in self.relevant.files
 
-    def _explore_entry(self, source: Source) -> None:
-        """Run a file as a program in every relevant configuration."""
-        is_program = bool(MAIN_TEST.search(source.text)) or not only_defines(source)
-        begin = entry_point(source)
-        entry = Entry(
-            source.tree, partial(self._run_entry, source=source), source, begin, is_program
-        )
-        self._explore(entry, MAX_PROGRAM_STEPS if is_program else MAX_FUNCTION_STEPS)
+    def _explore_programs(self, given: Sequence[Source]) -> None:
+        """Run files as programs in every relevant configuration.
+
+        Each program gets an equal share of the steps that are left, at least one run. Programs that
+        do not use up theirs leave the rest to the others.
+        """
+        waiting = sum(1 for source in given if MAIN_TEST.search(source.text))
+        unfinished: list[EntryRuns] = []
+        for source in given:
+            is_program = bool(MAIN_TEST.search(source.text))
+            if not is_program and source.path in self.executed:
+                continue
+            runs = self._begin(_program(source, partial(self._run_entry, source=source)))
+            if runs is not None:
+                self._advance(runs, self._share(max(waiting, 1)))
+                (unfinished.append if not runs.finished else self._close)(runs)
+            waiting -= is_program
+        for number, runs in enumerate(unfinished):
+            self._advance(runs, self._share(len(unfinished) - number))
+            self._close(runs)
+
+    def _share(self, number: int) -> int:
+        """The steps that one of several programs may take."""
+        return max(0, self.limit - self.steps) // number
 
     def _run_entry(self, run: Run, source: Source) -> None:
         name = os.path.splitext(os.path.basename(source.path))[0]
         run.trace.entry = source.path
         run.module_scope(name, source, main=True)
 
-    def _explore(self, entry: Entry, max_steps: int) -> None:
-        """Run an entry in its configurations, unless it is known what that shows."""
+    def _begin(self, entry: Entry) -> EntryRuns | None:
+        """The runs of an entry; None if it is known what they show, which is added."""
         explored = self._known(entry.key)
-        if explored is None:
-            explored = EntryRuns(
-                self.project,
-                entry,
-                min(max_steps, self.limit - self.steps),
-                self.shown,
-                self.program.executed,
-                first=not self.program.traces,
-            ).explore()
-        self._add(entry.key, explored)
+        if explored is not None:
+            self.steps += explored.steps
+            self._add(entry.key, explored)
+            return None
+        first = not self.program.traces and not self.begun
+        self.begun = True
+        return EntryRuns(self.project, entry, self.shown, self.program.executed, first=first)
+
+    def _advance(self, runs: EntryRuns, steps: int) -> None:
+        """Make runs of an entry that take so many steps more."""
+        before = runs.result.steps
+        most = MAX_PROGRAM_STEPS if runs.entry.complete else MAX_FUNCTION_STEPS
+        runs.advance(min(most, before + steps))
+        self.steps += runs.result.steps - before
+        self._note(runs.result)
+
+    def _close(self, runs: EntryRuns) -> None:
+        before = runs.result.steps
+        explored = runs.close()
+        self.steps += explored.steps - before
+        self._add(runs.entry.key, explored)
 
     def _known(self, key: cst.CSTNode) -> Explored | None:
         """What an earlier program shows of an entry; None if what it depends on changed."""
@@ -229,13 +255,16 @@ class ProgramLoader:
         self.program.explored[key] = explored
         self.program.traces += explored.traces
         self.program.evaluations.add(explored.values)
+        self._note(explored)
+        for cut in explored.cuts:
+            self._cut(cut)
+
+    def _note(self, explored: Explored) -> None:
+        """Note what need not be shown again."""
         self.reached |= explored.reached
         self.instantiated |= explored.instantiated
         self.executed |= {source.path for source in explored.sources}
         self.shown |= explored.shown
-        self.steps += explored.steps
-        for cut in explored.cuts:
-            self._cut(cut)
 
     def _cut(self, cut: Cut) -> None:
         path = cut.site.source.path
@@ -323,7 +352,10 @@ class ProgramLoader:
                 continue
             alone = partial(self._run_alone, source=source, owner=owner, function=function)
             entry = Entry(function, alone, source, function, complete=False)
-            self._explore(entry, MAX_FUNCTION_STEPS)
+            runs = self._begin(entry)
+            if runs is not None:
+                self._advance(runs, self.limit - self.steps)
+                self._close(runs)
 
     def _run_alone(
         self,
@@ -353,6 +385,12 @@ class ProgramLoader:
                 run.call(bound, Call(function, open=True))
         finally:
             run.frames.pop()
+
+
+def _program(source: Source, body: Callable[[Run], None]) -> Entry:
+    """A file that is run as a program; one that only defines may be a part of another."""
+    complete = bool(MAIN_TEST.search(source.text)) or not only_defines(source)
+    return Entry(source.tree, body, source, entry_point(source), complete)
 
 
 def _run_function(run: Run, function: Function) -> None:

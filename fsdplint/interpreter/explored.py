@@ -75,7 +75,7 @@ class Explored:
     shown: set[Shown] = field(default_factory=set)
     cuts: list[Cut] = field(default_factory=list)
     steps: int = 0
-    consulted: Mapping[FileQuestion, FileAnswer] = field(default_factory=dict)
+    consulted: dict[FileQuestion, FileAnswer] = field(default_factory=dict)
 
 
 class Evaluations:

@@ -17,6 +17,7 @@ from fsdplint.migration.planner import plans_of
 from fsdplint.registry.meta_rules import CutShort
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.trace import StateLoaded
 
 HEAD = """\
 import torch
@@ -131,15 +132,31 @@ def test_a_program_that_has_nothing_new_is_not_cut(
     more = "if argparse.ArgumentParser().parse_args().more:\n    FSDP(model)\n"
     paths[2].write_text(HEAD + start + more)
     load = exploration.ProgramLoader(paths)
-    once = exploration.ProgramLoader._explore
+    once = exploration.ProgramLoader._advance
 
-    def explore(self: exploration.ProgramLoader, *arguments: Any) -> None:
+    def advance(self: exploration.ProgramLoader, *arguments: Any) -> None:
         once(self, *arguments)
         self.limit = self.steps  # the others are run once
 
-    monkeypatch.setattr(exploration.ProgramLoader, "_explore", explore)
+    monkeypatch.setattr(exploration.ProgramLoader, "_advance", advance)
     program = deep_stack(load.run)
     assert [Path(path).name for path in program.cuts] == ["c.py"]
+
+
+def test_programs_share_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    start = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+    tests = "".join(f"    if args.a{n}:\n        fully_shard(model)\n" for n in range(40))
+    work = "    for _ in range(9):\n" + "        model(torch.ones(8))\n" * 20
+    few = "    if args.few:\n        model.load_state_dict(torch.load('m.pt'))\n"
+    main = 'if __name__ == "__main__":\n    model = torch.nn.Linear(8, 8)\n'
+    (tmp_path / "a.py").write_text(HEAD + start + main + tests + work)
+    (tmp_path / "b.py").write_text(HEAD + start + main + "    fully_shard(model)\n" + few)
+    monkeypatch.setattr(exploration, "MAX_PROGRAMS_STEPS", 6_000)
+    paths = [tmp_path / "a.py", tmp_path / "b.py"]
+    program = deep_stack(exploration.ProgramLoader(paths).run)
+    assert [Path(path).name for path in program.cuts] == ["a.py"]
+    assert any(True for trace in program.traces for _ in trace.of(StateLoaded))
 
 
 def checked(*arguments: str) -> tuple[int, str]:
