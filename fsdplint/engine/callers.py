@@ -36,14 +36,15 @@ class Callers:
 def callers_of_unreached(workspace: Workspace, program: Program) -> Callers:
     """The files that use what leads to sites of which no call was found.
 
-    Files that the group only imports are left to the groups that they belong to.
+    Files that the group only imports are left to a check that names them.
     """
     assert workspace.projects is not None
     gaps = {Gap.UNCALLED, Gap.UNREACHED_CALL}
+    given = set(map(os.path.realpath, workspace.paths))
     names: dict[str, set[str]] = {}
     for one in program.coverage:
         path = one.source.path
-        if one.gap in gaps and os.path.realpath(path) not in workspace.elsewhere:
+        if one.gap in gaps and os.path.realpath(path) in given:
             names.setdefault(path, set()).update(_definitions_around(one.source, one.site.node))
     if not names:
         return Callers()
