@@ -162,6 +162,8 @@ class Run:
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.loop_depth: int = 0
         self.own_turns: list[OwnTurns] = []  # the loops that are being executed
+        self.repetitions = 0  # loops whose current turn repeats the one before
+        self.repeated_loops: set[cst.CSTNode] = set()  # the bodies of loops that made both turns
         self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop
         self.steps = 0
         self._next_check = 0  # the step at which the bounds are checked again
@@ -467,9 +469,9 @@ class Run:
     @contextmanager
     def at_top_of(self, scope: Scope, *, main: bool = False) -> Iterator[None]:
         """Execute code at the top level of a file."""
-        outer = self.source, self.guards, self.loop_depth, self.stack
+        outer = self.source, self.guards, self.loop_depth, self.stack, self.repetitions
         # A module is imported on every rank and in every configuration.
-        self.source, self.loop_depth, self.stack = scope.source, 0, []
+        self.source, self.loop_depth, self.stack, self.repetitions = scope.source, 0, [], 0
         if not main:
             self.guards = []
         self.frames.append(Frame(None, scope))
@@ -477,7 +479,7 @@ class Run:
             yield
         finally:
             self.frames.pop()
-            self.source, self.guards, self.loop_depth, self.stack = outer
+            self.source, self.guards, self.loop_depth, self.stack, self.repetitions = outer
 
 
 class _InUnknownCall:

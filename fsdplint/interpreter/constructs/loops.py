@@ -1,4 +1,9 @@
-"""`for` and `while`: one iteration for each known element, else two."""
+"""`for` and `while`: one iteration for each known element, else two.
+
+The second turn of a loop repeats the first one. A loop in it whose two turns were executed before
+makes one turn only: the step from one of its turns to the next was shown, so that nested loops take
+a number of turns that grows with their depth, not exponentially.
+"""
 
 from __future__ import annotations
 
@@ -84,12 +89,13 @@ def _over_elements(run: Run, loop: ElementLoop, value: Value) -> Signal | None:
 def _over_known(run: Run, loop: ElementLoop, iterable: Value) -> Signal | None:
     elements, exact = iterate(run, iterable)
     _note_loop(run, loop, covers(run, iterable))
-    if not exact:
-        elements = elements * 2 if len(elements) == 1 else elements
+    repeats = not exact and len(elements) == 1
+    if repeats:
+        elements = elements * 2
     if _all_parameters(loop.place):
         elements = [each_parameter(element) for element in elements]
     turns = [partial(assign, run, loop.target, element) for element in elements]
-    return _loop(run, loop.body, not exact, turns, own_length(iterable))
+    return _loop(run, loop.body, not exact, turns, repeats=repeats, own=own_length(iterable))
 
 
 def _note_loop(run: Run, loop: ElementLoop, whole: bool) -> None:
@@ -168,7 +174,7 @@ def execute_while(run: Run, node: cst.While) -> Signal | None:
             guard = varying_guard(run, node.test, True, local)
             run.leave_guards([(guard, "")], until("break"))
 
-    return _with_else(run, node.orelse, _loop(run, node.body, True, [turn, turn]))
+    return _with_else(run, node.orelse, _loop(run, node.body, True, [turn, turn], repeats=True))
 
 
 def _no_target() -> None:
@@ -180,23 +186,34 @@ def _loop(
     body: cst.BaseSuite,
     counted: bool,
     turns: Sequence[Callable[[], None]],
+    *,
+    repeats: bool = False,
     own: RankLocal | None = None,
 ) -> Signal | None:
     """Execute the turns of a loop; the signal that ends it, `break` included.
 
-    own: what makes the number of turns different on each rank.
+    counted: whether the number of turns is unknown. repeats: whether the second of two turns stands
+    for all further ones. own: what makes the number of turns different on each rank.
     """
     outer = list(run.guards)
     run.loop_guards.append(outer)
     run.own_turns.append(OwnTurns(run.steps, outer, own))
     run.loop_depth += counted
+    if repeats and run.repetitions and body in run.repeated_loops:
+        turns = turns[:1]
     try:
-        for turn in turns[:MAX_ITEMS]:
-            turn()
-            signal = run.execute_suite(body)
+        for number, turn in enumerate(turns[:MAX_ITEMS]):
+            run.repetitions += repeats and number > 0
+            try:
+                turn()
+                signal = run.execute_suite(body)
+            finally:
+                run.repetitions -= repeats and number > 0
             run.drop_guards(outer, "turn")
             if signal is not None and signal.kind != "continue":
                 return signal
+        if repeats:
+            run.repeated_loops.add(body)
     finally:
         run.drop_guards(outer, "loop")
         run.loop_depth -= counted
