@@ -45,10 +45,11 @@ from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import uses, walk
 
 MAX_PROGRAM_STEPS = 500_000  # nodes evaluated for one program, over all of its configurations
-MAX_PROGRAMS_STEPS = 1_000_000  # for all of them; each is run once in any case
+MAX_PROGRAMS_STEPS = 2_000_000  # for all of them; each is run once in any case
+MIN_SHARE = 250_000  # for one of many programs, as long as there are steps for all of them
 MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches
 MAX_UNREACHED_STEPS = 1_000_000  # for all such functions that mention FSDP
-MAX_STEPS = 400_000  # steps after which other such functions are skipped
+MAX_OTHERS_STEPS = 400_000  # for all others
 
 
 def load(
@@ -148,7 +149,8 @@ class ProgramLoader:
         self.named_by_user: set[str] = set()
         self.begun = False
         self.steps = 0
-        self.limit = MAX_PROGRAMS_STEPS
+        # For functions that no program reaches, by whether they are relevant for FSDP.
+        self.left = {True: MAX_UNREACHED_STEPS, False: MAX_OTHERS_STEPS}
         self.describes = False
 
     def run(self) -> Program:
@@ -158,7 +160,6 @@ class ProgramLoader:
             self.program.has_arguments = True
             self.project.describe = described_call
         self._explore_programs(sorted(given, key=entry_order))
-        self.limit = self.steps + MAX_UNREACHED_STEPS
         for source in given:
             self._explore_rest(source)
         if any(names_fsdp1(source.text) for source in given):
@@ -208,8 +209,9 @@ class ProgramLoader:
             self._close(runs)
 
     def _share(self, number: int) -> int:
-        """The steps that one of several programs may take."""
-        return max(0, self.limit - self.steps) // number
+        """The steps that one of several programs may take; few steps show next to nothing."""
+        left = max(0, MAX_PROGRAMS_STEPS - self.steps)
+        return min(left, max(left // number, MIN_SHARE))
 
     def _run_entry(self, run: Run, source: Source) -> None:
         name = os.path.splitext(os.path.basename(source.path))[0]
@@ -346,16 +348,18 @@ class ProgramLoader:
             ):
                 continue
             matters = (owner or function).name.value in names.bound
-            if self.steps > (self.limit if matters else MAX_STEPS):
+            if self.left[matters] <= 0:
                 what = f"`{function.name.value}` and others were not looked at on their own"
                 self._cut(Cut(NodeSite(source, function), what))
                 continue
             alone = partial(self._run_alone, source=source, owner=owner, function=function)
             entry = Entry(function, alone, source, function, complete=False)
+            before = self.steps
             runs = self._begin(entry)
             if runs is not None:
-                self._advance(runs, self.limit - self.steps)
+                self._advance(runs, self.left[matters])
                 self._close(runs)
+            self.left[matters] -= self.steps - before
 
     def _run_alone(
         self,

@@ -106,7 +106,7 @@ def test_a_method_of_the_same_name_is_no_use(tmp_path: Path) -> None:
 def test_what_nobody_calls_and_speaks_of_fsdp_has_a_bound_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exploration, "MAX_STEPS", 1)
+    monkeypatch.setattr(exploration, "MAX_OTHERS_STEPS", 0)
     path = tmp_path / "lib.py"
     path.write_text(
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nimport torch\n"

@@ -84,7 +84,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exploration, "MAX_PROGRAM_STEPS", 12_000)
     monkeypatch.setattr(exploration, "MAX_FUNCTION_STEPS", 4_000)
     monkeypatch.setattr(exploration, "MAX_PROGRAMS_STEPS", 20_000)
-    monkeypatch.setattr(exploration, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(exploration, "MAX_OTHERS_STEPS", 20_000)
     monkeypatch.setattr(exploration, "MAX_UNREACHED_STEPS", 4_000)
     monkeypatch.setattr(entry_runs, "MAX_PROGRAM_EVENTS", 1_000)
 
@@ -136,7 +136,7 @@ def test_a_program_that_has_nothing_new_is_not_cut(
 
     def advance(self: exploration.ProgramLoader, *arguments: Any) -> None:
         once(self, *arguments)
-        self.limit = self.steps  # the others are run once
+        monkeypatch.setattr(exploration, "MAX_PROGRAMS_STEPS", 0)  # the others are run once
 
     monkeypatch.setattr(exploration.ProgramLoader, "_advance", advance)
     program = deep_stack(load.run)
@@ -153,6 +153,7 @@ def test_programs_share_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "a.py").write_text(HEAD + start + main + tests + work)
     (tmp_path / "b.py").write_text(HEAD + start + main + "    fully_shard(model)\n" + few)
     monkeypatch.setattr(exploration, "MAX_PROGRAMS_STEPS", 6_000)
+    monkeypatch.setattr(exploration, "MIN_SHARE", 0)
     paths = [tmp_path / "a.py", tmp_path / "b.py"]
     program = deep_stack(exploration.ProgramLoader(paths).run)
     assert [Path(path).name for path in program.cuts] == ["a.py"]
