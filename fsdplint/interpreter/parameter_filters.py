@@ -17,7 +17,8 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
 )
 from fsdplint.interpreter.values import Const, Dict, Function, Sequence, Value
-from fsdplint.source.source import NodeSite, children
+from fsdplint.source.positions import code_children
+from fsdplint.source.source import NodeSite
 from fsdplint.trace import GuardKind
 
 DIMENSIONS, LEAF_NAME = "dimensions", "leaf name"
@@ -31,7 +32,7 @@ def filters_in(run: Run, tests: Iterable[cst.CSTNode]) -> set[str]:
     """The properties of a parameter that evaluated tests read."""
     found: set[str] = set()
     for test in tests:
-        nodes = _nodes(test)
+        nodes = _nodes(run, test)
         if any(_is_dimensions(run, node) for node in nodes):
             found.add(DIMENSIONS)
         if any(isinstance(run.evaluations.get(node), ParameterName) for node in nodes):
@@ -43,12 +44,13 @@ def filters_in(run: Run, tests: Iterable[cst.CSTNode]) -> set[str]:
 def tests_tensor(run: Run, test: cst.CSTNode) -> bool:
     """Whether a test reads one of several tensors (parameters, entries of a state), or its name,
     itself or in a function that it calls."""
-    for node in _nodes(test):
-        if _is_one_tensor(run.evaluations.get(node)):
+    values = run.evaluations
+    for node in _nodes(run, test):
+        if _is_one_tensor(values.get(node)):
             return True
-        called = run.evaluations.get(node.func) if isinstance(node, cst.Call) else None
+        called = values.get(node.func) if isinstance(node, cst.Call) else None
         if isinstance(called, Function):
-            if any(_is_one_tensor(run.evaluations.get(one)) for one in _nodes(called.node)):
+            if any(_is_one_tensor(values.get(one)) for one in _nodes(run, called.node)):
                 return True
     return False
 
@@ -143,9 +145,11 @@ def filters_of(run: Run, value: Value | None) -> set[str]:
     return {choice for part in parts for choice in filters_of(run, part)}
 
 
-def _nodes(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """A node and all below it."""
-    found = [node]
-    for current in found:
-        found.extend(children(current))
-    return found
+def _nodes(run: Run, node: cst.CSTNode) -> list[cst.CSTNode]:
+    """A node and all below it, without layout; worked out once for all runs."""
+    known = run.project.nodes_below.get(node)
+    if known is None:
+        known = run.project.nodes_below[node] = [node]
+        for current in known:
+            known.extend(code_children(current))
+    return known

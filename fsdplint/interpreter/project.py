@@ -109,12 +109,14 @@ class Project:
         self.file_queries: dict[str, bool] = {}
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
+        self.joined_texts: dict[cst.CSTNode, str | bytes | None] = {}  # None: not all is constant
         self.generators: dict[cst.CSTNode, bool] = {}
         self.signatures: dict[cst.CSTNode, Signature] = {}
         self.fields: dict[cst.ClassDef, list[str]] = {}  # the annotated names in class bodies
         # Of classes: whether their statements may be executed later, and what that depends on.
         self.deferrals: dict[cst.ClassDef, tuple[bool, Mapping[FileQuestion, FileAnswer]]] = {}
         self.names_in: dict[cst.CSTNode, frozenset[str]] = {}
+        self.nodes_below: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         self.words = Words(CONTRACT_WORDS)
         self.fsdp_words = Words(FSDP_WORDS)
         self.model_words = Words(MODEL_WORDS)

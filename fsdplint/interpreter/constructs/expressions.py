@@ -33,6 +33,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
+from fsdplint.source.positions import code_children
 from fsdplint.trace import PickedByRank
 
 BUILTINS = frozenset(
@@ -103,7 +104,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
 
 def _slice(run: Run, item: cst.CSTNode, node: cst.Subscript) -> bool:
     """Evaluate the bounds of a slice; return whether one of them is the rank."""
-    bounds = [part for part in item.children if isinstance(part, cst.BaseExpression)]
+    bounds = [part for part in code_children(item) if isinstance(part, cst.BaseExpression)]
     values = [run.eval(bound) for bound in bounds]
     if any(depends_on_rank(value) for value in values):
         run.emit(PickedByRank, node)

@@ -64,8 +64,10 @@ def _literal_value(text: str) -> object:
 
 @evaluates(cst.ConcatenatedString)
 def eval_concatenated_string(run: Run, node: cst.ConcatenatedString) -> Value:
-    value = node.evaluated_value
-    return Const(value) if value is not None else Unknown()
+    texts = run.project.joined_texts
+    if node not in texts:
+        texts[node] = node.evaluated_value
+    return Const(texts[node]) if texts[node] is not None else Unknown()
 
 
 @evaluates(cst.FormattedString)
