@@ -41,7 +41,7 @@ class SaveShardedState(Rule):
     """The state dict of a sharded model or of its optimizer is saved as if it were whole.
 
     ## What it does
-    Finds `torch.save` and safetensors' `save_file` of `model.state_dict()` where `fully_shard` shards
+    Finds `torch.save`, safetensors' `save_file` and `save_pretrained` of `model.state_dict()` where `fully_shard` shards
     the model, of `optimizer.state_dict()` where the optimizer's parameters are sharded (by FSDP1 too),
     of FSDP1's `SHARDED_STATE_DICT`, of `wrapper.module` and other parts of a unit of FSDP1, and of dicts
     of sharded parameters. Tensors stay sharded after `cpu()`, `clone()` or `to()`, under other names, and
@@ -74,7 +74,8 @@ class SaveShardedState(Rule):
     `torch.distributed.checkpoint.load` reads. If the program reads the file or uses its path elsewhere,
     there is no fix, and the finding says why.
 
-    There is no fix for an optimizer under FSDP1 (migrate the model) or for a dict of parameters.
+    There is no fix for an optimizer under FSDP1 (migrate the model), for a dict of parameters, or for
+    `save_pretrained`, which gets the gathered state as `state_dict=`.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -160,6 +161,8 @@ class SaveShardedState(Rule):
 
         if any(isinstance(event, Wrapped) for event in finding.events):
             return None  # FSDP1 has contexts of its own for this
+        if any(isinstance(event, Saved) and "pretrained" in event.api for event in finding.events):
+            return None
         rewrite = Rewrite()
         if program.options.checkpoint == DCP:
             finding.blocker = save_parts(rewrite, finding, program)

@@ -42,6 +42,7 @@ from fsdplint.interpreter.models import (
     namespaces,
     nn,
     optim,
+    pretrained,
     process_groups,
     processes,
     python,
@@ -65,6 +66,6 @@ MODELS = (
     data, dataclass_objects, datasets, distributed, frameworks, fsdp1, fsdp2, gradient_scaling,
     hook_registration,
     instantiation, iterators, launcher, library_modules, mixing, namespaces, nn, optim,
-    process_groups, processes, python, randomness, raw, records, removals, state_dicts,
+    pretrained, process_groups, processes, python, randomness, raw, records, removals, state_dicts,
     state_loading, tensors, training_frameworks, type_tests,
 )  # fmt: skip

@@ -125,6 +125,7 @@ class Unknown(Value):
     new_tensor: whether it is a tensor that was just made and is computed from no other.
     below: the number that it is certainly smaller than: the end of the `range` that it is from.
     template: what is known of it if it is a text.
+    own_size: whether it is a tensor whose size certainly differs between ranks.
     own_number: set if it is the length of a list of which each rank may hold another number of
         elements.
     """
@@ -150,6 +151,7 @@ class Unknown(Value):
     new_tensor: bool = False
     below: Value | None = field(default=None, repr=False)
     template: Template | None = field(default=None, repr=False)
+    own_size: bool = False
     own_number: RankLocal | None = field(default=None, repr=False)
 
 

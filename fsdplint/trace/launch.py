@@ -149,12 +149,19 @@ class Collective(Event):
 
     of_output: whether its tensor is the output of a model, or was computed from it: a loss.
     on_cpu: whether its tensor is certainly on the CPU of a program that may use other devices.
+    sizes_differ: whether ranks give it tensors of different size, which it does not allow.
     """
+
+    # The functions that need tensors of the same size.
+    OF_ONE_SIZE: ClassVar[frozenset[str]] = frozenset(
+        {"all_reduce", "reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor"}
+    )
 
     kind: ClassVar[str] = "collective"
     api: str = distinct()
     of_output: bool = unrecorded("a tensor does not say what it was computed from", default=False)
     on_cpu: bool = unrecorded("all tensors of a recorded run may be on the CPU", default=False)
+    sizes_differ: bool = combined(differs, default=False)
 
 
 @event

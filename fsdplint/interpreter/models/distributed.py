@@ -128,6 +128,9 @@ def collective(run: Run, name: str, call: Call) -> Value:
         collective=whole,
         of_output=losses.is_output(tensor),
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
+        sizes_differ=last in Collective.OF_ONE_SIZE
+        and isinstance(tensor, Unknown)
+        and tensor.own_size,
     )
     if last in AGREED:
         agree(tensor)

@@ -32,7 +32,8 @@ from fsdplint.interpreter.modules import (
     submodule_values,
 )
 from fsdplint.interpreter.optimizers import take_parameters
-from fsdplint.interpreter.ranks import note_rank_use
+from fsdplint.interpreter.own_lengths import own_length
+from fsdplint.interpreter.ranks import depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf, TensorValue
 from fsdplint.interpreter.unknown_results import unknown_result
@@ -156,8 +157,19 @@ def new_tensor(run: Run, name: str, call: Call) -> Value:
     result = tensor_result(run, name, call)
     if isinstance(result, Unknown):
         result.on_cpu = _is_cpu(run, call.kwargs.get("device"))
+        result.own_size = _has_own_size(run, name, call)
         result.new_tensor = name != "torch.tensor" or isinstance(call.arg(0, "data"), Const)
     return result
+
+
+def _has_own_size(run: Run, name: str, call: Call) -> bool:
+    """Whether the size of a new tensor differs between ranks: it, or the filled list, does."""
+    if name == "torch.tensor":
+        held = own_length(run.settle(call.arg(0, "data") or Unknown()))
+        return held is not None and not held.counts
+    sizes = call.args[:1] if name == "torch.full" else call.args
+    inner = [part for size in sizes if isinstance(size, Sequence) for part in size.items]
+    return any(depends_on_rank(part) for part in (*sizes, *inner))
 
 
 def _is_cpu(run: Run, device: Value | None) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
+from fsdplint.runtime.recorder.recorder import of_this_rank
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
 from fsdplint.trace import Collective, GroupMissed, ShardReduced
@@ -105,6 +106,7 @@ def _watched_collective(original: Callable[..., Any], name: str) -> Callable[...
                     frame,
                     api=f"torch.distributed.{name}",
                     collective=not _in_subgroup(args, kwargs),
+                    sizes_differ=of_this_rank(_own_size(name, args, kwargs)),
                 )
                 if not _in_subgroup(args, kwargs) and not dist.is_initialized():
                     api = f"torch.distributed.{name}"
@@ -124,6 +126,16 @@ def _watched_collective(original: Callable[..., Any], name: str) -> Callable[...
             _inside[0] -= 1
 
     return collective
+
+
+def _own_size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The number of elements that all ranks need to have; 0 for a function without such a rule."""
+    if name not in Collective.OF_ONE_SIZE or _in_subgroup(args, kwargs):
+        return 0
+    first = "output_tensor" if name == "all_gather_into_tensor" else "tensor"
+    first = "output" if name == "reduce_scatter_tensor" else first
+    tensor = argument(args, kwargs, 0, first)
+    return int(tensor.numel()) if hasattr(tensor, "numel") else 0
 
 
 def _record_shard(frame: FrameType, tensor: Any) -> None:
