@@ -16,7 +16,7 @@ from fsdplint.fixes.syntax import call_at, free_name, is_within
 from fsdplint.interpreter import Program
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
-from fsdplint.syntax.dotted import mentions
+from fsdplint.syntax.dotted import bound_by, mentions
 from fsdplint.trace import Guard, Site
 
 
@@ -59,6 +59,9 @@ def _move_statement(
     if in_body and not place.after and place.before:
         if place.condition:
             return False  # the body may change the condition
+        bound = {name for one in place.before for name in bound_by(one)}
+        if mentions(statement, bound):
+            return False  # the other ranks lack what the body binds
         rewrite.insert_after(source, place.test, lines)
     elif may_overtake(source, statement, place):
         rewrite.insert_before(source, place.test, place.lines(lines))
