@@ -64,8 +64,9 @@ FOUND = {
     "Every rank makes the optimizer's step": "FSDP414/step_on_rank0",
     # Checkpoints
     "A sharded state is no whole checkpoint": "FSDP301/under_rank_guard",
-    "An optimizer's sharded state is no whole checkpoint": "FSDP301/checkpoint_function",
-    "All ranks save a distributed checkpoint": "FSDP501/accelerate_state",
+    "An optimizer's sharded state is no whole checkpoint": "FSDP301/optimizer_of_each_rank",
+    "All ranks save a distributed checkpoint": "FSDP501/distributed_checkpoint_on_rank0",
+    "All ranks load a distributed checkpoint": "FSDP501/checkpoint_read_on_rank0",
     "A distributed checkpoint has one folder for all ranks": "FSDP311/folder_of_the_rank",
     "A distributed checkpoint is loaded in place": "FSDP313/result",
     "What is loaded is not empty": "FSDP313/into_empty_dict",
@@ -73,7 +74,7 @@ FOUND = {
     "A folder of a distributed checkpoint is no file": "FSDP316/folder_as_file",
     "The state of one rank is broadcast": "FSDP310/read_on_rank_0",
     "Whole tensors are set with `full_state_dict`": "FSDP302/set_without_the_option",
-    "All ranks set a state": "FSDP501/evaluation_on_rank0",
+    "All ranks set a state": "FSDP501/state_set_on_rank0",
     "All ranks gather a state": "FSDP501/state_on_rank0",
     "The rank that has the state writes the file": "FSDP303/unguarded_save",
     "All ranks call `full_tensor`": "FSDP501/full_tensor_on_rank0",
@@ -90,7 +91,10 @@ FOUND = {
     "The group exists before it is used": "FSDP514/rank_before_group",
     "The default group is created once": "FSDP504/after_mesh",
     "A store and an address exclude each other": "FSDP513/store_and_address",
+    "A store needs the rank and the number of ranks": "FSDP513/store_without_ranks",
+    "A rank is below the number of ranks": "FSDP513/rank_too_large",
     "An address of TCP needs the rank": "FSDP513/address_without_rank",
+    "An address of a file needs the rank": "FSDP513/file_without_rank",
     "An address is no multicast address": "FSDP513/multicast_address",
     "A timeout is a `timedelta`": "FSDP513/seconds_as_timeout",
     "A device of a group has an index": "FSDP513/device_without_index",
@@ -99,12 +103,186 @@ FOUND = {
     "Several backends are pairs of device and backend": "FSDP513/unreadable_pairs",
     "Nothing communicates after the end of the group": "FSDP514/barrier_after_cleanup",
     "The group ends once": "FSDP514/destroyed_twice",
+    "The group ends in the ranks, and not in their launcher": "FSDP514/ended_by_the_launcher",
+    "No collective stands between the end of a group and the next one": "FSDP514/barrier_between_groups",
     "The group ends after the loop": "FSDP514/destroyed_in_the_loop",
     # Meshes
     "A mesh has a type of device without an index": "FSDP503/index_in_script",
     "A mesh has a type of device that exists": "FSDP515/device_type_gpu",
     "All ranks give a mesh one shape": "FSDP515/shape_of_each_rank",
-    "A mesh has a name for each dimension": "FSDP515/names_by_dimension",
+    "A mesh has a name for each dimension": "FSDP515/one_name_for_two",
     "The names of a mesh differ": "FSDP515/same_name_twice",
     "A backend is overridden for a dimension of the mesh": "FSDP515/override_of_other_name",
+}
+
+RUN = {
+    "Every rank has the same number of batches": "FSDP702/training_loop",
+    "Every rank calls the same modules": "FSDP701/experts_by_rank",
+}
+
+_HEAD = """\
+import os
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+"""
+_GROUP = 'dist.init_process_group("gloo")\n'
+_JOINABLE = """
+
+class Hook(JoinHook):
+    def main_hook(self):
+        dist.all_reduce(torch.zeros(1))
+
+
+class Counter(Joinable):
+    def __call__(self):
+        dist.all_reduce(torch.ones(1))
+
+    def join_hook(self, **kwargs):
+        return Hook()
+
+    @property
+    def join_device(self):
+        return torch.device("cpu")
+
+    @property
+    def join_process_group(self):
+        return dist.group.WORLD
+
+
+"""
+
+GAPS = [
+    Gap(
+        "A model on the meta device is sharded before it gets memory",
+        "It costs memory only, which the trace of a check does not count.",
+        _GROUP
+        + """\
+with torch.device("meta"):
+    model = nn.Linear(8, 8)
+model.to_empty(device="cpu")
+model.reset_parameters()
+print("whole", model.weight.numel())
+fully_shard(model)
+""",
+        "whole 64",
+    ),
+    Gap(
+        "A `Joinable` notifies `Join` before its collectives",
+        "The program has no sharded model, and the class is the program's own.",
+        _JOINABLE
+        + _GROUP
+        + """\
+counter = Counter()
+with Join([counter]):
+    for step in range(3 + dist.get_rank()):
+        counter()
+dist.barrier()
+""",
+        "",
+    ),
+    Gap(
+        "A `Joinable` has the methods of its base class",
+        "Python itself names the missing methods when the object is built.",
+        """
+
+class Counter(Joinable):
+    def __call__(self):
+        Join.notify_join_context(self)
+
+
+"""
+        + _GROUP
+        + "Counter()\n",
+        "abstract class Counter",
+    ),
+    Gap(
+        "`Join` gets objects of one process group",
+        "torch names the error, and the process group of a model of DDP is seldom known.",
+        _GROUP
+        + """\
+group = dist.new_group([0, 1])
+first, second = DDP(nn.Linear(8, 8)), DDP(nn.Linear(8, 8), process_group=group)
+Join([first, second])
+""",
+        "multiple process groups",
+    ),
+    Gap(
+        "`Join` is only switched off for even inputs",
+        "The number of batches of each rank is known to a run only, and the model is not sharded.",
+        _GROUP
+        + """\
+model = DDP(nn.Linear(8, 8))
+with Join([model], enable=False):
+    for step in range(3 + dist.get_rank()):
+        model(torch.randn(2, 8)).sum().backward()
+dist.barrier()
+""",
+        "",
+    ),
+    Gap(
+        "Ranks that a program starts get the address of the first one",
+        "The shell or the image may set the variables.",
+        """\
+for name in ("MASTER_ADDR", "MASTER_PORT"):
+    os.environ.pop(name, None)
+dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=2)
+""",
+        "MASTER_ADDR expected",
+    ),
+    Gap(
+        "Ranks that a program starts get their number",
+        "The launcher may set the variables.",
+        """\
+os.environ.pop("RANK")
+dist.init_process_group("gloo")
+""",
+        "RANK expected",
+    ),
+    Gap(
+        "Only members of a group ask for its backend",
+        "The members of a group are seldom known.",
+        _GROUP
+        + """\
+group = dist.new_group([0])
+dist.get_backend(group)
+""",
+        "Invalid process group specified",
+    ),
+    Gap(
+        "A rank that is no member of a group has the number -1 in it",
+        "The members of a group are seldom known.",
+        _GROUP
+        + """\
+group = dist.new_group([0])
+print({0: "writer"}[dist.get_rank(group)])
+""",
+        "KeyError: -1",
+    ),
+]
+
+# Violations that fail on no two CPU ranks, each with what they need or showed.
+SILENT = {
+    "Each process sets its device": "no error on CPU ranks; listed",
+    "Each rank has a GPU of its own": "needs two GPUs; listed",
+    "Parameters are freed after the forward where memory is short": "memory only",
+    "A state is set after a distributed checkpoint was loaded": "it aliases the parameters; listed",
+    "NCCL is the backend for GPUs": "speed only",
+    "NCCL gets no tensor on the CPU": "needs NCCL; FSDP508 finds a tensor that is made on the CPU",
+    "gloo is the backend for CPUs": "needs NCCL",
+    "gloo sends no tensor of a GPU": "needs a GPU",
+    "XCCL is the backend for XPUs": "needs an XPU",
+    "Groups are made in one thread": "no failure in ten runs",
+    "All ranks join the default group": "`fully_shard` of the other ranks joins it; listed",
+    "A file for the rendezvous is new": "torch removes it; listed",
+    "A group has no name of its own": "torch ignores the name; listed",
+    "The backend is not left undefined": "torch takes the default backend",
+    "Options of a group are those of its backend": "gloo ignores them",
+    "A program ends its process group": "no error; listed",
+    "All ranks end the process group": "no error with gloo; listed",
 }
