@@ -43,6 +43,7 @@ FOUND = {
     "A model on the meta device gets memory by `to_empty`": "FSDP116/no_materialization",
     "`to` does not move a model from the meta device": "FSDP116/moved_to_a_device",
     "`to_empty` is followed by an initialisation": "FSDP134/only_to_empty",
+    "A model on the meta device is sharded before it gets memory": "FSDP603/emptied_first",
     # Options
     "The root keeps its parameters after the forward, by default": "FSDP601/root_with_true",
     "An integer for `reshard_after_forward` divides the ranks": "FSDP117/no_factor_of_the_mesh",
@@ -140,6 +141,9 @@ class Hook(JoinHook):
 
 
 class Counter(Joinable):
+    def __init__(self):
+        super().__init__()
+
     def __call__(self):
         dist.all_reduce(torch.ones(1))
 
@@ -158,20 +162,6 @@ class Counter(Joinable):
 """
 
 GAPS = [
-    Gap(
-        "A model on the meta device is sharded before it gets memory",
-        "It costs memory only, which the trace of a check does not count.",
-        _GROUP
-        + """\
-with torch.device("meta"):
-    model = nn.Linear(8, 8)
-model.to_empty(device="cpu")
-model.reset_parameters()
-print("whole", model.weight.numel())
-fully_shard(model)
-""",
-        "whole 64",
-    ),
     Gap(
         "A `Joinable` notifies `Join` before its collectives",
         "The program has no sharded model, and the class is the program's own.",
