@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Safety, Severity
-from fsdplint.migration.rule import OPTIMIZER_APIS, MigrationRule
-from fsdplint.trace import Event, Fsdp1Used, StateTaken, Trace
+from fsdplint.migration.rule import OPTIMIZER_APIS, REKEY, MigrationRule
+from fsdplint.trace import Event, Fsdp1Used, StateTaken, Trace, Wrapped
 from fsdplint.trace.queries.common import fsdp1_on_fsdp2
 
 
@@ -20,7 +20,8 @@ class OptimStateDict(MigrationRule):
     ## Why is this bad?
     They work only with FSDP1's flat parameters. For a model that `fully_shard` shards, they end with
     `AttributeError: 'NoneType' object has no attribute 'optim_state_dict_config'`, and the older ones are
-    deprecated.
+    deprecated. Only `rekey_optim_state_dict` also works with the states of FSDP2. It is found where FSDP1 wraps the
+    model, because the new states have names and need no other keys.
 
     ## Fix safety
     Safe, as a part of the migration of the whole program: `get_optimizer_state_dict` and
@@ -42,12 +43,20 @@ class OptimStateDict(MigrationRule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         fsdp2 = [e.site for e in trace.of(Fsdp1Used) if fsdp1_on_fsdp2(trace, e)]
+        wraps = any(True for _ in trace.of(Wrapped))
         for event in trace.events:
             api = _api(event)
+            if api == REKEY and not wraps:
+                continue
+            what = (
+                "is a method of FSDP1"
+                if api == REKEY
+                else "works only with FSDP1's flat parameters"
+            )
             if api in OPTIMIZER_APIS and event.site not in fsdp2:
                 yield self.finding(
                     event,
-                    f"`FSDP.{api}` works only with FSDP1's flat parameters",
+                    f"`FSDP.{api}` {what}",
                     help="Use `get_optimizer_state_dict` and `set_optimizer_state_dict` of "
                     "`torch.distributed.checkpoint.state_dict`.",
                 )

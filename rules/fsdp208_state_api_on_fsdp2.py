@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Safety, Severity
-from fsdplint.migration.rule import OPTIMIZER_APIS, STATE_APIS, MigrationRule
+from fsdplint.migration.rule import OPTIMIZER_APIS, REKEY, STATE_APIS, MigrationRule
 from fsdplint.trace import Fsdp1Used, Trace
 from fsdplint.trace.queries.common import class_name, fsdp1_on_fsdp2, sharded_here
 
@@ -49,7 +49,7 @@ class StateApiOnFsdp2(MigrationRule):
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Fsdp1Used):
             api = event.api.removeprefix("FSDP.")
-            if api not in (*STATE_APIS, *OPTIMIZER_APIS) or event.module is None:
+            if api not in (*STATE_APIS, *OPTIMIZER_APIS) or api == REKEY or event.module is None:
                 continue
             if not fsdp1_on_fsdp2(trace, event):
                 continue

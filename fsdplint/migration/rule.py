@@ -99,6 +99,7 @@ def _blocked_elsewhere(plan: Plan) -> str:
 
 
 STATE_APIS = ("state_dict_type", "set_state_dict_type", "get_state_dict_type")
+REKEY = "rekey_optim_state_dict"  # the one that also works with the states of FSDP2
 OPTIMIZER_APIS = (
     "optim_state_dict",
     "optim_state_dict_to_load",
@@ -107,7 +108,7 @@ OPTIMIZER_APIS = (
     "scatter_full_optim_state_dict",
     "shard_full_optim_state_dict",
     "flatten_sharded_optim_state_dict",
-    "rekey_optim_state_dict",
+    REKEY,
 )
 
 
