@@ -7,7 +7,7 @@ too few. It neither decodes nor parses a file, and accepts files that are not Py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -83,6 +83,34 @@ def statements(data: bytes) -> list[Statement]:
     if b"\\" in text:
         text = _CONTINUED.sub(b" ", text)
     return [_statement(one) for one in _split(text)]
+
+
+def reached(
+    pending: Sequence[Statement],
+    names: set[str],
+    uses: Callable[[Statement], bool],
+    binds: Callable[[Statement], Set[str]],
+) -> tuple[list[Statement], list[Statement]]:
+    """The statements that names lead to, directly or through other statements, and the rest.
+
+    Args:
+        pending: the statements.
+        names: the names; those that the reached statements bind are added.
+        uses: whether a statement uses one of `names`.
+        binds: the names that a reached statement adds.
+    """
+    found: list[Statement] = []
+    rest = pending
+    while True:
+        used: list[Statement] = []
+        unused: list[Statement] = []
+        for one in rest:
+            (used if uses(one) else unused).append(one)
+        found, rest = [*found, *used], unused
+        added = set().union(*map(binds, used)) - names
+        names |= added
+        if not added:
+            return found, unused
 
 
 def _stripped(match: re.Match[bytes]) -> bytes:

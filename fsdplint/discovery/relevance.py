@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.discovery.byte_scanner import Statement, statements
+from fsdplint.discovery.byte_scanner import Statement, reached, statements
 from fsdplint.discovery.module_resolver import Modules, Target, code_of, imports
 from fsdplint.source.files import MAX_BYTES, Unreadable, is_too_large
 from fsdplint.source.fsdp_words import mentions
@@ -84,19 +84,13 @@ class TaintedFile:
 
     def propagate(self) -> set[str]:
         """Taint names to a fixpoint; returns those that are new to its importers."""
-        while True:
-            rest = []
-            found: set[str] = set()
-            for one in self.pending:
-                if one.mentions_fsdp or one.uses(self.tainted):
-                    self.relevant.append(one)
-                    found |= self._taints(one)
-                else:
-                    rest.append(one)
-            self.pending = rest
-            self.tainted |= found
-            if not found:
-                break
+        relevant, self.pending = reached(
+            self.pending,
+            self.tainted,
+            lambda one: one.mentions_fsdp or one.uses(self.tainted),
+            self._taints,
+        )
+        self.relevant += relevant
         self.tainted_names = {name for name in self.tainted if "." not in name}
         new = self.tainted_names - self.exported
         self.exported |= new

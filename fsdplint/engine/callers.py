@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.discovery.byte_scanner import statements
+from fsdplint.discovery.byte_scanner import Statement, reached, statements
 from fsdplint.discovery.importers import ProjectIndex
 from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.gaps import Gap
 from fsdplint.source.source import Source
-from fsdplint.syntax.qualified_names import uses
 
 _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
 
@@ -50,7 +49,10 @@ def callers_of_unreached(workspace: Workspace, program: Program) -> Callers:
         return Callers()
     return _followed(
         workspace.projects,
-        {Path(path): _with_users(program.sources[path], one) for path, one in names.items()},
+        {
+            Path(path): one | _users_in(program.sources[path].text.encode("utf-8", "replace"), one)
+            for path, one in names.items()
+        },
     )
 
 
@@ -76,15 +78,20 @@ def _followed(projects: ProjectIndex, names: dict[Path, set[str]]) -> Callers:
 
 def _users_in(data: bytes, names: Set[str]) -> set[str]:
     """Those of some names that a file uses, and the names of its own that lead to them."""
-    found: set[str] = set()
-    rest = [(one.bound, {name.rpartition(".")[2] for name in one.used}) for one in statements(data)]
-    size = -1
-    while len(found) > size:
-        size = len(found)
-        for bound, used in rest:
-            if not used.isdisjoint(names | found):
-                found |= bound | (used & names)
-    return found
+    known = set(names)
+    users, _ = reached(
+        statements(data),
+        known,
+        lambda one: not known.isdisjoint(_last_names(one)),
+        lambda one: one.bound,
+    )
+    bound = set().union(*(one.bound for one in users))
+    return bound.union(*(names & _last_names(one) for one in users))
+
+
+def _last_names(statement: Statement) -> set[str]:
+    """The names in a statement, without what they are attributes of."""
+    return {name.rpartition(".")[2] for name in statement.used}
 
 
 def _definitions_around(source: Source, node: cst.CSTNode) -> set[str]:
@@ -96,15 +103,3 @@ def _definitions_around(source: Source, node: cst.CSTNode) -> set[str]:
             names.add(parent.name.value)
         parent = source.parent(parent)
     return {name for name in names if not name.startswith("__")}
-
-
-def _with_users(source: Source, names: Collection[str]) -> set[str]:
-    """Some names, and those of the definitions of a file that use them."""
-    found = set(names)
-    size = 0
-    while len(found) > size:
-        size = len(found)
-        for statement in source.tree.body:
-            if isinstance(statement, _DEFINITIONS) and uses(statement, found):
-                found.add(statement.name.value)
-    return found
