@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import findings, program
+from programs import events, findings, program
+
+from fsdplint.trace import Collective, Ranks
 
 PROGRAM = """
 import argparse
@@ -53,3 +55,26 @@ def test_a_failed_assertion_ends_the_run_for_rules(tmp_path: Path, check: str) -
 @pytest.mark.parametrize("check", NOT_EXCLUDING.values(), ids=NOT_EXCLUDING)
 def test_other_assertions_do_not(tmp_path: Path, check: str) -> None:
     assert findings(program(tmp_path, PROGRAM.format(check=check)), "FSDP407")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "torch.cuda.current_device() == local_rank",
+        "local_rank < torch.cuda.device_count()",
+        "dist.get_rank() % dist.get_world_size() == local_rank",
+    ],
+)
+def test_a_check_of_each_rank_keeps_no_rank_away(tmp_path: Path, test: str) -> None:
+    body = f"""
+        import os
+
+        local_rank = int(os.environ["LOCAL_RANK"])
+        assert {test}
+        dist.barrier()
+        if dist.get_rank() == 0:
+            dist.barrier()
+    """
+    found = program(tmp_path, body)
+    assert {event.ranks for event in events(found, Collective)} == {Ranks.ALL, Ranks.ONE}
+    assert findings(found, "FSDP501")

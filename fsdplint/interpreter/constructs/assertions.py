@@ -13,19 +13,22 @@ from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import RankTest
 from fsdplint.interpreter.values import Condition, Const, Unknown, Value
-from fsdplint.trace import GuardKind
+from fsdplint.trace import GuardKind, Ranks
 
 
 @executes(cst.Assert)
 def execute_assert(run: Run, node: cst.Assert) -> None:
     """`assert rank == 0`: only these ranks get here, even if the reason is unknown.
 
+    A test of which the ranks are not known, such as `torch.cuda.current_device() == local_rank`,
+    is expected to hold on each rank that comes here.
+
     An assertion asks for no decision. If earlier decisions refute it, then the program ends here in
     this configuration. The run goes on, so that it shows what the code after it needs.
     """
     for test in _conjuncts(node.test):
         value = run.settle(run.eval(test))
-        if isinstance(value, RankTest) and value.true_on.partial:
+        if isinstance(value, RankTest) and value.true_on in (Ranks.ONE, Ranks.OTHERS):
             guard = replace(rank_guard(run, test, value, True), asserted=True)
             run.guards = [*run.guards, GuardEntry(guard, "", SUITE)]
             continue
