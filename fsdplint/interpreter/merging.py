@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.torch_values import (
     ModulesOf,
     ParametersOf,
@@ -102,6 +103,7 @@ def join_by_turn(one: Value, two: Value) -> Value:
         library=library_of(one, two) or library_of(two, one),
         argument=derives_from_argument(one) or derives_from_argument(two),
         rank_local=_local_of_both(one, two),
+        distinct=is_distinct(one) and is_distinct(two),
     )
 
 

@@ -105,6 +105,13 @@ def depends_on_rank(value: Value) -> bool:
     return isinstance(value, RankValue) or (isinstance(value, Unknown) and value.by_rank)
 
 
+def is_distinct(value: Value) -> bool:
+    """Whether a value is certainly another number on each rank."""
+    if isinstance(value, RankValue):
+        return value.scope != "group"
+    return isinstance(value, Unknown) and value.distinct
+
+
 def depends_on_process(value: Value) -> bool:
     """Whether a value derives from a property of the process, such as its device."""
     return isinstance(value, Unknown) and value.by_process

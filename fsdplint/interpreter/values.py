@@ -152,6 +152,7 @@ class Unknown(Value):
     below: Value | None = field(default=None, repr=False)
     template: Template | None = field(default=None, repr=False)
     own_size: bool = False
+    distinct: bool = False
     own_number: RankLocal | None = field(default=None, repr=False)
 
 

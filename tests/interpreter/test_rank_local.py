@@ -348,3 +348,56 @@ def test_whether_there_is_a_batch(tmp_path: Path, test: str) -> None:
             model(torch.ones(2, 4))
     """
     assert undecided(tmp_path, body) == []
+
+
+LITE = """
+class Tokens:
+    def __init__(self, rank, ranks, size):
+        self.rank, self.ranks, self.size = rank, ranks, size
+        self.tokens = torch.load("tokens.pt")
+        self.reset()
+
+    def reset(self):
+        self.position = {begin}
+
+    def next_batch(self):
+        piece = self.tokens[self.position : self.position + self.size + 1]
+        self.position += self.size * self.ranks
+        if self.position + self.size > len(self.tokens):
+            self.reset()
+        return piece[:-1].view(-1, 4), piece[1:]
+
+tokens = Tokens(dist.get_rank(), dist.get_world_size(), 32)
+for step in range(10):
+    x, y = tokens.next_batch()
+    loss = model(x).sum()
+    {reduce}
+    if loss.isnan():
+        break
+    loss.backward()
+"""
+BEGINNINGS = {
+    "a multiple of the rank": "self.size * self.rank",
+    "and an offset": "100 + self.rank * self.size",
+    "within the data": "(self.rank * self.size) % len(self.tokens)",
+    "counted from the end": "len(self.tokens) - self.size * (self.rank + 1)",
+}
+THE_SAME = {
+    "no rank": "self.size * self.ranks",
+    "several ranks together": "self.size * (self.rank // 2)",
+    "one of two": "(self.size * self.rank) % 2",
+    "nothing": "0 * self.rank",
+    "the rank cancels": "self.rank - self.rank",
+}
+
+
+@pytest.mark.parametrize("begin", BEGINNINGS.values(), ids=BEGINNINGS)
+def test_a_slice_from_a_place_of_each_rank(tmp_path: Path, begin: str) -> None:
+    assert undecided(tmp_path, LITE.format(begin=begin, reduce="pass")) == ["loss.isnan()"]
+    reduced = LITE.format(begin=begin, reduce="dist.all_reduce(loss)")
+    assert undecided(tmp_path, reduced) == []
+
+
+@pytest.mark.parametrize("begin", THE_SAME.values(), ids=THE_SAME)
+def test_a_slice_that_ranks_may_share(tmp_path: Path, begin: str) -> None:
+    assert undecided(tmp_path, LITE.format(begin=begin, reduce="pass")) == []

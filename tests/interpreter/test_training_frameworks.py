@@ -236,3 +236,14 @@ def test_the_state_of_a_model_that_fabric_shards(tmp_path: Path) -> None:
     body = f"{FRAMEWORKS['a name']}\nif a.is_global_zero:\n    torch.save(model.state_dict(), 'm.pt')\n"
     (finding,) = findings(program(tmp_path, body), "FSDP501")
     assert "`state_dict`" in finding.message
+
+
+@pytest.mark.parametrize("name", ["save", "load"])
+def test_a_checkpoint_of_fabric_on_one_rank(tmp_path: Path, name: str) -> None:
+    body = f"""{FRAMEWORKS["a name"]}
+state = {{"model": model, "step": 0}}
+if a.global_rank == 0:
+    a.{name}("checkpoint", state)
+"""
+    (finding,) = findings(program(tmp_path, body), "FSDP501")
+    assert f"`Fabric.{name}`" in finding.message

@@ -14,7 +14,7 @@ from fsdplint.interpreter.decided_values import decided
 from fsdplint.interpreter.merging import decisive, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.rank_local import own_data
-from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
+from fsdplint.interpreter.ranks import depends_on_rank, is_distinct, value_by_name
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.torch_values import (
@@ -22,6 +22,7 @@ from fsdplint.interpreter.torch_values import (
     RankChoice,
     RankValue,
     ShardTensor,
+    StateValue,
     TensorValue,
 )
 from fsdplint.interpreter.values import (
@@ -75,13 +76,15 @@ def eval_attribute(run: Run, node: cst.Attribute) -> Value:
 def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     value = run.eval(node.value)
     indices: list[Value] = []
-    is_slice = by_rank = False
+    is_slice = by_rank = distinct = False
     for item in node.slice:
         if isinstance(item.slice, cst.Index):
             indices.append(run.eval(item.slice.value))
         else:
             is_slice = True
-            by_rank |= _slice(run, item.slice, node)
+            bounds = _bounds(run, item.slice, node)
+            by_rank |= any(isinstance(bound, RankValue) for bound in bounds)
+            distinct |= any(map(is_distinct, bounds))
     index = indices[-1] if indices else Unknown()
     if len(indices) > 1 and isinstance(value, LibraryObject):
         index = Sequence(indices, "tuple")
@@ -93,6 +96,10 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if by_rank and isinstance(value, Sequence) and not run.decisions.single_rank:
         own = own_data(run, run.site(node), counts=True)
         return replace(value, items=list(value.items), every=False, open=True, own_length=own)
+    if distinct and isinstance(value, Unknown) and value.part_of is None:
+        return replace(value, parts={}, rank_local=own_data(run, run.site(node)))
+    if distinct and isinstance(value, StateValue):  # a tensor in a file, since it has a slice
+        return Unknown(rank_local=own_data(run, run.site(node)))
     if is_slice and isinstance(value, Sequence) and value.every:
         return replace(value, items=list(value.items), every=False)
     if is_slice and isinstance(value, ModulesOf):
@@ -102,13 +109,13 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     return subscript(run, value, index, node)
 
 
-def _slice(run: Run, item: cst.CSTNode, node: cst.Subscript) -> bool:
-    """Evaluate the bounds of a slice; return whether one of them is the rank."""
+def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript) -> list[Value]:
+    """The bounds of a slice."""
     bounds = [part for part in code_children(item) if isinstance(part, cst.BaseExpression)]
     values = [run.eval(bound) for bound in bounds]
     if any(depends_on_rank(value) for value in values):
         run.emit(PickedByRank, node)
-    return any(isinstance(value, RankValue) for value in values)
+    return values
 
 
 @evaluates(cst.IfExp)

@@ -13,7 +13,7 @@ from fsdplint.interpreter.merging import derives_from_argument, library_of, matt
 from fsdplint.interpreter.models import mixing, tensors
 from fsdplint.interpreter.rank_local import derived, is_batch, local_of
 from fsdplint.interpreter.rank_tests import is_zero
-from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
+from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_distinct
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.templates import filled, template_of
 from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue
@@ -179,7 +179,38 @@ def arithmetic(
         argument=derives_from_argument(left) or derives_from_argument(right),
         rank_local=derived(left, right),
         template=_template(left, op, right),
+        distinct=by_rank and is_distinct_result(left, op, right),
     )
+
+
+def is_distinct_result(
+    left: Value, op: cst.BaseBinaryOp | cst.BaseAugOp | None, right: Value
+) -> bool:
+    """Whether an operation gives certainly another number on each rank.
+
+    `position % len(tokens)` counts, too: the ranks are at different places of the data.
+    """
+    if is_distinct(left):
+        other = right
+    elif is_distinct(right) and not isinstance(op, cst.Modulo | cst.ModuloAssign):
+        other = left
+    else:
+        return False
+    if isinstance(op, cst.Modulo | cst.ModuloAssign):
+        return isinstance(other, Unknown) and _is_same_on_all_ranks(other)
+    return isinstance(op, _LINEAR) and _is_same_on_all_ranks(other) and constant(other) != 0
+
+
+_LINEAR = (
+    cst.Add, cst.Subtract, cst.Multiply, cst.AddAssign, cst.SubtractAssign, cst.MultiplyAssign,
+)  # fmt: skip
+
+
+def _is_same_on_all_ranks(value: Value) -> bool:
+    if isinstance(value, Const):
+        return type(value.value) is int
+    known = isinstance(value, Unknown) and local_of(value) is None
+    return known and not depends_on_rank(value) and not depends_on_process(value)
 
 
 def _template(left: Value, op: cst.BaseBinaryOp | None, right: Value) -> Template | None:

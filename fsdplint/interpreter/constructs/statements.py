@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.assignment import assign
-from fsdplint.interpreter.constructs.operators import arithmetic
+from fsdplint.interpreter.constructs.operators import arithmetic, is_distinct_result
 from fsdplint.interpreter.deferral import may_be_deferred
 from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.functions import (
@@ -101,6 +101,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     if isinstance(node.operator, cst.DivideAssign | cst.MultiplyAssign):
         note_scaling(run, left, right, node.target)
     result = arithmetic(run, left, right, divides)
+    if isinstance(result, Unknown) and is_distinct_result(left, node.operator, right):
+        result.distinct = True
     if run.loop_depth and isinstance(result, Unknown) and _counts(left, right):
         result.varying = True  # another number in each turn
     if isinstance(left, Unknown | TensorValue) and left.on_cpu:

@@ -30,7 +30,7 @@ _ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 _FABRICS = ("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric")
 
 
-# Methods of an Accelerator that gather a model, or write the shards of each rank.
+# Methods that gather a sharded model, or write or read the shards of each rank.
 _GATHERING = {"get_state_dict", "save_state", "save_model"}
 
 
@@ -161,12 +161,22 @@ def clip(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 
 
 @_methods(_ACCELERATORS, "print", "log", "get_state_dict", "save_state", "save_model", "save")
-@_methods(_FABRICS, "print", "log", "log_dict", "save")
+@_methods(_FABRICS, "print", "log", "log_dict")
 def read_model(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A method that reads a model or writes it to disk; a sharded model needs all ranks."""
     if name in _GATHERING and _fsdp_plugin(run, receiver) is not None:
         run.emit(Collective, call.node, api=f"Accelerator.{name}", collective=True)
     return Unknown(origin=f"{receiver.origin}.{name}()")
+
+
+@_methods(_FABRICS, "save", "load")
+def save_or_load(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """Writes or reads a checkpoint of all ranks. To load changes the state that it gets."""
+    if _shards_by_strategy(run, receiver):
+        run.emit(Collective, call.node, api=f"Fabric.{name}", collective=True)
+    if name == "save":
+        return Unknown(origin=f"{receiver.origin}.{name}()")
+    return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
 
 
 @_methods(
