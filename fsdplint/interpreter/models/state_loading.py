@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.fsdp1 import FSDP1
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.state_dicts import (
@@ -18,9 +19,10 @@ from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import StateValue, note_result_use
+from fsdplint.interpreter.torch_values import ParametersOf, StateValue, note_result_use
 from fsdplint.interpreter.values import (
     Const,
+    Dict,
     LibraryObject,
     ModuleValue,
     OptimizerValue,
@@ -33,6 +35,7 @@ from fsdplint.trace import (
     Layout,
     Sharding,
     StateLoaded,
+    TensorsMixed,
 )
 
 
@@ -82,6 +85,8 @@ def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call
     known = state if isinstance(state, StateValue) else None
     if isinstance(receiver, ModuleValue):
         meta_device.note_load(run, receiver, state, call)
+        if _assigns(call) is False:
+            _note_loaded_shards(run, receiver, state, call)
     run.emit(
         StateLoaded,
         call.node,
@@ -93,6 +98,22 @@ def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call
         assign=_assigns(call) if isinstance(receiver, ModuleValue) else None,
     )
     return Unknown()
+
+
+def _note_loaded_shards(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
+    """Record that a module that nothing shards gets the sharded parameters in a dict."""
+    if not isinstance(state, Dict) or state.items or sharding_inside(run, module) is not None:
+        return
+    held = [run.settle(value) for value in state.tensors.values()]
+    found = [value for value in held if isinstance(value, ParametersOf) and value.element]
+    if found and all(parameter_layout(run, one) is Layout.SHARDED for one in found):
+        run.emit(
+            TensorsMixed,
+            call.node,
+            api="load_state_dict",
+            plain_modules=(module.id,),
+            sharded_modules=tuple(one.id for value in found for one in value.modules),
+        )
 
 
 def _assigns(call: Call) -> bool | None:

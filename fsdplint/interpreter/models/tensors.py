@@ -105,7 +105,7 @@ def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     Its module is sharded by `fully_shard`, it is not ignored, and no forward has gathered it since
     the last backward.
     """
-    if not parameter.complete or not parameter.modules or run.calling or parameter.unsharded_copy:
+    if not _has_known_owner(parameter) or run.calling or parameter.unsharded_copy:
         return False
     groups = Groups(run.trace)
     for module in parameter.modules:
@@ -124,9 +124,7 @@ def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
 
     The call of its own group is over and has sharded it again, or never began.
     """
-    layers = [(module.library_class or "").startswith("torch.nn.") for module in parameter.modules]
-    known = parameter.complete or (len(layers) == 1 and layers[0])
-    if not known or not layers or parameter.unsharded_copy:
+    if not _has_known_owner(parameter) or parameter.unsharded_copy:
         return False
     trace, groups = run.trace, Groups(run.trace)
     if any(event.api.startswith("set_reshard") for event in trace.of(SyncSwitched)):
@@ -144,6 +142,12 @@ def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
         if called and not _reshards_after_forward(groups, owner):
             return False
     return True
+
+
+def _has_known_owner(parameter: ParametersOf) -> bool:
+    """Whether a parameter is from a loop over its modules, or an attribute of a layer of torch."""
+    layers = [(module.library_class or "").startswith("torch.nn.") for module in parameter.modules]
+    return bool(layers) and (parameter.complete or (len(layers) == 1 and layers[0]))
 
 
 def are_gathered(run: Run, parameters: ParametersOf) -> bool | None:
