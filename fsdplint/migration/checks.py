@@ -8,7 +8,7 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.migration import group_state, notes
-from fsdplint.migration.analysis import external_wrapping, unfollowed_code
+from fsdplint.migration.analysis import external_wrapping, quantized_weights, unfollowed_code
 from fsdplint.migration.analysis.variables import (
     definitions,
     function_of,
@@ -18,12 +18,12 @@ from fsdplint.migration.analysis.variables import (
 )
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers import constructor as blockers
-from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN, QUANTIZED_WEIGHTS
+from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN
 from fsdplint.migration.blockers.program import CALLER_NOT_GIVEN, MODEL_COPIED
 from fsdplint.migration.blockers.state_dicts import INNER_STATE, LOCAL_STATE_ONE_WAY
 from fsdplint.migration.blockers.training import PART_FIRST
 from fsdplint.migration.constructor import device, moved_models
-from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.migration.state_dicts import part_states
 from fsdplint.migration.training import (
@@ -52,7 +52,6 @@ PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
 BATCH_NORM = re.compile(r"torch\.nn\.(SyncBatchNorm|(Lazy)?BatchNorm[123]d)")
-QUANTIZED = {"Linear4bit", "LinearNF4", "LinearFP4", "Params4bit", "Linear8bitLt", "HQQLinear"}
 
 
 def run(migration: Migration) -> None:
@@ -76,7 +75,7 @@ def run(migration: Migration) -> None:
         unfollowed_code.check_branches,
         unfollowed_code.check_optimizers,
         _check_batch_norm,
-        _check_quantized_weights,
+        quantized_weights.check,
         _check_local_states,
         group_state.check_tied_weights,
         group_state.check_requires_grad,
@@ -255,14 +254,3 @@ def _may_have_policy(migration: Migration, call: cst.Call) -> bool:
     named, rest = arguments(call, PARAMETERS)
     policy = named.get("auto_wrap_policy")
     return bool(rest) or (policy is not None and not is_constant(policy.value, "None"))
-
-
-def _check_quantized_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block on quantized weights, whose attributes FSDP2's sharded parameters do not have."""
-    for source in migration.sources:
-        for node in nodes(source):
-            name = migration.symbol(node).rpartition(".")[2]
-            if name in QUANTIZED:
-                reason = QUANTIZED_WEIGHTS(name=name)
-                _block(migration, source, node, reason)
-                return

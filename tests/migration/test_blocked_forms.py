@@ -120,6 +120,17 @@ BLOCKED = {
         "net = Net()\nnet.extra = Linear4bit(8, 8)\nmodel = FSDP(net)",
         "attributes that FSDP2 does not keep",
     ),
+    "a model that a loader quantizes": (
+        "from transformers import AutoModel, BitsAndBytesConfig\n"
+        "config = BitsAndBytesConfig(load_in_4bit=True)\n"
+        'model = FSDP(AutoModel.from_pretrained("gpt2", quantization_config=config))',
+        "the quantized weights of `load_in_4bit`",
+    ),
+    "a model in 8 bits": (
+        "from transformers import AutoModel\n"
+        'model = FSDP(AutoModel.from_pretrained("gpt2", load_in_8bit=True))',
+        "the quantized weights of `load_in_8bit`",
+    ),
     "arguments out of sight": (
         "def build(**kwargs):\n    return FSDP(Net(), **kwargs)\n\n\nmodel = build()",
         r"is not made in this function",

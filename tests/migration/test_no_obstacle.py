@@ -384,3 +384,21 @@ UNCALLED = {
 def test_a_function_that_nothing_calls(tmp_path: Path, body: str, blocked: bool) -> None:
     found, _ = plan(tmp_path, f"def build(given):\n    {body}\n")
     assert [one.code for one in found.blockers] == ["FSDP201-caller-not-given"] * blocked
+
+
+QUANTIZED = {
+    "a function that nothing calls": "def quantize(model):\n    model.extra = Linear4bit(8, 8)",
+    "a test": "print([isinstance(one, Linear4bit) for one in Net().modules()])",
+    "a loader of another model": (
+        "from transformers import AutoModel\n"
+        'teacher = AutoModel.from_pretrained("gpt2", load_in_4bit=True)'
+    ),
+}
+
+
+@pytest.mark.parametrize("code", QUANTIZED.values(), ids=QUANTIZED)
+def test_quantized_weights_that_are_not_wrapped(code: str, tmp_path: Path) -> None:
+    found, _ = plan(
+        tmp_path, f"from bitsandbytes.nn import Linear4bit\n\n\n{code}\n\n\nmodel = FSDP(Net())\n"
+    )
+    assert not found.blockers

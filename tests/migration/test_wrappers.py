@@ -440,3 +440,27 @@ def test_what_blocks(body: str, reason: str, tmp_path: Path) -> None:
     found, _ = plan(tmp_path, body + "\n")
     reasons = [blocker.reason for blocker in found.blockers]
     assert any(re.search(reason, one) for one in reasons), reasons
+
+
+TRAINER = """
+class Trainer:
+    def __init__(self):
+        self.model = FSDP(Net())
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def predict(self, x):
+        return self.model.forward(x)
+
+    def first(self):
+        return self.model.module.blocks[0]
+
+
+trainer = Trainer()
+"""
+
+
+def test_attributes_in_methods_that_nothing_calls(tmp_path: Path) -> None:
+    """FSDP1's wrapper works in its `forward`; FSDP2's hooks do not run there."""
+    text = migrated(tmp_path, TRAINER)
+    assert "return self.model(x)" in text
+    assert "return self.model.blocks[0]" in text

@@ -6,7 +6,8 @@ parameter that it is passed to. If a branch in between unwraps DDP (`model = mod
 is a wrapped model "sometimes".
 
 The parameter of a method that nothing calls is a wrapped model if parameters of the same name always
-are in other methods of the class.
+are in other methods of the class. So is an attribute of the object (`self.model`) that is one in the
+methods that runs reach.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Value
+from fsdplint.migration.analysis.unreached_attributes import unreached_attributes
 from fsdplint.migration.analysis.variables import ancestors, function_of, home_of
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.arguments import arguments
@@ -71,6 +73,7 @@ class UnreachedNames:
             for node in walk(source, skip_imports=True):
                 if isinstance(node, cst.ClassDef):
                     self._find_in_uncalled_methods(source, node, is_wrapped)
+                    self.found.update(unreached_attributes(source, node, values, is_wrapped))
 
     def _functions(self) -> dict[str, list[tuple[Source, cst.FunctionDef]]]:
         functions: dict[str, list[tuple[Source, cst.FunctionDef]]] = {}

@@ -1,0 +1,107 @@
+"""Quantized weights, whose attributes FSDP2's sharded parameters do not have.
+
+They come from layers of bitsandbytes and HQQ, and from loaders that get `load_in_4bit=True`, itself or
+in a `BitsAndBytesConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import (
+    ancestors,
+    definitions,
+    is_mentioned,
+    outer_function,
+)
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import QUANTIZED_WEIGHTS
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.layout import descend
+from fsdplint.trace import ModuleBuilt, Wrapped
+
+LAYERS = {"Linear4bit", "LinearNF4", "LinearFP4", "Params4bit", "Linear8bitLt", "HQQLinear"}
+FLAGS = ("load_in_4bit", "load_in_8bit")
+CONFIG = "BitsAndBytesConfig"
+
+
+def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Add a blocker for the first place that makes quantized weights."""
+    for source, node, name in (*_loaded(migration), *_layers(migration)):
+        migration.blockers.append(Blocked(source, node, QUANTIZED_WEIGHTS(name=name)))
+        return
+
+
+def _layers(migration: Migration) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+    """Uses of classes of quantized layers, other than tests, in functions that code mentions."""
+    for source in migration.sources:
+        for node in nodes(source):
+            name = migration.symbol(node).rpartition(".")[2]
+            if name not in LAYERS or _is_tested(source, node):
+                continue
+            function = outer_function(source, node)
+            others = migration.program.sources.values()
+            if function is None or is_mentioned(others, function):
+                yield source, node, name
+
+
+def _is_tested(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a class is only what `isinstance` compares with."""
+    return any(
+        isinstance(parent, cst.Call)
+        and isinstance(parent.func, cst.Name)
+        and parent.func.value in ("isinstance", "issubclass")
+        for parent in ancestors(source, node)
+    )
+
+
+def _loaded(migration: Migration) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+    """The calls that load a model with quantized weights which FSDP1 then wraps."""
+    for trace in migration.program.traces:
+        wrapped: set[str] = set()
+        for event in trace.of(Wrapped):
+            wrapped |= {event.inner, *trace.submodules(event.inner)}
+        for built in trace.of(ModuleBuilt):
+            site = built.site
+            if built.module in wrapped and isinstance(site, NodeSite):
+                call = site.node
+                if isinstance(call, cst.Call) and (
+                    name := _quantizes(migration, site.source, call)
+                ):
+                    yield site.source, call, name
+
+
+def _quantizes(migration: Migration, source: Source, call: cst.Call) -> str:
+    """The argument of a loader that makes quantized weights, or ""."""
+    if flag := _flag(call):
+        return flag
+    for arg in call.args:
+        if arg.keyword is not None and arg.keyword.value == "quantization_config":
+            for config in _configs(source, arg.value):
+                if migration.symbol(config.func).endswith(CONFIG) and (flag := _flag(config)):
+                    return flag
+    return ""
+
+
+def _configs(source: Source, value: cst.BaseExpression) -> Iterator[cst.Call]:
+    """The calls in an expression, or in those that its variables hold."""
+    for part in descend(value):
+        if isinstance(part, cst.Call):
+            yield part
+        elif isinstance(part, cst.Name):
+            for one in definitions(source, part) or ():
+                if isinstance(one.value, cst.CSTNode):
+                    yield from (call for call in descend(one.value) if isinstance(call, cst.Call))
+
+
+def _flag(call: cst.Call) -> str:
+    """The first flag among the arguments of a call that is not certainly off, or ""."""
+    for arg in call.args:
+        if arg.keyword is not None and arg.keyword.value in FLAGS:
+            if not is_constant(arg.value, "False", "None"):
+                return arg.keyword.value
+    return ""
