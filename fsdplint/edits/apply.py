@@ -53,9 +53,7 @@ def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
     """
     result = Applied()
     accepted: list[list[Fix]] = []
-    # Fixes that depend on code come after fixes that may change it: migrations before FSDP1
-    # repairs.
-    for unit in sorted(_units(fixes), key=lambda unit: any(fix.depends_on for fix in unit)):
+    for unit in sorted(_units(fixes), key=_order):
         try:
             _check(sources, unit)
         except BrokenFixError as error:
@@ -98,6 +96,17 @@ def _units(fixes: Iterable[Fix]) -> list[list[Fix]]:
         if fix not in unit:
             unit.append(fix)
     return list(units.values())
+
+
+def _order(unit: Sequence[Fix]) -> tuple[bool, bool]:
+    """The place of a unit: earlier units win.
+
+    Fixes that depend on code come after those that may change it: migrations before repairs of
+    FSDP1. Other single fixes come before migrations: a migration is planned again on the new text,
+    and a single fix may not fit what the migration makes of its code.
+    """
+    depends = any(fix.depends_on for fix in unit)
+    return depends, any(fix.group is not None for fix in unit)
 
 
 def _check(sources: Mapping[str, Source], unit: Sequence[Fix]) -> None:

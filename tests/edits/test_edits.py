@@ -93,12 +93,11 @@ def test_insertions_inside_a_line_wait() -> None:
 def test_a_group_goes_together() -> None:
     first = fix(edit(0, 1, "a"))
     whole = [fix(edit(0, 1, "b"), group="model"), fix(edit(4, 5, "2"), group="model")]
-    result = applied("x = 1\n", first, *whole)
-    assert result.texts == {"train.py": "a = 1\n"}
-    assert result.deferred == whole
-    result = applied("x = 1\n", whole[0], first, whole[1])
-    assert result.texts == {"train.py": "b = 2\n"}
-    assert (result.applied, result.deferred) == (whole, [first])
+    for order in ([first, *whole], [whole[0], first, whole[1]]):  # single fixes come first
+        result = applied("x = 1\n", *order)
+        assert result.texts == {"train.py": "a = 1\n"}
+        assert (result.applied, result.deferred) == ([first], whole)
+    assert applied("x = 1\n", *whole).texts == {"train.py": "b = 2\n"}
 
 
 def test_a_group_over_files() -> None:
