@@ -14,7 +14,7 @@ from fsdplint.interpreter.argument_values import with_values
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.object_comparison import identity, membership
 from fsdplint.interpreter.own_lengths import own_length
-from fsdplint.interpreter.parameter_filters import tests_tensor
+from fsdplint.interpreter.parameter_filters import attributes_asked_for, tests_tensor
 from fsdplint.interpreter.rank_local import derived, is_batch, local_of
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, is_zero, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
@@ -206,6 +206,7 @@ def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -
         holds != value.negated,
         run.site(node),
         of_tensor=tests_tensor(run, node),
+        asks_for=attributes_asked_for(run, node),
     )
     return Verdict(Truth.TRUE if holds else Truth.FALSE, [(guard, value.key)])
 
@@ -227,6 +228,7 @@ def varying_guard(
         run.site(node),
         own_data=own_data,
         of_tensor=tests_tensor(run, node),
+        asks_for=attributes_asked_for(run, node),
     )
 
 

@@ -16,11 +16,12 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     StateValue,
 )
-from fsdplint.interpreter.values import Const, Dict, Function, Sequence, Value
+from fsdplint.interpreter.values import Condition, Const, Dict, Function, Sequence, Symbol, Value
 from fsdplint.source.positions import code_children
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import GuardKind
 
+_ASKS = {"builtins.hasattr", "builtins.getattr"}
 DIMENSIONS, LEAF_NAME = "dimensions", "leaf name"
 
 
@@ -53,6 +54,22 @@ def tests_tensor(run: Run, test: cst.CSTNode) -> bool:
             if any(_is_one_tensor(values.get(one)) for one in _nodes(run, called.node)):
                 return True
     return False
+
+
+def attributes_asked_for(run: Run, test: cst.CSTNode) -> frozenset[str]:
+    """The attributes that a test asks objects for, itself or by the value of a variable."""
+    found: set[str] = set()
+    for node in _nodes(run, test):
+        value = run.evaluations.get(node)
+        if isinstance(value, Condition) and value.asks_for:
+            found.add(value.asks_for)
+        if isinstance(node, cst.Call) and len(node.args) > 1:
+            asks, name = run.evaluations.get(node.func), node.args[1].value
+            if isinstance(asks, Symbol) and asks.name in _ASKS:
+                # Evaluating a name or a literal again has no effect.
+                known = run.eval(name) if isinstance(name, cst.Name | cst.SimpleString) else None
+                found.update([str(known.value)] if isinstance(known, Const) else [])
+    return frozenset(found)
 
 
 def _is_one_tensor(value: Value | None) -> bool:

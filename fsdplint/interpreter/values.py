@@ -459,6 +459,7 @@ class Condition(Value):
         "startswith", "endswith" or "".
     chooses: whether it selects one of several values that something depends on.
     among: the only values that the subject can have; () if that is not known.
+    asks_for: the attribute that it asks an object for; "" for any other condition.
     """
 
     key: str
@@ -469,6 +470,7 @@ class Condition(Value):
     operand: Any = None
     chooses: bool = False
     among: tuple[object, ...] = ()
+    asks_for: str = ""
 
 
 @dataclass(eq=False, repr=False)

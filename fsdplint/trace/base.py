@@ -84,6 +84,7 @@ class Guard:
     each_node: whether it is a test of the local rank, which one rank of each machine passes.
     of_tensor: whether it tests one of several tensors, or its name: what holds for the tensor then
         need not hold for all of them.
+    asks_for: the names of the attributes that it asks an object for, with `hasattr` or `getattr`.
     """
 
     kind: GuardKind
@@ -95,6 +96,7 @@ class Guard:
     own_data: Site | None = field(default=None, compare=False)
     each_node: bool = field(default=False, compare=False)
     of_tensor: bool = field(default=False, compare=False)
+    asks_for: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __str__(self) -> str:
         return f"`{self.text}` is {'true' if self.holds else 'false'}"

@@ -168,7 +168,7 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
             return Const(False)
         if isinstance(value, ModuleValue):
             text = _question(run, call, attribute)
-            return Condition(text, text, subject=text, relation="truth")
+            return Condition(text, text, subject=text, relation="truth", asks_for=attribute)
     return Unknown(origin=run.text(call.node))
 
 

@@ -117,9 +117,8 @@ def whole_file(api: str) -> bool:
 
 
 def asked_for(event: Event, attribute: str) -> bool:
-    """Whether the event is under a `hasattr` or `getattr` test of the attribute."""
-    question = re.compile(rf"(hasattr|getattr)\b.*\b{attribute}\b", re.DOTALL)
-    return any(guard.holds and question.search(guard.text) for guard in event.guards)
+    """Whether the event is under a test that asks for the attribute."""
+    return any(guard.holds and attribute in guard.asks_for for guard in event.guards)
 
 
 def perhaps_one_rank(event: Event) -> bool:
