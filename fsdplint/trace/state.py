@@ -123,6 +123,7 @@ class Saved(Event):
 
     per_rank: whether the path differs, or may differ, between ranks.
     path: the file, or the code that computes its path; "" if unknown.
+    dropped: whether the program drops the result of `async_save`, by which it could wait.
     """
 
     kind: ClassVar[str] = "saved"
@@ -132,6 +133,7 @@ class Saved(Event):
     layouts: tuple[Layout, ...] = ()
     per_rank: bool = combined(differs, source="path", default=False)
     path: str = ""
+    dropped: bool = False
 
 
 @event

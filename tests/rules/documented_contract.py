@@ -73,6 +73,7 @@ FOUND = {
     "What is loaded is not empty": "FSDP313/into_empty_dict",
     "A checkpoint is read in the format in which it was written": "FSDP316/file_as_folder",
     "A folder of a distributed checkpoint is no file": "FSDP316/folder_as_file",
+    "An asynchronous save ends before the next use of the group": "FSDP317/end_of_the_group",
     "The state of one rank is broadcast": "FSDP310/read_on_rank_0",
     "Whole tensors are set with `full_state_dict`": "FSDP302/set_without_the_option",
     "All ranks set a state": "FSDP501/state_set_on_rank0",

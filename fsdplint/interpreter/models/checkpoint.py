@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
@@ -62,6 +64,7 @@ def emit_saved(
     *,
     collective: bool,
     per_rank: bool | None = None,
+    dropped: bool = False,
 ) -> None:
     """Emit the event of a file that is written.
 
@@ -84,6 +87,7 @@ def emit_saved(
         else path is None or may_depend_on_rank(run.settle(path)),
         path=path_pattern(run.settle(path)) if path is not None else "",
         collective=collective,
+        dropped=dropped,
     )
 
 
@@ -124,7 +128,17 @@ def dcp_save(run: Run, name: str, call: Call) -> Value:
     if not name.endswith("save_state_dict"):
         state = with_states(run, run.settle(state), call)
     per_rank = _differs_between_ranks(path)
-    emit_saved(run, call, name, state, path, collective=_takes_all_ranks(call), per_rank=per_rank)
+    alone = isinstance(run.source.parent(call.node), cst.Expr)
+    emit_saved(
+        run,
+        call,
+        name,
+        state,
+        path,
+        collective=_takes_all_ranks(call),
+        per_rank=per_rank,
+        dropped=alone and name.endswith("async_save"),
+    )
     return Unknown()
 
 

@@ -81,6 +81,7 @@ def _record_saving(
         layouts=tuple(layouts),
         path=path or "",
         collective=collective,
+        dropped=api.endswith("async_save") and is_result_dropped(frame),
     )
 
 
