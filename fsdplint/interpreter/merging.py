@@ -49,7 +49,7 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
             return test
         return test.negate()
     if matters(one) or matters(two):
-        return one if matters(one) else two
+        return _chosen(one, two)
     if isinstance(one, Const) and isinstance(two, Const) and one.value == two.value:
         return one
     return RankChoice(test=test, one=one, two=two, by_rank=True) if one is not two else one
@@ -70,7 +70,7 @@ def _join_varying(one: Value, two: Value) -> Value:
         if len(one.items) == len(two.items) and not one.open and not two.open:
             return replace(one, items=list(map(_join_varying, one.items, two.items)))
     if matters(one) or matters(two):
-        return one if matters(one) else two
+        return _chosen(one, two)
     if not isinstance(one, Const | Symbol) and not isinstance(two, Const | Symbol):
         return one
     same = type(one) is type(two) and _identity(one) == _identity(two)
@@ -88,14 +88,14 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
     if isinstance(one, TensorValue) and isinstance(two, TensorValue):
         return replace(one, rank_local=RankLocal(local.source))
     if matters(one) or matters(two):
-        return one if matters(one) else two
+        return _chosen(one, two)
     return Unknown(varying=True, rank_local=RankLocal(local.source, immutable=True))
 
 
 def join_by_turn(one: Value, two: Value) -> Value:
     """Join two values of which each turn of a loop has one."""
     if matters(one) or matters(two):
-        return two if matters(two) else one
+        return _chosen(two, one)
     by_rank = any(isinstance(value, Unknown) and value.by_rank for value in (one, two))
     return Unknown(
         varying=True,
@@ -147,7 +147,18 @@ def join_values(one: Value, two: Value) -> Value:
             return other
     if isinstance(one, ShardTensor) != isinstance(two, ShardTensor):
         return TensorValue("derived")  # one branch makes a plain tensor of it
-    return one if matters(one) else two
+    return _chosen(one, two)
+
+
+def _chosen(one: Value, two: Value) -> Value:
+    """The value that stands for two: one on which the contract depends, the first if both do.
+
+    It is not certain that a context is the one that is entered.
+    """
+    value = one if matters(one) else two
+    if isinstance(value, Context) and value.certain and one is not two:
+        return replace(value, certain=False)
+    return value
 
 
 _WITHOUT_PARTS = (Const, Condition, Unknown)

@@ -125,7 +125,11 @@ class Unknown(Value):
     new_tensor: whether it is a tensor that was just made and is computed from no other.
     below: the number that it is certainly smaller than: the end of the `range` that it is from.
     template: what is known of it if it is a text.
+    distinct: whether it is certainly another number on each rank: a multiple of the rank, perhaps
+        plus a number that is the same on all ranks.
     own_size: whether it is a tensor whose size certainly differs between ranks.
+    distinct: whether it is certainly another number on each rank: a multiple of the rank, perhaps
+        plus a number that is the same on all ranks.
     own_number: set if it is the length of a list of which each rank may hold another number of
         elements.
     """
@@ -514,8 +518,8 @@ class Context(Value):
 
     kind: its effect: "no_sync", "meta_device", "state_dict_type", "summon_full_params", "no_grad",
         "inference_mode", "null", ...
-    certain: whether the `with` statement itself calls `no_sync()`. A variable may hold another
-        context manager at times.
+    certain: whether it is certainly what `model.no_sync()` returns here. A variable that was
+        assigned on two ways may hold another context manager at times.
     """
 
     kind: str

@@ -15,7 +15,7 @@ from fsdplint.interpreter.functions import call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal
-from fsdplint.interpreter.values import Condition, Context, GeneratorContext, Value
+from fsdplint.interpreter.values import Condition, GeneratorContext, Value
 from fsdplint.source.positions import descend
 
 
@@ -31,17 +31,9 @@ def _with_items(run: Run, items: list[cst.WithItem], body: cst.BaseSuite) -> Sig
     context = run.eval(item.item)
     if isinstance(context, GeneratorContext):
         return _with_generator(run, context, item, lambda: _with_items(run, rest, body))
-    if isinstance(context, Context):
-        context.certain = _calls_no_sync(item.item)
     target = item.asname.name if item.asname is not None else None
     with entered_context(run, context, target):
         return _with_items(run, rest, body)
-
-
-def _calls_no_sync(node: cst.BaseExpression) -> bool:
-    """Whether an expression is `model.no_sync()` itself."""
-    called = node.func if isinstance(node, cst.Call) else None
-    return isinstance(called, cst.Attribute) and called.attr.value == "no_sync"
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import covers, iterable_of, iterate
+from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_by_iter, loader_in
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import take_parameters
@@ -204,8 +205,15 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
         if columns and all(exact for _, exact in columns):
             rows = zip(*(items for items, _ in columns), strict=False)
             return Sequence([Sequence(list(row), "tuple") for row in rows], "list")
-        return Unknown(varying=True)
+        return _first_row([items for items, _ in columns])
     return value
+
+
+def _first_row(columns: list[list[Value]]) -> Value:
+    """The elements of `zip` if their number is not known: the first one stands for all."""
+    if not all(columns) or any(matters(item) for items in columns for item in items):
+        return Unknown(varying=True)
+    return Sequence([Sequence([items[0] for items in columns], "tuple")], "list", True)
 
 
 @function("builtins.next")
