@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import libcst as cst
 
 from fsdplint.interpreter.functions import parameters_of
+from fsdplint.interpreter.program_arguments import is_literal_index
+from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.migration.analysis.variables import calls_of, definitions, home_of
@@ -47,8 +49,10 @@ def ignored_params(
             return _parameters_of(text)
     if not modules and _takes_frozen(display):
         return text if isinstance(display, cst.SetComp) else f"set({text})"
-    if _frozen_modules(migration, display):
+    if modules and _frozen_modules(migration, display):
         return _parameters_of(text)
+    if not modules and _frozen_parameters(migration, value) and not _selects(source, display):
+        return f"set({_without_list(text)})"
     raise Blocked(source, value, _reason(modules))
 
 
@@ -98,6 +102,44 @@ def _is_frozen(value: Value) -> bool:
     if isinstance(value, Items) and not value.open:
         return all(isinstance(one, ModuleValue) and one.all_frozen for one in value.items)
     return _is_empty(value)
+
+
+def _frozen_parameters(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether an expression has parameters of frozen modules only, in every configuration.
+
+    A variable that holds an iterator does not count: the migration may read it more than once.
+    """
+    values = migration.values(node)
+    if isinstance(node, cst.Name) and any(
+        isinstance(one, ParametersOf) and one.taken_at is None for one in values
+    ):
+        return False
+    return bool(values) and all(map(_of_frozen_modules, values))
+
+
+def _selects(source: Source, node: cst.BaseExpression) -> bool:
+    """Whether an index that is no literal chooses a part, of which the value is only an example."""
+    return any(
+        isinstance(one, cst.Subscript) and not is_literal_index(one) for one in source.descend(node)
+    )
+
+
+def _of_frozen_modules(value: Value) -> bool:
+    if isinstance(value, Items):
+        return not value.open and all(map(_of_frozen_modules, value.items))
+    if not isinstance(value, ParametersOf) or value.named:
+        return False
+    known = value.complete or bool(value.name)
+    return known and all(module.all_frozen for module in value.modules)
+
+
+def _without_list(text: str) -> str:
+    """The argument of `list(...)`, if it is the whole text."""
+    node = cst.parse_expression(text)
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
+        if node.func.value in ("list", "set", "tuple") and len(node.args) == 1:
+            return cst.Module([]).code_for_node(node.args[0].value)
+    return text
 
 
 def _function_of_parameter(source: Source, value: cst.BaseExpression) -> cst.FunctionDef | None:

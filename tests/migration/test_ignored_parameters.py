@@ -1,0 +1,84 @@
+"""Parameters that FSDP1 ignores, in the spellings that programs use: frozen ones migrate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forms import plan
+
+# For each spelling, what `ignored_params` becomes.
+FROZEN = {
+    "list(net.blocks[0].parameters())": "set(net.blocks[0].parameters())",
+    "net.blocks[0].parameters()": "set(net.blocks[0].parameters())",
+    "set(net.blocks[0].parameters())": "set(net.blocks[0].parameters())",
+    "[*net.blocks[0].parameters()]": "set([*net.blocks[0].parameters()])",
+    "[p for p in net.blocks[0].parameters()]": "set([p for p in net.blocks[0].parameters()])",
+    "[net.blocks[0].linear.weight, net.blocks[0].linear.bias]": (
+        "set([net.blocks[0].linear.weight, net.blocks[0].linear.bias])"
+    ),
+    "[p for n, p in net.blocks[0].named_parameters()]": (
+        "set([p for n, p in net.blocks[0].named_parameters()])"
+    ),
+}
+TRAINED = (
+    "list(net.parameters())",
+    "[p for n, p in net.named_parameters() if 'linear' in n]",
+    "[net.blocks[0].linear.weight, net.blocks[1].linear.weight]",
+    "[*net.blocks[0].parameters(), *net.blocks[1].parameters()]",
+    "list(net.blocks[index].parameters())",
+)
+FREEZE = "net = Net()\nnet.blocks[0].requires_grad_(False)\n"
+
+
+@pytest.mark.parametrize("spelling", FROZEN)
+def test_frozen_parameters(tmp_path: Path, spelling: str) -> None:
+    _, after = plan(tmp_path, FREEZE + f"model = FSDP(net, ignored_states={spelling})\n")
+    expected = f"fully_shard(net, ignored_params={FROZEN[spelling]})"
+    assert "".join(expected.split()) in "".join(after.split())
+
+
+@pytest.mark.parametrize("spelling", FROZEN)
+def test_a_variable_of_frozen_parameters(tmp_path: Path, spelling: str) -> None:
+    body = f"ignored = {spelling}\nmodel = FSDP(net, ignored_states=ignored)\n"
+    found, after = plan(tmp_path, FREEZE + body)
+    if spelling.startswith("net"):  # an iterator, which can be used once
+        assert "ignored_states" in str(found.blockers)
+    else:
+        assert "fully_shard(net, ignored_params=set(ignored))" in after
+
+
+def test_frozen_parameters_of_an_attribute(tmp_path: Path) -> None:
+    _, after = plan(
+        tmp_path,
+        """
+        class Trainer:
+            def __init__(self):
+                self.model = Net()
+                self.model.blocks[0].requires_grad_(False)
+                frozen = list(self.model.blocks[0].parameters())
+                self.model = FSDP(self.model, ignored_states=frozen)
+
+
+        trainer = Trainer()
+        """,
+    )
+    assert "fully_shard(self.model, ignored_params=set(frozen))" in after
+
+
+@pytest.mark.parametrize("spelling", TRAINED)
+def test_parameters_that_may_be_trained(tmp_path: Path, spelling: str) -> None:
+    found, _ = plan(tmp_path, FREEZE + f"model = FSDP(net, ignored_states={spelling})\n")
+    assert "ignored_states" in str(found.blockers)
+
+
+@pytest.mark.parametrize(
+    "freeze",
+    [
+        "if args.freeze:\n    net.blocks[0].requires_grad_(False)\n",
+        "net.blocks[0].requires_grad_(False)\nnet.requires_grad_(True)\n",
+    ],
+)
+def test_parameters_that_are_not_always_frozen(tmp_path: Path, freeze: str) -> None:
+    text = f"net = Net()\n{freeze}model = FSDP(net, ignored_states=net.blocks[0].parameters())\n"
+    assert "ignored_states" in str(plan(tmp_path, text)[0].blockers)
