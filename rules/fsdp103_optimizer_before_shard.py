@@ -79,11 +79,11 @@ class OptimizerBeforeShard(Rule):
             stepped = first_step(trace, built, after=replacing)
             if stepped is None or _built_again(trace, built, before=replacing):
                 continue
-            last = [
+            around = [
                 e for e in later if e.index < stepped.index and _shards_modules_of(trace, e, built)
-            ][-1]
+            ]
             seen.add(built.site)
-            yield self._finding(groups, built, last, stepped)
+            yield self._finding(groups, built, [replacing, *around][-1], stepped)
 
     def _stale_finding(
         self, groups: Groups, built: OptimizerBuilt, seen: set[Site]

@@ -215,15 +215,16 @@ def _kept(text: str, own: set[Edit]) -> str:
 
 def _lines_without_imports(text: str, *, imports: bool = False) -> list[str]:
     """The lines of a text that are not blank and belong to no import, roughly."""
-    result, inside = [], False
+    result, inside, in_parentheses = [], False, False
     for line in _LINES.findall(text):
         bare = line.strip()
         starts = re.search(r"(^|[;:]\s*)(import|from)\b", bare) is not None
         if starts and not imports:
-            inside = "(" in bare and ")" not in bare or bare.endswith("\\")
+            in_parentheses = "(" in bare and ")" not in bare
+            inside = in_parentheses or bare.endswith("\\")
             continue
         if inside:
-            inside = ")" not in bare and not (inside and bare == "")
+            inside = ")" not in bare and (in_parentheses or bare != "")
             continue
         if bare and bare != "pass":
             result.append(line.rstrip("\r\n"))

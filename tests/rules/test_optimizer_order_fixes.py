@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from contract_programs import STEP, fixed, found
 
+from fsdplint.engine.check import check
+from fsdplint.interpreter import load
+from fsdplint.registry.rules import all_rules
+
 
 def test_the_parameters_that_were_listed_before_move_along(tmp_path: Path) -> None:
     body = """\
@@ -134,3 +138,17 @@ def test_use_orig_params_that_is_not_known_is_no_finding(tmp_path: Path) -> None
     assert found(tmp_path, "FSDP103", body.format(options="use_orig_params=args.orig")) == []
     assert found(tmp_path, "FSDP103", body.format(options="**options")) == []
     assert len(found(tmp_path, "FSDP103", body.format(options="use_orig_params=False"))) == 1
+
+
+def test_a_wrapper_that_no_name_gets(tmp_path: Path) -> None:
+    """The model is wrapped again in the expression in which the optimizer steps."""
+    (tmp_path / "train.py").write_text(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.nn import Linear\n"
+        "from torch.optim import AdamW\n\n"
+        "net = Linear(4, 4)\n"
+        "model = FSDP(net)\n"
+        "optimizer = AdamW(model.parameters())\n"
+        "model = FSDP(net) - optimizer.step()\n"
+    )
+    check(load([tmp_path / "train.py"]), [rule() for rule in all_rules()])
