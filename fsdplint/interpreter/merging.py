@@ -52,7 +52,10 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
         return _chosen(one, two)
     if isinstance(one, Const) and isinstance(two, Const) and one.value == two.value:
         return one
-    return RankChoice(test=test, one=one, two=two, by_rank=True) if one is not two else one
+    if one is two:
+        return one
+    distinct = is_distinct(one) and is_distinct(two)
+    return RankChoice(test=test, one=one, two=two, by_rank=True, distinct=distinct)
 
 
 def join_returned(test: RankTest | RankLocal | None, one: Value | None, two: Value | None) -> Value:

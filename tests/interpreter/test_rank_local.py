@@ -361,6 +361,9 @@ class Tokens:
         self.position = {begin}
 
     def next_batch(self):
+        if self.position + self.size > len(self.tokens):
+            self.tokens = torch.load("more.pt")
+            self.position = {begin}
         piece = self.tokens[self.position : self.position + self.size + 1]
         self.position += self.size * self.ranks
         if self.position + self.size > len(self.tokens):
