@@ -44,15 +44,16 @@ from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.training import full_parameters, gradients
-from fsdplint.migration.training import summon_body as bodies
+from fsdplint.migration.training.summon_body import SUMMON, Body
 from fsdplint.migration.training.summon_calls import Calls
+from fsdplint.migration.training.summon_loops import Loop, ParameterLoops
 from fsdplint.migration.training.summon_values import context_helper, entered_blocks
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.trace import Sharded, Wrapped
 
 PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
-API = bodies.SUMMON
+API = SUMMON
 WHOLE = ("torch.float32", "torch.float")
 TITLE = "Gather the parameters with `unshard()`"
 # The classes of Transformers without an encoder, whose `generate` calls the model itself.
@@ -72,7 +73,7 @@ class Summon:
     given: dict[str, cst.Arg]
     form: str = "gathered"
     others: list[cst.With] = field(default_factory=list)  # further blocks that enter the value
-    loops: list[bodies.Loop] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
 
     @property
     def options(self) -> dict[str, bool]:
@@ -108,7 +109,7 @@ class Summon:
     def _can_replace(self) -> bool:
         """Whether the modules can get whole parameters for the time of the blocks."""
         for block in (self.block, *self.others):
-            body = bodies.Body(self.migration, self.source, block.body, self.model)
+            body = Body(self.migration, self.source, block.body, self.model)
             if not full_parameters.fits(self.migration, body):
                 return False
             if body.mentions("grad") and "with_grads" not in self.given:
@@ -124,7 +125,7 @@ class Summon:
             if not is_constant(arg.value, "True", "False"):
                 raise self.blocker(SUMMON_ARGUMENT_AT_RUN_TIME(argument=name), arg)
         for block in (self.block, *self.others):
-            body = bodies.Body(self.migration, self.source, block.body, self.model)
+            body = Body(self.migration, self.source, block.body, self.model)
             self._choose(body, precision)
             if self.form != "gathered" and self.item is None:
                 raise self.blocker(SUMMON_AS_VALUE())
@@ -136,14 +137,14 @@ class Summon:
         ):
             raise self.blocker(SUMMON_PERHAPS_UNSHARDED())
 
-    def _choose(self, body: bodies.Body, precision: Precision) -> None:
+    def _choose(self, body: Body, precision: Precision) -> None:
         if self.options["with_grads"] or body.mentions("grad"):
             raise self.blocker(SUMMON_GRADIENTS())
         if node := body.state():
             raise self.blocker(SUMMON_STATE(), node)
         written = body.first_write()
         if written is not None and self.options["writeback"] and not body.writes_other_objects():
-            loops = body.loops(writing=True)
+            loops = body.loops.found(writing=True)
             if loops is None:
                 raise self.blocker(
                     SUMMON_WRITES(),
@@ -158,7 +159,7 @@ class Summon:
             )
         if _lowers(self.migration, precision) or self.options["offload_to_cpu"]:
             spared = written is None or body.writes_other_objects()
-            loops = body.loops(writing=False) if spared else None
+            loops = body.loops.found(writing=False) if spared else None
             if written is not None and len(loops or ()) > 1:
                 loops = None  # a later loop may read what the first one writes
             computes = loops is None and body.computes() and not self.options["offload_to_cpu"]
@@ -181,7 +182,7 @@ class Summon:
         if body.computes() and not certain:
             raise self.blocker(SUMMON_CALLS_PARTS_FIRST())
 
-    def _runs_whole_model(self, body: bodies.Body) -> bool:
+    def _runs_whole_model(self, body: Body) -> bool:
         """Whether the body only generates with models of Transformers whose `generate` calls them.
 
         Models with an encoder call it first.
@@ -199,7 +200,7 @@ class Summon:
             self.form == "gathered" and left_early(self.block.body) and len(self.block.items) > 1
         )
 
-    def _as_in_training(self, body: bodies.Body) -> bool:
+    def _as_in_training(self, body: Body) -> bool:
         """Whether the body only runs inference that may use the precision of the model's forward."""
         infers = self.calls.without_gradients(only_generates=body.only_generates())
         if not infers or not self.calls.under_autocast() or body.reads_parameters():
@@ -308,7 +309,7 @@ class Summon:
                     return False
         return found
 
-    def _say_names(self, loop: bodies.Loop) -> None:
+    def _say_names(self, loop: Loop) -> None:
         if isinstance(loop.node, cst.Attribute):
             return
         over = loop.node.iter if isinstance(loop.node, cst.For) else loop.node.for_in.iter
@@ -321,10 +322,10 @@ class Summon:
                 detail="Rename what was saved under such names, such as an average.",
             )
 
-    def _make_whole(self, loop: bodies.Loop) -> None:
+    def _make_whole(self, loop: Loop) -> None:
         whole = ".full_tensor()" + (".cpu()" if self.options["offload_to_cpu"] else "")
         if not isinstance(loop.node, cst.For):
-            body = bodies.Body(self.migration, self.source, self.block.body, self.model)
+            body = ParameterLoops(self.migration, self.source, self.block.body, self.model)
             for use in filter(body.reads_values, body.uses(loop)):
                 end = self.source.span(use)[1]
                 self.migration.substitute_span(self.source, end, end, whole)
@@ -335,7 +336,7 @@ class Summon:
         first = loop.node.body.body[0]
         self.migration.rewrite.insert_before(self.source, first, [text])
 
-    def _distribute(self, loop: bodies.Loop) -> None:
+    def _distribute(self, loop: Loop) -> None:
         for arg in loop.copy_arguments:
             function = self.migration.need(
                 self.source, "torch.distributed.tensor", "distribute_tensor", self.block

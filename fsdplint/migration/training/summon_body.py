@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -13,12 +13,8 @@ from fsdplint.interpreter.values import Bound, Function, ModuleValue
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.harmless import saves_no_model
-from fsdplint.migration.training.summon_writes import (
-    is_of_other_module,
-    only_of,
-    writes_no_parameters,
-)
-from fsdplint.source.positions import children
+from fsdplint.migration.training.summon_loops import ParameterLoops
+from fsdplint.migration.training.summon_writes import is_of_other_module, writes_no_parameters
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
@@ -32,36 +28,12 @@ READING = {
     "children", "named_children", "get_parameter", "get_submodule", "eval", "train", "generate",
     "sample", "forward", "__call__",
 }  # fmt: skip
+RUNNING = {"generate", "sample", "forward"}  # those of them that run the model
 BUILTINS = {
     "print", "len", "sum", "isinstance", "list", "dict", "tuple", "set", "sorted", "zip", "type",
     "enumerate", "getattr", "hasattr", "str", "repr", "any", "all", "max", "min", "float", "int",
     "id", "next", "iter", "range", "map", "filter", "reversed", "abs",
 }  # fmt: skip
-# Elementwise methods whose arguments are numbers.
-ELEMENTWISE = {
-    "mul_", "div_", "add_", "sub_", "zero_", "fill_", "neg_", "abs_", "clamp_", "clamp_min_",
-    "clamp_max_", "sqrt_", "exp_", "sign_", "nan_to_num_",
-}  # fmt: skip
-METADATA = {
-    "dtype",
-    "device",
-    "shape",
-    "requires_grad",
-    "is_cuda",
-    "ndim",
-}  # the same for a DTensor
-
-
-@dataclass
-class Loop:
-    """`for name, p in model.named_parameters():`, and the arguments of `p.copy_(...)` in its body.
-
-    node: the statement, a comprehension, or a single parameter that code reads.
-    """
-
-    node: cst.For | cst.BaseComp | cst.Attribute
-    parameter: cst.Name | cst.Attribute
-    copy_arguments: list[cst.Arg] = field(default_factory=list)
 
 
 @dataclass
@@ -134,24 +106,23 @@ class Body:
 
     def unseen_call(self) -> cst.Call | None:
         """A call of an unseen function that gets the model or its parameters, or None."""
-        for call in self._calls(self.body):
-            values = self.migration.values(call.func)
-            if any(isinstance(v, Function | Bound | ModuleValue) for v in values):
-                continue
-            if self._gets_model(call) and not self._harmless(call):
-                return call
-        return None
+        return next((call for call in self._unseen_calls() if self._gets_model(call)), None)
 
     def call_with_module(self) -> cst.Call | None:
         """A call of an unseen function that gets a module, so that it may run it, or None."""
+        for call in self._unseen_calls():
+            if any(self._is_module(arg.value) for arg in call.args):
+                return call
+        return None
+
+    def _unseen_calls(self) -> Iterator[cst.Call]:
+        """The calls of functions that are not followed and are not known to be harmless."""
         for call in self._calls(self.body):
             values = self.migration.values(call.func)
             if any(isinstance(v, Function | Bound | ModuleValue) for v in values):
                 continue
-            given = [arg.value for arg in call.args]
-            if any(map(self._is_module, given)) and not self._harmless(call):
-                return call
-        return None
+            if not self._harmless(call):
+                yield call
 
     def _is_module(self, node: cst.BaseExpression) -> bool:
         if self.source.code(node) == self.source.code(self.model):
@@ -198,11 +169,7 @@ class Body:
             if is_of_other_module(self.migration, call):
                 continue
             if isinstance(call.func, cst.Attribute) and self._about(call.func.value):
-                if call.func.attr.value not in (READING | STATES) - {
-                    "generate",
-                    "sample",
-                    "forward",
-                }:
+                if call.func.attr.value not in (READING - RUNNING) | STATES:
                     return True
         return False
 
@@ -214,198 +181,10 @@ class Body:
             if isinstance(node, cst.Name | cst.Attribute | cst.Call)
         )
 
-    def loops(self, *, writing: bool) -> list[Loop] | None:
-        """The loops over parameters in the body; None if other statements use the model."""
-        found: list[Loop] = []
-        if not isinstance(self.body, cst.IndentedBlock):
-            return None
-        for statement in self.body.body:
-            loop = self._loop(statement)
-            if loop is None:
-                reads = None if writing else self._reads(statement)
-                if reads is None:
-                    return None
-                found += reads
-                continue
-            fits = self._only_written(loop) if writing else self._only_read(loop)
-            if not fits:
-                return None
-            found.append(loop)
-        return found or None
-
-    def _reads(self, statement: cst.CSTNode) -> list[Loop] | None:
-        """Where a statement reads parameters, each rank the same ones; None if it also uses the
-        model otherwise."""
-        found: list[Loop] = []
-        stack = [statement]
-        while stack:
-            node = stack.pop()
-            loop = self._comprehension(node) if isinstance(node, cst.BaseComp) else None
-            if loop is None and isinstance(node, cst.Attribute) and self._is_parameter(node):
-                loop = Loop(node, node)
-            if loop is not None:
-                found.append(loop)
-            elif self._touches(node) and not isinstance(node, cst.Attribute):
-                return None
-            elif not isinstance(node, cst.AssignTarget) or not isinstance(node.target, cst.Name):
-                stack += children(node)
-        if found and not isinstance(statement, cst.SimpleStatementLine):
-            return None
-        return found if all(map(self._always_read, found)) else None
-
-    def _always_read(self, loop: Loop) -> bool:
-        """Whether a statement reads all parameters of a loop, however its tests end on a rank."""
-        for use in filter(self.reads_values, self.uses(loop)):
-            node: cst.CSTNode | None = use
-            while node is not None and not isinstance(node, cst.SimpleStatementLine):
-                if isinstance(node, cst.IfExp | cst.BooleanOperation | cst.Lambda):
-                    return False
-                node = self.source.parent(node)
-        return self._only_read(loop)
-
-    def _is_parameter(self, node: cst.Attribute) -> bool:
-        """Whether an expression certainly is one parameter of the model."""
-        values = self.migration.values(node)
-        return (
-            self.source.code(node).startswith(f"{self.source.code(self.model)}.")
-            and self.migration.wrapped(self.model) == "always"
-            and bool(values)
-            and all(
-                isinstance(v, ParametersOf) and v.element and v.name and not v.unsharded_copy
-                for v in values
-            )
-        )
-
-    def _comprehension(self, node: cst.BaseComp) -> Loop | None:
-        if node.for_in.inner_for_in is not None:
-            return None
-        loop = node.for_in
-        parameter = self._parameter(loop.iter, loop.target)
-        names = {part.value for part in descend(loop.target) if isinstance(part, cst.Name)}
-        tested = {
-            part.value
-            for test in loop.ifs
-            for part in descend(test)
-            if isinstance(part, cst.Name) and not self._is_attribute_name(part)
-        }
-        # Another name may differ between ranks.
-        return None if parameter is None or tested - names else Loop(node, parameter)
-
-    def _is_attribute_name(self, node: cst.Name) -> bool:
-        parent = self.source.parent(node)
-        return isinstance(parent, cst.Attribute) and parent.attr is node
-
-    def _touches(self, node: cst.CSTNode) -> bool:
-        """Whether a node is a module or parameters."""
-        if not isinstance(node, cst.Name | cst.Attribute):
-            return False
-        return any(isinstance(v, ModuleValue | ParametersOf) for v in self.migration.values(node))
-
-    def _loop(self, statement: cst.CSTNode) -> Loop | None:
-        if not isinstance(statement, cst.For) or statement.orelse is not None:
-            return None
-        parameter = self._parameter(statement.iter, statement.target)
-        if parameter is None or not isinstance(statement.body, cst.IndentedBlock):
-            return None
-        return Loop(statement, parameter)
-
-    def _parameter(self, over: cst.BaseExpression, target: cst.BaseExpression) -> cst.Name | None:
-        """The variable that gets each parameter of the model, in a loop over them."""
-        if isinstance(over, cst.Call) and isinstance(over.func, cst.Name):
-            if over.func.value != "zip" or not isinstance(target, cst.Tuple):
-                return None
-            given = [arg.value for arg in over.args if not arg.star and arg.keyword is None]
-            pairs = zip(given, (one.value for one in target.elements), strict=False)
-            found = [one for value, to in pairs if (one := self._parameter(value, to))]
-            same = len(given) == len(over.args) == len(target.elements)
-            return found[0] if len(found) == 1 and same else None
-        if not isinstance(over, cst.Call) or not isinstance(over.func, cst.Attribute) or over.args:
-            return None
-        method = over.func.attr.value
-        if method not in ("parameters", "named_parameters") or not self._is_model(over.func.value):
-            return None
-        if method == "named_parameters":
-            if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
-                return None
-            target = target.elements[1].value
-        return target if isinstance(target, cst.Name) else None
-
-    def _is_model(self, node: cst.BaseExpression) -> bool:
-        text, model = self.source.code(node), self.source.code(self.model)
-        return text in (model, f"{model}.module") and bool(self.migration.wrapped(self.model))
-
-    def uses(self, loop: Loop) -> list[cst.Name | cst.Attribute]:
-        """Where a loop uses its parameter."""
-        if not isinstance(loop.parameter, cst.Name):
-            return [loop.parameter]
-        assert not isinstance(loop.node, cst.Attribute)
-        if isinstance(loop.node, cst.For):
-            inside = list(descend(loop.node.body))
-        else:
-            taken = set(descend(loop.node.for_in.iter)) | set(descend(loop.node.for_in.target))
-            inside = [node for node in descend(loop.node) if node not in taken]
-        return [
-            node
-            for node in inside
-            if isinstance(node, cst.Name) and node.value == loop.parameter.value
-        ]
-
-    def reads_values(self, use: cst.Name | cst.Attribute) -> bool:
-        """Whether code reads more of a parameter than its type or shape."""
-        return not self._reads_metadata(use)
-
-    def _only_read(self, loop: Loop) -> bool:
-        if isinstance(loop.node, cst.For):
-            assert isinstance(loop.parameter, cst.Name)
-            if not only_of(self.migration, loop.node.body, loop.parameter.value):
-                return False
-        for use in self.uses(loop):
-            parent = self.source.parent(use)
-            if isinstance(parent, cst.AssignTarget):
-                return False
-            if isinstance(parent, cst.Attribute) and parent.value is use:
-                rebound = isinstance(loop.node, cst.For)  # it is no parameter any more
-                if parent.attr.value == "grad" or (
-                    rebound and parent.attr.value in ("requires_grad", "is_leaf")
-                ):
-                    return False
-        return True
-
-    def _only_written(self, loop: Loop) -> bool:
-        """Whether the loop only sets its parameter elementwise or copies to it."""
-        uses = self.uses(loop)
-        return all(isinstance(use, cst.Name) and self._use_fits(loop, use) for use in uses)
-
-    def _use_fits(self, loop: Loop, use: cst.Name) -> bool:
-        node: cst.CSTNode = use
-        parent = self.source.parent(node)
-        if isinstance(parent, cst.Attribute) and parent.value is node:
-            if parent.attr.value in METADATA:
-                return True
-            if parent.attr.value == "data":
-                node, parent = parent, self.source.parent(parent)
-        if not isinstance(parent, cst.Attribute) or parent.value is not node:
-            return False
-        call = self.source.parent(parent)
-        if not isinstance(call, cst.Call) or call.func is not parent:
-            return False
-        if not isinstance(self.source.parent(call), cst.Expr):
-            return False
-        if parent.attr.value == "copy_" and len(call.args) == 1 and not call.args[0].star:
-            loop.copy_arguments.append(call.args[0])
-            return not any(
-                self._touches(node) and not self._reads_metadata(node)
-                for node in descend(call.args[0].value)
-                if isinstance(node, cst.Name | cst.Attribute)
-            )
-        return parent.attr.value in ELEMENTWISE and all(
-            not arg.star and _number(arg.value) for arg in call.args
-        )
-
-    def _reads_metadata(self, node: cst.Name | cst.Attribute) -> bool:
-        """Whether code only reads the dtype, the device or the shape of a parameter."""
-        parent = self.source.parent(node)
-        return isinstance(parent, cst.Attribute) and parent.attr.value in METADATA
+    @property
+    def loops(self) -> ParameterLoops:
+        """What finds the loops over parameters in the body."""
+        return ParameterLoops(self.migration, self.source, self.body, self.model)
 
     def _calls(self, node: cst.CSTNode) -> list[cst.Call]:
         return [part for part in descend(node) if isinstance(part, cst.Call)]
@@ -416,11 +195,3 @@ def _name(call: cst.Call) -> str:
     if isinstance(func, cst.Attribute):
         return func.attr.value
     return func.value if isinstance(func, cst.Name) else ""
-
-
-def _number(node: cst.BaseExpression) -> bool:
-    if isinstance(node, cst.UnaryOperation):
-        return _number(node.expression)
-    if isinstance(node, cst.BinaryOperation):
-        return _number(node.left) and _number(node.right)
-    return isinstance(node, cst.Integer | cst.Float)
