@@ -13,7 +13,6 @@ import libcst as cst
 
 import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run can follow)
 from fsdplint.discovery.relevance import RelevantCode
-from fsdplint.interpreter import lazy
 from fsdplint.interpreter.cuts import Cut
 from fsdplint.interpreter.described import described_call
 from fsdplint.interpreter.entry_points import (
@@ -27,14 +26,11 @@ from fsdplint.interpreter.entry_points import (
 )
 from fsdplint.interpreter.entry_runs import Entry, EntryRuns
 from fsdplint.interpreter.explored import Explored
-from fsdplint.interpreter.frames import Call, Frame
-from fsdplint.interpreter.functions import bind, call_function
-from fsdplint.interpreter.instances import instantiate
+from fsdplint.interpreter.functions_alone import run_alone
 from fsdplint.interpreter.program import Program
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.search import Shown
-from fsdplint.interpreter.values import Class, Function, Value
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import MAX_BYTES, Unreadable, read_config
 from fsdplint.source.fsdp_words import mentions, names_fsdp1
@@ -352,7 +348,7 @@ class ProgramLoader:
                 what = f"`{function.name.value}` and others were not looked at on their own"
                 self._cut(Cut(NodeSite(source, function), what))
                 continue
-            alone = partial(self._run_alone, source=source, owner=owner, function=function)
+            alone = partial(run_alone, source=source, owner=owner, function=function)
             entry = Entry(function, alone, source, function, complete=False)
             before = self.steps
             runs = self._begin(entry)
@@ -361,48 +357,8 @@ class ProgramLoader:
                 self._close(runs)
             self.left[matters] -= self.steps - before
 
-    def _run_alone(
-        self,
-        run: Run,
-        source: Source,
-        owner: cst.ClassDef | None,
-        function: cst.FunctionDef,
-    ) -> None:
-        scope = run.module_scope(source.path, source)
-        run.begin_function()
-        if owner is None:
-            value: Value | None = scope.names.get(function.name.value)
-            if isinstance(value, Function):
-                _run_function(run, value)
-            return
-        found = scope.names.get(owner.name.value)
-        klass = run.settle(found) if found is not None else None
-        if not isinstance(klass, Class):
-            return
-        run.source = source
-        run.frames.append(Frame(None, scope))
-        try:
-            instance = instantiate(run, klass, Call(owner, open=True))
-            method = klass.attributes.get(function.name.value)
-            if isinstance(method, Function) and method.node not in run.reached:
-                bound = bind(run, method, instance, klass, owner)
-                run.call(bound, Call(function, open=True))
-        finally:
-            run.frames.pop()
-
 
 def _program(source: Source, body: Callable[[Run], None]) -> Entry:
     """A file that is run as a program; one that only defines may be a part of another."""
     complete = bool(MAIN_TEST.search(source.text)) or not only_defines(source)
     return Entry(source.tree, body, source, entry_point(source), complete)
-
-
-def _run_function(run: Run, function: Function) -> None:
-    """Execute a function that no program reaches, with unknown arguments."""
-    run.source = function.site.source
-    run.frames.append(Frame(None, function.scope))
-    try:
-        result = call_function(run, function, None, [], {}, function.node, open_call=True)
-        lazy.consume(run, result)
-    finally:
-        run.frames.pop()
