@@ -45,9 +45,9 @@ class Node:
 
 def size_text(run: str, held: Mapping[str, int]) -> str:
     """The bytes of a run as a sentence without a full stop."""
+    whole = f"{run} {format_bytes(sum(held.values()))}".strip()
     parts = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in held.items() if size)
-    whole = format_bytes(sum(held.values()))
-    return f"{run} {whole}: {parts}".strip() if parts else f"{run} {whole}".strip()
+    return f"{whole}: {parts}" if parts else whole
 
 
 MADE_BY = "<desc>fsdplint</desc>"  # in every drawing
@@ -91,8 +91,10 @@ def _list(nodes: Sequence[Node], largest: int) -> Iterator[str]:
 
 # SVG ----------------------------------------------------------------------------------------------
 
-_LINE, _CHARACTER = 18, 7.3  # the height of a line, and the width of a character, in pixels
-_PAD, _INDENT, _GAP, _BAR = 10, 28, 12, 8
+# In pixels: the height of a line, the part of it above the base line, and the width of a character.
+_LINE, _ASCENT, _CHARACTER = 18, 9, 7.3
+_PAD, _INDENT, _GAP, _CORNER = 10, 28, 12, 6
+_BAR, _BAR_GAP = 8, 2
 _COLUMNS = 100  # characters in a line of a box
 _SVG_STYLE = """\
 text{font:12px ui-monospace,SFMono-Regular,Menlo,'DejaVu Sans Mono',monospace;fill:#1f2328}
@@ -150,7 +152,8 @@ def _boxes(nodes: Sequence[Node]) -> list[_Box]:
 
     def add(node: Node, depth: int, parent: int | None) -> None:
         lines = list(_lines(node))
-        height = 2 * _PAD + _LINE * len(lines) + (_BAR + 2) * len(node.sizes) - 4
+        bars = (_BAR + _BAR_GAP) * len(node.sizes)
+        height = 2 * _PAD + _LINE * len(lines) + bars - (_LINE - _ASCENT) // 2
         top = found[-1].top + found[-1].height + _GAP if found else _GAP
         found.append(_Box(node, lines, depth, top, height, parent))
         own = len(found) - 1
@@ -187,14 +190,14 @@ def _branch(box: _Box, boxes: Sequence[_Box]) -> Iterator[str]:
 
 def _drawn(box: _Box, wide: int, largest: int) -> Iterator[str]:
     x, y = _GAP + _INDENT * box.depth, box.top
-    yield f'<rect class="box" x="{x}" y="{y}" width="{wide}" height="{box.height}" rx="6"/>'
-    y += _PAD + 9
+    yield f'<rect class="box" x="{x}" y="{y}" width="{wide}" height="{box.height}" rx="{_CORNER}"/>'
+    y += _PAD + _ASCENT
     for line in box.lines:
         style = f' class="{line.style}"' if line.style else ""
         text = html.escape(line.text)
         yield f'<text{style} x="{x + _PAD}" y="{y}" xml:space="preserve">{text}</text>'
         y += _LINE
-    y -= 9
+    y -= _ASCENT
     for held in box.node.sizes.values():
         at = float(x + _PAD)
         for kind, size in held.items():
@@ -205,4 +208,4 @@ def _drawn(box: _Box, wide: int, largest: int) -> Iterator[str]:
                     f'fill="{KINDS[kind]}"/>'
                 )
             at += part
-        y += _BAR + 2
+        y += _BAR + _BAR_GAP

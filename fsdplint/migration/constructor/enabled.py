@@ -37,7 +37,14 @@ _NO_COUNTERPART = (
 
 @dataclass
 class EnableWrapBlock:
-    """One block, the arguments that it gives its `wrap` calls, and these calls."""
+    """One block.
+
+    Attributes:
+        block: the statement.
+        call: the call of `enable_wrap`.
+        named, rest: the arguments that it gives its calls of `wrap`, by name and otherwise.
+        wraps: these calls.
+    """
 
     source: Source
     block: cst.With
@@ -53,13 +60,13 @@ def collect(migration: Migration) -> list[EnableWrapBlock]:
     for source in migration.sources:
         for node in nodes(source):
             if migration.fsdp1(node) == "enable_wrap":
-                entry = _read_block(migration, source, node)
-                if isinstance(entry, Reason):
+                block = _read_block(migration, source, node)
+                if isinstance(block, Reason):
                     migration.consumed.add(node)
-                    migration.blockers.append(Blocked(source, node, entry))
+                    migration.blockers.append(Blocked(source, node, block))
                 else:
-                    migration.blocks.unwrapped.add(entry.block)
-                    found.append(entry)
+                    migration.blocks.unwrapped.add(block.block)
+                    found.append(block)
     for source in migration.sources:
         for node in nodes(source):
             if migration.fsdp1(node) == "wrap":
@@ -85,26 +92,31 @@ def _read_block(
 def _attach(
     migration: Migration, source: Source, node: cst.CSTNode, blocks: list[EnableWrapBlock]
 ) -> None:
+    """Add a call of `wrap` to its block; a use that belongs to no block becomes a blocker."""
     call = source.parent(node)
-    around = list(ancestors(source, node))
-    owner = next((entry for inner in around for entry in blocks if entry.block is inner), None)
-    if owner is None and isinstance(call, cst.Call):
-        owner = _block_around_runs(migration, source, call, blocks)
-        around = []
-    reason = None
-    if not isinstance(call, cst.Call) or call.func is not node:
-        reason = WRAP_NOT_CALLED()
-    elif owner is None or any(
-        isinstance(a, cst.FunctionDef | cst.Lambda) and owner.block in ancestors(source, a)
-        for a in around
-    ):
+    if isinstance(call, cst.Call) and call.func is node:
+        block = _block_of(migration, source, call, blocks)
+        if block is not None:
+            block.wraps.append(call)
+            return
         reason = WRAP_OUTSIDE_BLOCK()
-    if reason is not None:
-        migration.consumed.add(node)
-        migration.blockers.append(Blocked(source, node, reason))
-        return
-    assert isinstance(call, cst.Call) and owner is not None
-    owner.wraps.append(call)
+    else:
+        reason = WRAP_NOT_CALLED()
+    migration.consumed.add(node)
+    migration.blockers.append(Blocked(source, node, reason))
+
+
+def _block_of(
+    migration: Migration, source: Source, call: cst.Call, blocks: list[EnableWrapBlock]
+) -> EnableWrapBlock | None:
+    """The block whose arguments a call of `wrap` gets; None if that is not known."""
+    in_function = False
+    for outer in ancestors(source, call):
+        block = next((one for one in blocks if one.block is outer), None)
+        if block is not None:
+            return None if in_function else block
+        in_function = in_function or isinstance(outer, cst.FunctionDef | cst.Lambda)
+    return _block_around_runs(migration, source, call, blocks)
 
 
 def _block_around_runs(
@@ -133,20 +145,20 @@ def _block_around_runs(
 
 def _always_wraps(migration: Migration, call: cst.Call, class_name: str) -> bool:
     """Whether a call of `wrap` wraps a part of each module of the class whose code it is in."""
-    seen = False
+    is_reached = False
     for trace in migration.program.traces:
         parts = [
             event.module
             for event in trace.of(Wrapped)
             if isinstance(event.site, NodeSite) and event.site.node is call
         ]
-        seen = seen or bool(parts)
+        is_reached = is_reached or bool(parts)
         for module in trace.modules.values():
             if module.class_name == class_name and not any(
                 trace.contains(module.id, part) for part in parts
             ):
                 return False
-    return seen
+    return is_reached
 
 
 def rewrite(migration: Migration, entry: EnableWrapBlock, precision: Precision) -> None:

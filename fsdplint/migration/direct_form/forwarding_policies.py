@@ -24,8 +24,10 @@ LAST = (GIVEN[2], "unwrapped_params")  # the names of the last argument that FSD
 
 def rewrite_lambda(inlining: Inlining, node: cst.Lambda) -> bool:
     """Write a lambda that forwards its arguments as a partial; whether it is one."""
-    partial = _partial(inlining, node.params, node.body) if not inlining.has_comments(node) else ()
-    if not partial:
+    if inlining.has_comments(node):
+        return False
+    partial = _partial(inlining, node.params, node.body)
+    if partial is None:
         return False
     inlining.put_call(node, *partial)
     return True
@@ -38,8 +40,8 @@ def rewrite_function(inlining: Inlining, node: cst.FunctionDef) -> bool:
     if isinstance(inlining.source.parent(inlining.source.parent(node) or node), cst.ClassDef):
         return False
     returned = _only_return(node)
-    partial = _partial(inlining, node.params, returned) if returned is not None else ()
-    if not partial:
+    partial = _partial(inlining, node.params, returned) if returned is not None else None
+    if partial is None:
         return False
     function, given = partial
     inlining.put_lines(node, [f"{node.name.value} = {function}({', '.join(given)})"])
@@ -70,39 +72,41 @@ def _is_docstring(line: cst.CSTNode) -> bool:
 
 def _partial(
     inlining: Inlining, params: cst.Parameters, body: cst.BaseExpression
-) -> tuple[str, list[str]] | tuple[()]:
-    """`functools.partial` and its arguments for a function with this body; () if it is no partial."""
-    own = _names(params)
+) -> tuple[str, list[str]] | None:
+    """The name of `functools.partial` and its arguments for a function that forwards its own.
+
+    None if the function does anything else.
+    """
+    own = _plain_names(params)
     if len(own) != len(GIVEN) or not isinstance(body, cst.Call):
-        return ()
+        return None
     expected = POLICY_PARAMETERS.get(inlining.migration.fsdp1(body.func))
     if expected is None or own[:2] != list(GIVEN[:2]) or own[2] not in LAST:
-        return ()
+        return None
     named, rest = arguments(body, expected)
     if LAST[1] in named:
         named[LAST[0]] = named.pop(LAST[1])
     if rest or not set(GIVEN) < set(named) <= set(expected):
-        return ()
+        return None
     for name, param in zip(GIVEN, own, strict=True):
         value = named.pop(name).value
         if not isinstance(value, cst.Name) or value.value != param:
-            return ()
+            return None
     if not all(_is_free(inlining, arg.value, own) for arg in named.values()):
-        return ()
+        return None
     source = inlining.source
     function = library_name(inlining.migration.rewrite, source, "functools.partial", body)
     given = [f"{name}={inlining.text(arg.value)}" for name, arg in named.items()]
     return function, [inlining.text(body.func), *given]
 
 
-def _names(params: cst.Parameters) -> list[str]:
-    """The names of the parameters of a function without defaults; [] for any other one."""
-    plain = [*params.posonly_params, *params.params]
-    if params.kwonly_params or params.star_kwarg is not None or params.posonly_params:
+def _plain_names(params: cst.Parameters) -> list[str]:
+    """The names of the parameters, if each may be given by position or name and has no default."""
+    if params.posonly_params or params.kwonly_params or params.star_kwarg is not None:
         return []
-    if isinstance(params.star_arg, cst.Param) or any(param.default for param in plain):
+    if isinstance(params.star_arg, cst.Param) or any(param.default for param in params.params):
         return []
-    return [param.name.value for param in plain]
+    return [param.name.value for param in params.params]
 
 
 def _is_free(inlining: Inlining, value: cst.BaseExpression, own: Sequence[str]) -> bool:
