@@ -402,3 +402,14 @@ def test_quantized_weights_that_are_not_wrapped(code: str, tmp_path: Path) -> No
         tmp_path, f"from bitsandbytes.nn import Linear4bit\n\n\n{code}\n\n\nmodel = FSDP(Net())\n"
     )
     assert not found.blockers
+
+
+def test_a_setting_that_may_quantize_is_a_note(tmp_path: Path) -> None:
+    found, _ = plan(
+        tmp_path,
+        "from transformers import AutoModel\n"
+        'flag = bool(os.environ.get("QUANTIZE"))\n'
+        'model = FSDP(AutoModel.from_pretrained("gpt2", load_in_8bit=flag))\n',
+    )
+    assert not found.blockers
+    assert any("`load_in_8bit` quantizes" in note.text for note in found.notes)

@@ -25,8 +25,11 @@ from fsdplint.syntax.layout import descend
 from fsdplint.trace import ModuleBuilt, Wrapped
 
 LAYERS = {"Linear4bit", "LinearNF4", "LinearFP4", "Params4bit", "Linear8bitLt", "HQQLinear"}
+OFF = ("False", "None")
 FLAGS = ("load_in_4bit", "load_in_8bit")
 CONFIG = "BitsAndBytesConfig"
+NOTE = "weights that `{name}` quantizes carry attributes that FSDP2 does not keep"
+DETAIL = "The setting is only known at run time. With quantized weights, stay with FSDP1."
 
 
 def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
@@ -34,6 +37,8 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     for source, node, name in (*_loaded(migration), *_layers(migration)):
         migration.blockers.append(Blocked(source, node, QUANTIZED_WEIGHTS(name=name)))
         return
+    for source, node, name in _loaded(migration, certain=False):
+        migration.note(NOTE.format(name=name), source, node, detail=DETAIL)
 
 
 def _layers(migration: Migration) -> Iterator[tuple[Source, cst.CSTNode, str]]:
@@ -59,8 +64,13 @@ def _is_tested(source: Source, node: cst.CSTNode) -> bool:
     )
 
 
-def _loaded(migration: Migration) -> Iterator[tuple[Source, cst.CSTNode, str]]:
-    """The calls that load a model with quantized weights which FSDP1 then wraps."""
+def _loaded(
+    migration: Migration, *, certain: bool = True
+) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+    """The calls that load a model with quantized weights which FSDP1 then wraps.
+
+    certain: whether the weights are certainly quantized; otherwise a setting may decide it.
+    """
     for trace in migration.program.traces:
         wrapped: set[str] = set()
         for event in trace.of(Wrapped):
@@ -70,19 +80,21 @@ def _loaded(migration: Migration) -> Iterator[tuple[Source, cst.CSTNode, str]]:
             if built.module in wrapped and isinstance(site, NodeSite):
                 call = site.node
                 if isinstance(call, cst.Call) and (
-                    name := _quantizes(migration, site.source, call)
+                    name := _quantizes(migration, site.source, call, certain)
                 ):
                     yield site.source, call, name
 
 
-def _quantizes(migration: Migration, source: Source, call: cst.Call) -> str:
+def _quantizes(migration: Migration, source: Source, call: cst.Call, certain: bool) -> str:
     """The argument of a loader that makes quantized weights, or ""."""
-    if flag := _flag(call):
+    if flag := _flag(call, certain):
         return flag
     for arg in call.args:
         if arg.keyword is not None and arg.keyword.value == "quantization_config":
             for config in _configs(source, arg.value):
-                if migration.symbol(config.func).endswith(CONFIG) and (flag := _flag(config)):
+                if migration.symbol(config.func).endswith(CONFIG) and (
+                    flag := _flag(config, certain)
+                ):
                     return flag
     return ""
 
@@ -98,10 +110,10 @@ def _configs(source: Source, value: cst.BaseExpression) -> Iterator[cst.Call]:
                     yield from (call for call in descend(one.value) if isinstance(call, cst.Call))
 
 
-def _flag(call: cst.Call) -> str:
-    """The first flag among the arguments of a call that is not certainly off, or ""."""
+def _flag(call: cst.Call, certain: bool) -> str:
+    """The first flag among the arguments of a call that is on, or that may be on; or ""."""
     for arg in call.args:
         if arg.keyword is not None and arg.keyword.value in FLAGS:
-            if not is_constant(arg.value, "False", "None"):
+            if is_constant(arg.value, "True") if certain else not is_constant(arg.value, *OFF):
                 return arg.keyword.value
     return ""
