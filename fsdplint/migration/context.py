@@ -8,7 +8,7 @@ returns a node's text with all changes made inside it so far.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -36,7 +36,7 @@ from fsdplint.migration.text import call, in_string, on_one_line, width
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.syntax.layout import line_end, line_indent, statement_of
+from fsdplint.syntax.layout import comments_at, line_end, line_indent, statement_of
 from fsdplint.syntax.qualified_names import canonical, references, symbols_in, walk
 
 
@@ -117,6 +117,7 @@ class Migration:
     _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned_spans: dict[Source, list[Span]] = field(default_factory=dict)
+    _lines_without_comments: dict[Source, set[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.uncalled_nodes |= self.undecided_nodes
@@ -392,6 +393,31 @@ class Migration:
             for (start, end), text in texts.items():
                 if not any(left <= start and end <= right for left, right in owned):
                     self.rewrite.replace_span(source, start, end, text)
+                    self._keep_comments(source, start, end, text)
+
+    def forget_comments(self, source: Source, lines: Iterable[int]) -> None:
+        """Let the comments in lines of removed code go with it."""
+        self._lines_without_comments.setdefault(source, set()).update(lines)
+
+    def _keep_comments(self, source: Source, start: int, end: int, text: str) -> None:
+        """Put the comments of replaced code that the new text lacks above its statement."""
+        if not text.strip() or "#" not in source.text[start:end]:
+            return
+        removed = self._lines_without_comments.get(source, ())
+        lost = [
+            comment
+            for at, comment in comments_at(source, source.tree)
+            if start <= at < end and comment not in text and source.position(at)[0] not in removed
+        ]
+        around = [
+            node
+            for node in nodes(source)
+            if isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+            and source.span(node)[0] <= start < source.span(node)[1]
+        ]
+        if lost and around:
+            inner = max(around, key=lambda node: source.span(node)[0])
+            self.rewrite.insert_before(source, inner, lost)
 
     def need(self, source: Source, module: str, name: str | None, at: cst.CSTNode) -> str:
         """The text for `module.name` at a node. Adds an import if the file has none."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
+from pathlib import Path
 
 import pytest
+from forms import migrated
 
 from fsdplint.migration.text import statement
 from fsdplint.source.source import Source
@@ -50,3 +53,54 @@ def test_all_arguments_on_one_line_where_that_fits() -> None:
 )
 def test_means_the_same(line: str) -> None:
     assert ast.dump(ast.parse(broken(line))) == ast.dump(ast.parse(line))
+
+
+CALLS = """
+policy = MixedPrecision(  # policy
+    param_dtype=torch.bfloat16,  # params
+    buffer_dtype=torch.float32,  # removed
+)
+model = FSDP(  # open
+    Net(),  # model
+    mixed_precision=MixedPrecision(param_dtype=torch.float16,  # half
+                                   reduce_dtype=torch.float16),
+    backward_prefetch=BackwardPrefetch.BACKWARD_PRE,  # removed
+)  # close
+other = FSDP(Net(), mixed_precision=policy)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if model.clip_grad_norm_(  # clip
+    1.0,  # bound
+) > 3:
+    print("large")
+with FSDP.summon_full_params(  # summon
+    model,  # of
+    with_grads=True,  # gradients
+):
+    print([p.grad for p in model.parameters()])
+with FSDP.summon_full_params(
+    model,  # read
+    writeback=False,
+):
+    print([p.sum() for p in model.parameters()])
+with FSDP.state_dict_type(
+    model,
+    StateDictType.FULL_STATE_DICT,  # whole
+    FullStateDictConfig(rank0_only=True, offload_to_cpu=True),  # config
+):
+    state = model.state_dict(  # taken
+    )
+optim_state = FSDP.optim_state_dict(
+    model,  # first
+    optimizer,  # second
+)
+torch.save((state, optim_state), "model.pt")
+"""
+
+
+def test_comments_in_every_form_of_a_call_stay(tmp_path: Path) -> None:
+    """Each comment stays once, except those of arguments that are removed."""
+    text = migrated(tmp_path, CALLS)
+    words = re.findall(r"# (\w+)\n", CALLS)
+    assert len(words) == 19
+    for word in words:
+        assert text.count(f"# {word}\n") == (0 if word == "removed" else 1), word

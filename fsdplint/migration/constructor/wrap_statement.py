@@ -193,6 +193,7 @@ class WrapStatement:
         inner = self.migration.text(self.source, self.module)
         arguments = [inner, *self.keywords.arguments(inner=False)]
         self.migration.put_call(self.source, self.call, self.shard, arguments)
+        self.migration.forget_comments(self.source, self._removed_lines())
 
     def _place(self, statement: cst.CSTNode) -> str:
         """How the statement holds the call: "assign", "return", "expression" or "nested"."""
@@ -237,13 +238,26 @@ class WrapStatement:
 
     def _replace(self, statement: cst.CSTNode, lines: list[str]) -> None:
         self.migration.own(self.source, statement)
-        kept = [text for text in self._comments(statement) if text not in lines]
+        new = "\n".join(lines)
+        kept = [text for text in self._comments(statement) if text not in new]
         self.migration.rewrite.replace_statement(
             self.source, statement, [*kept, *lines], comments=False
         )
 
     def _comments(self, statement: cst.CSTNode) -> list[str]:
         """The comments in the statement, except those beside or above removed arguments."""
+        lines = self._removed_lines()
+        end = self.source.span(statement)[1]
+        return [
+            text
+            for offset, text in comments_at(self.source, statement)
+            if offset < end
+            and self.source.position(offset)[0] not in lines
+            and not COMMENTED_ARGUMENT.match(text)
+        ]
+
+    def _removed_lines(self) -> set[int]:
+        """The lines of removed arguments and of the comments above them."""
         lines: set[int] = set()
         for arg in self.call.args:
             name = arg.keyword.value if arg.keyword is not None else ""
@@ -254,14 +268,7 @@ class WrapStatement:
                 while self.source.line(first - 1).lstrip().startswith("#"):
                     first -= 1
                     lines.add(first)
-        end = self.source.span(statement)[1]
-        return [
-            text
-            for offset, text in comments_at(self.source, statement)
-            if offset < end
-            and self.source.position(offset)[0] not in lines
-            and not COMMENTED_ARGUMENT.match(text)
-        ]
+        return lines
 
     def _comments_of_policy(self) -> list[str]:
         """The comments in the statements of the policy, which are deleted."""
