@@ -85,7 +85,7 @@ class EntryRuns:
     def advance(self, max_steps: int) -> None:
         """Make runs until none is left or all runs took so many steps; the first is always made."""
         self.project.consulted = self.result.consulted
-        while not self.finished and (not self._done or self.result.steps <= max_steps):
+        while not self.finished and (not self._done or self.result.steps < max_steps):
             decisions = self._next
             if decisions is None or self._events > MAX_PROGRAM_EVENTS:
                 self.finished = True

@@ -127,8 +127,11 @@ class Search:
         return self._sharding
 
     def leaves_targets(self) -> bool:
-        """Whether there is something that no run, also of another entry, has shown."""
-        return any(True for _ in self._targets())
+        """Whether a decision or a branch is left that no run, also of another entry, has shown.
+
+        Pairs of decisions are not counted: each of the two was shown.
+        """
+        return any(len(target.choices) == 1 for target in self._targets())
 
     def leaves_choices(self) -> bool:
         """Whether some values that a name may choose were not tried."""

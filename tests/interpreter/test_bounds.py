@@ -146,7 +146,7 @@ def test_a_program_that_has_nothing_new_is_not_cut(
 def test_programs_share_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").touch()
     start = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
-    tests = "".join(f"    if args.a{n}:\n        fully_shard(model)\n" for n in range(40))
+    tests = "".join(f"    if args.a == {n}:\n        fully_shard(model)\n" for n in range(40))
     work = "    for _ in range(9):\n" + "        model(torch.ones(8))\n" * 20
     few = "    if args.few:\n        model.load_state_dict(torch.load('m.pt'))\n"
     main = 'if __name__ == "__main__":\n    model = torch.nn.Linear(8, 8)\n'
@@ -235,6 +235,18 @@ def test_configurations_that_were_not_tried(train: Path, monkeypatch: pytest.Mon
     train.write_text(HEAD + nested + "model(1)\n")
     output = checked("--output-format", "concise", "--select", "FSDP9", "train.py")[1]
     assert output.startswith("train.py:1:1: FSDP904 the program is too large: not all conf")
+
+
+def test_pairs_of_configurations_that_were_not_tried(
+    train: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsdplint.interpreter.search.MAX_RUNS", 2)
+    settings = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+    shard = "if args.fsdp:\n    fully_shard(model)\n"
+    load = "if args.resume:\n    model.load_state_dict(torch.load('model.pt'))\n"
+    train.write_text(HEAD + settings + shard + load + "model(torch.ones(8))\n")
+    output = checked("--output-format", "concise", "--select", "FSDP9", "train.py")[1]
+    assert "FSDP904" not in output
 
 
 def test_functions_that_were_not_looked_at(train: Path, monkeypatch: pytest.MonkeyPatch) -> None:
