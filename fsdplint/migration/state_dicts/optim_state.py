@@ -54,7 +54,7 @@ class States(ModelStates):
                 named.pop("optim_state_dict")
         if rest or not {"model", "optim"} <= set(named) or len(named) > 2:
             raise Blocked(self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="optim_state_dict"))
-        self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
+        self._get_optimizer(node, named, self.get_options(kind, node, optimizer=True))
 
     def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
         self.migration.account_for(self.source, node.func)

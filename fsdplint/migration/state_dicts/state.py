@@ -11,7 +11,6 @@ from fsdplint.interpreter.values import Function, ModuleValue
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import (
-    CONFIG_OF_TWO_KINDS,
     PART_STATE,
     RANK0_OF_GROUP,
     STATE_ARGUMENTS,
@@ -35,10 +34,10 @@ from fsdplint.migration.state_dicts import (
     state_functions,
 )
 from fsdplint.migration.state_dicts.harmless import is_no_model, takes_no_state
-from fsdplint.migration.state_dicts.kind_reader import KindReader
-from fsdplint.migration.state_dicts.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
+from fsdplint.migration.state_dicts.kinds import MODULE, OPTIMIZER_METHODS, Kind
 from fsdplint.migration.state_dicts.set_types import SetTypes
 from fsdplint.migration.state_dicts.state_functions import is_saved_by_one_rank
+from fsdplint.migration.state_dicts.state_options import StateOptions
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import descend
@@ -46,7 +45,7 @@ from fsdplint.syntax.layout import descend
 TITLE = "Take and load the state with torch.distributed.checkpoint"
 
 
-class ModelStates(KindReader):
+class ModelStates(StateOptions):
     """Rewrites the state dicts of the models of one file, and the blocks around them."""
 
     def __init__(self, migration: Migration, source: Source) -> None:
@@ -274,7 +273,7 @@ class ModelStates(KindReader):
                 function = state_functions.gather_helper(self.migration, self.source, node)
                 self.migration.put_call(self.source, node, function, [model])
                 return
-            options = self._get_options(kind, node)
+            options = self.get_options(kind, node)
             if compiled:
                 getter = self.migration.need(self.source, MODULE, "get_model_state_dict", node)
                 compiled_states.take(
@@ -295,14 +294,14 @@ class ModelStates(KindReader):
             more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
         if compiled:
             state = compiled_states.without_prefix(self.source, compiled, state)
-        options = self._set_options(kind, more, node)
+        options = self.set_options(kind, more, node)
         self.put_state_call(node, "set_model_state_dict", [model, state], options)
 
     def _hand_over(self, node: cst.Call, kind: Kind, *, compiled: bool) -> None:
         """Pass the state to `save_pretrained`, which takes it itself in FSDP1's block."""
         if compiled or not kind.full or self._goes_to_first_rank(kind, node):
             raise Blocked(self.source, node, TAKES_STATE_ITSELF(method="save_pretrained"))
-        options = self._get_options(kind, node)
+        options = self.get_options(kind, node)
         pretrained.hand_over(self.migration, self.source, node, options)
 
     def _goes_to_first_rank(self, kind: Kind, node: cst.Call) -> bool:
@@ -314,6 +313,21 @@ class ModelStates(KindReader):
         return kind.model.rank0 or (
             kind.model.offload and is_saved_by_one_rank(self.migration, node)
         )
+
+    def _options_key(self, kind: Kind, node: cst.Call) -> tuple[str, ...] | str:
+        """The arguments of a use's options, or the name of the variable that holds the options."""
+        name = self.migration.fsdp1(node.func).removeprefix(FSDP + ".")
+        attribute = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+        if name == "optim_state_dict":
+            return self.config_key(kind, kind.optimizer, node)
+        if not name and attribute in ("state_dict", "save_pretrained"):
+            if self._goes_to_first_rank(kind, node):
+                return ()
+            return self.config_key(kind, kind.model, node)
+        if name in ("", "optim_state_dict_to_load") and kind.full:
+            more = len(node.args) > 1 if not name else kind.optimizer.rank0
+            return () if more else ("full_state_dict=True",)
+        return ()
 
     def put_state_call(
         self,
@@ -340,95 +354,3 @@ class ModelStates(KindReader):
             raise Blocked(self.source, node, PART_STATE())
         self.rewrite(node, self.types.kind(self.source, node) or kind)
         self.migration.step(self.source, node, "Take and load full states")
-
-    # Options --------------------------------------------------------------------------------------
-
-    def _options_key(self, kind: Kind, node: cst.Call) -> tuple[str, ...] | str:
-        """The arguments of a use's options, or the name of the variable that holds the options."""
-        name = self.migration.fsdp1(node.func).removeprefix(FSDP + ".")
-        attribute = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
-        if name == "optim_state_dict":
-            return self._config_key(kind, kind.optimizer, node)
-        if not name and attribute in ("state_dict", "save_pretrained"):
-            if self._goes_to_first_rank(kind, node):
-                return ()
-            return self._config_key(kind, kind.model, node)
-        if name in ("", "optim_state_dict_to_load") and kind.full:
-            more = len(node.args) > 1 if not name else kind.optimizer.rank0
-            return () if more else ("full_state_dict=True",)
-        return ()
-
-    def _config_key(self, kind: Kind, config: Config, node: cst.Call) -> tuple[str, ...] | str:
-        parts = self._parts(kind, config, node)
-        return config.name if parts and config.name else tuple(parts)
-
-    def _get_options(self, kind: Kind, node: cst.Call, optimizer: bool = False) -> str:
-        return self._texts(kind, kind.optimizer if optimizer else kind.model, node)
-
-    def _texts(self, kind: Kind, config: Config, node: cst.Call) -> str:
-        if kind.options:
-            return kind.options
-        parts = self._parts(kind, config, node)
-        if not parts:
-            return ""
-        if config.name and config.variable is not None:
-            self._keep_variable(config, parts)
-            return config.name
-        return self.make_options(parts, node)
-
-    def _parts(self, kind: Kind, config: Config, node: cst.Call) -> list[str]:
-        parts = ["full_state_dict=True"] if kind.full else []
-        if not kind.full:
-            return [f"cpu_offload={config.test or True}"] if config.offload else []
-        one_rank = config.offload and is_saved_by_one_rank(self.migration, node)
-        if config.rank0_test and not one_rank:
-            return [*parts, f"cpu_offload={self._rank0_test(config, node)}"]
-        if config.rank0 or one_rank:
-            if not config.offload:
-                self.migration.note(
-                    "the gathered state is on the CPU (FSDP1: on rank 0's GPU)", self.source, node
-                )
-            return [*parts, "cpu_offload=True"]
-        if config.offload:
-            self.migration.note(
-                "the gathered state is on the device on every rank (FSDP1: CPU)",
-                self.source,
-                node,
-                detail="While it is taken, each device also holds the whole model.",
-            )
-        return parts
-
-    def _rank0_test(self, config: Config, node: cst.Call) -> str:
-        """Add a note, since torch's getter gives a CPU state to rank 0 only, and others to all ranks."""
-        case = f"where `{config.rank0_test}` is"
-        if config.offload:
-            text = f"{case} false, the gathered state is on the device on every rank (FSDP1: CPU)"
-            detail = "While it is taken, each device also holds the whole model."
-            self.migration.note(text, self.source, node, detail=detail)
-        else:
-            text = f"{case} true, the gathered state is on the CPU (FSDP1: on rank 0's GPU)"
-            self.migration.note(text, self.source, node)
-        return config.rank0_test
-
-    def make_options(self, parts: list[str], node: cst.CSTNode) -> str:
-        options = self.migration.need(self.source, MODULE, "StateDictOptions", node)
-        return f"{options}({', '.join(parts)})"
-
-    def _set_options(self, kind: Kind, more: list[str], node: cst.CSTNode) -> str:
-        if not kind.full:
-            return self.make_options(more, node) if more else ""
-        if kind.options and not more:
-            return kind.options
-        return self.make_options(["full_state_dict=True", *more], node)
-
-    def _keep_variable(self, config: Config, parts: list[str]) -> None:
-        """Let the variable that holds the config hold the options instead."""
-        assert config.variable is not None
-        source, node = config.variable
-        if node in self.migration.states.option_variables:
-            if self.migration.states.option_variables[node] != parts:
-                raise Blocked(source, node, CONFIG_OF_TWO_KINDS())
-            return
-        self.migration.states.option_variables[node] = parts
-        options = self.migration.need(source, MODULE, "StateDictOptions", node)
-        self.migration.put_call(source, node, options, parts)
