@@ -20,7 +20,8 @@ class OffloadWithoutCpuGroup(Rule):
     ## What it does
     Finds `init_process_group("nccl")`, or another backend of accelerators alone, in a program whose
     `fully_shard` has a `CPUOffloadPolicy` and that clips with `torch.nn.utils.clip_grad_norm_`. Also
-    finds collectives such as `dist.all_reduce` of a tensor that the program makes with `device="cpu"`.
+    finds collectives such as `dist.all_reduce` of a tensor that the program makes with `device="cpu"`, or
+    without a device (`torch.tensor([loss_sum, count])`) where it sets no other default device.
 
     ## Why is this bad?
     With CPU offloading, the sharded gradients are on the CPU. The reduction of their norm over the ranks

@@ -160,6 +160,7 @@ class Run:
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
         self.assumes_sharding = False  # of a model of unknown origin: see `assume_sharding`
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
+        self.other_default_device = False  # the program sets the device of new tensors
         self.loop_depth: int = 0
         self.own_turns: list[OwnTurns] = []  # the loops that are being executed
         self.repetitions = 0  # loops whose current turn repeats the one before

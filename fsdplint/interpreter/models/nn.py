@@ -156,7 +156,9 @@ def new_tensor(run: Run, name: str, call: Call) -> Value:
     """A tensor that is not computed from others, unless `torch.tensor` copies one."""
     result = tensor_result(run, name, call)
     if isinstance(result, Unknown):
-        result.on_cpu = _is_cpu(run, call.kwargs.get("device"))
+        result.on_cpu = _is_cpu(run, call.kwargs.get("device")) or _is_cpu_by_default(
+            run, name, call
+        )
         result.own_size = _has_own_size(run, name, call)
         result.new_tensor = name != "torch.tensor" or isinstance(call.arg(0, "data"), Const)
     return result
@@ -177,6 +179,32 @@ def _is_cpu(run: Run, device: Value | None) -> bool:
     if isinstance(device, LibraryObject) and device.name == "torch.device":
         device = device.get("0", "type")
     return device is not None and constant(device) == "cpu"
+
+
+def _is_cpu_by_default(run: Run, name: str, call: Call) -> bool:
+    """Whether a new tensor is on the CPU because nothing says otherwise.
+
+    `torch.tensor` of a tensor keeps its device, but one of a list or number has the default device.
+    """
+    if call.open or "device" in call.kwargs or run.other_default_device:
+        return False
+    if any(_is_device(context) for context in run.contexts):
+        return False
+    data = run.settle(call.arg(0, "data") or Unknown())
+    return name != "torch.tensor" or isinstance(data, Const | Sequence)
+
+
+def _is_device(context: object) -> bool:
+    """Whether a `with` block may set the device of new tensors."""
+    if isinstance(context, Context):
+        return context.kind == "meta_device"
+    return not isinstance(context, LibraryObject) or context.name == "torch.device"
+
+
+@function("torch.set_default_device", "torch.set_default_tensor_type")
+def set_default_device(run: Run, name: str, call: Call) -> Value:
+    run.other_default_device = True
+    return Const(None)
 
 
 @function("torch.device")
