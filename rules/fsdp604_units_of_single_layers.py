@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Sharded, Trace
+from fsdplint.trace import Sharded, Site, Trace
 from fsdplint.trace.queries.common import class_name, varying
 
 _LAYERS = {f"torch.nn.{name}" for name in ("Linear", "Conv1d", "Conv2d", "Conv3d", "LayerNorm")}
@@ -50,7 +50,7 @@ class UnitsOfSingleLayers(Rule):
             block = _block_around(trace, event)
             if block is not None:
                 layers.setdefault(block, []).append(event)
-        seen = set()
+        seen = set[Site]()
         for block, events in layers.items():
             units = {event.module for event in events}
             if len(units) < 2 or events[0].site in seen or trace.family_escaped(block):
