@@ -14,6 +14,7 @@ from fsdplint.trace import (
     Event,
     Fsdp1Used,
     Fsdp2Used,
+    GradientScaled,
     OptimizerStepped,
     SyncSwitched,
     Trace,
@@ -30,7 +31,8 @@ class LossReducedBeforeBackward(Rule):
     ## What it does
     Finds `loss.backward()` if `dist.all_reduce(loss)` has summed the loss, and the program has divided
     it by the number of ranks. Also finds it if each rank divides its own loss by the number of ranks, or
-    by a number that `dist.all_reduce` has summed over the ranks, such as the tokens of all ranks.
+    by a number that `dist.all_reduce` has summed over the ranks, such as the tokens of all ranks, and if the
+    program divides the gradients by such a number after the backward.
 
     A loss that the program also multiplies (`loss * world_size / tokens`) is not reported, nor are programs that
     read or reduce the gradients themselves, or call `set_gradient_divide_factor`.
@@ -85,6 +87,7 @@ class LossReducedBeforeBackward(Rule):
                 because=because[-1:],
             )
         yield from self._divided(trace)
+        yield from self._gradients(trace)
 
     def _divided(self, trace: Trace) -> Iterable[Finding]:
         if other_parallelism(trace):
@@ -106,6 +109,24 @@ class LossReducedBeforeBackward(Rule):
                 help="Remove the division by the number of ranks."
                 if event.divided_by == "ranks"
                 else "Multiply the loss by the number of ranks before backward.",
+            )
+
+    def _gradients(self, trace: Trace) -> Iterable[Finding]:
+        """Gradients that the program divides by a total itself."""
+        if other_parallelism(trace):
+            return
+        seen = set()
+        for event in trace.of(GradientScaled):
+            backward = _scaled_backward(trace, event) if event.by_total else None
+            if backward is None or event.site in seen:
+                continue
+            seen.add(event.site)
+            yield self.finding(
+                event,
+                "the gradients are divided by a number that `all_reduce` summed over the ranks: FSDP "
+                "averages them, so that they are divided by the number of ranks, too",
+                help="Multiply them by the number of ranks as well.",
+                because=[(backward, "FSDP averages the gradients here")],
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -140,6 +161,21 @@ class LossReducedBeforeBackward(Rule):
         rewrite.insert_before(source, place.first, [source.code(call)])
         rewrite.delete_statement(source, call)
         return rewrite.fix("Run backward on the rank's own loss", Safety.UNSAFE)
+
+
+def _scaled_backward(trace: Trace, event: GradientScaled) -> BackwardRun | None:
+    """The backward whose gradients a total divides; None if another factor may undo FSDP's."""
+    backward = None
+    for other in trace.before(event, BackwardRun):
+        backward = other
+    if backward is None or backward.multiplied or backward.averaged or backward.divided_by:
+        return None
+    for other in trace.after(backward, GradientScaled, OptimizerStepped, Escaped):
+        if isinstance(other, OptimizerStepped):
+            break
+        if isinstance(other, Escaped) or not other.by_total:
+            return None
+    return backward
 
 
 def _sets_own_factor(trace: Trace) -> bool:

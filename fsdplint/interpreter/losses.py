@@ -9,7 +9,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.rank_local import of_method
+from fsdplint.interpreter.rank_local import local_of, of_method
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ShardTensor, TensorValue
@@ -64,7 +64,7 @@ def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorV
     """The result of `value / by` or another operation on a tensor."""
     result = derive(value)
     if isinstance(op, cst.Multiply):
-        result.scaled = value.scaled or not isinstance(by, Const)
+        result.scaled = value.scaled or _may_be_ranks(by)
     elif isinstance(op, cst.Divide):
         result.summed = value.summed
         by_ranks = isinstance(by, Unknown) and by.origin == WORLD_SIZE
@@ -78,6 +78,11 @@ def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorV
     return result
 
 
+def _may_be_ranks(by: Value) -> bool:
+    """Whether a factor may be the number of ranks, which is the same on all of them."""
+    return not isinstance(by, Const) and local_of(by) is None
+
+
 def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
     """The result of an unmodelled tensor method; an in-place method returns the tensor."""
     if name in {"div", "div_", "true_divide"} and call.args:
@@ -88,7 +93,8 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
         value.divided_by = result.divided_by
     if name in {"mul", "mul_", "multiply", "multiply_"}:
         value = value if name.endswith("_") else derive(value)
-        value.scaled, value.divided_by = True, ""
+        value.scaled = value.scaled or any(map(_may_be_ranks, call.args[:1]))
+        value.divided_by = "" if value.scaled else value.divided_by
     if name in {"to", "cuda"} and value.on_cpu:
         return derive(value)
     if name in {"to", "cuda", "requires_grad_", "contiguous"}:

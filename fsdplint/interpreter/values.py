@@ -125,8 +125,7 @@ class Unknown(Value):
     new_tensor: whether it is a tensor that was just made and is computed from no other.
     below: the number that it is certainly smaller than: the end of the `range` that it is from.
     template: what is known of it if it is a text.
-    distinct: whether it is certainly another number on each rank: a multiple of the rank, perhaps
-        plus a number that is the same on all ranks.
+    reciprocal: whether it is 1 divided by a number that an `all_reduce` summed.
     own_size: whether it is a tensor whose size certainly differs between ranks.
     distinct: whether it is certainly another number on each rank: a multiple of the rank, perhaps
         plus a number that is the same on all ranks.
@@ -155,6 +154,7 @@ class Unknown(Value):
     new_tensor: bool = False
     below: Value | None = field(default=None, repr=False)
     template: Template | None = field(default=None, repr=False)
+    reciprocal: bool = False
     own_size: bool = False
     distinct: bool = False
     own_number: RankLocal | None = field(default=None, repr=False)

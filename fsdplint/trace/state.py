@@ -97,10 +97,12 @@ class GradientScaled(Event):
     """A gradient of which each rank has another part was multiplied or divided in place.
 
     differs: whether each rank did so by a number of its own.
+    by_total: whether it was divided by a number that an all_reduce summed.
     """
 
     kind: ClassVar[str] = "gradient-scaled"
     differs: bool = combined(differs, default=False)
+    by_total: bool = False
 
 
 @event

@@ -76,12 +76,14 @@ class BackwardRun(Event):
         number of ranks, which also scales the gradients.
     divided_by: "ranks" if the loss of each rank is divided by the number of ranks, "total" if it is
         divided by a number that an all_reduce summed; "" for any other loss.
+    multiplied: whether the loss may have been multiplied by the number of ranks.
     unsynchronized: the modules of FSDP1 and DDP under whose `no_sync()` it runs.
     """
 
     kind: ClassVar[str] = "backward"
     averaged: bool = False
     divided_by: str = ""
+    multiplied: bool = False
     unsynchronized: tuple[str, ...] = reference(default=())
 
 

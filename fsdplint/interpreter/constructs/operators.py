@@ -180,6 +180,10 @@ def arithmetic(
         rank_local=derived(left, right),
         template=_template(left, op, right),
         distinct=by_rank and is_distinct_result(left, op, right),
+        reciprocal=isinstance(op, cst.Divide)
+        and isinstance(right, Unknown)
+        and right.summed
+        and constant(left) == 1,
     )
 
 

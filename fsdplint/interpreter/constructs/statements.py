@@ -99,7 +99,7 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         return
     divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
     if isinstance(node.operator, cst.DivideAssign | cst.MultiplyAssign):
-        note_scaling(run, left, right, node.target)
+        note_scaling(run, left, right, node.target, divides is not None)
     result = arithmetic(run, left, right, divides)
     if isinstance(result, Unknown) and is_distinct_result(left, node.operator, right):
         result.distinct = True

@@ -20,13 +20,13 @@ _METHODS = ("mul_", "multiply_", "div_", "divide_", "true_divide_")
 
 @method("ShardTensor", *_METHODS)
 def scale_gradient(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
-    note_scaling(run, receiver, call.arg(0, "other"), call.node)
+    note_scaling(run, receiver, call.arg(0, "other"), call.node, "div" in name)
     return elementwise_method(run, receiver, "abs_", call)
 
 
 @method("LocalGradient", *_METHODS)
 def scale_local_gradient(run: Run, receiver: TensorValue, name: str, call: Call) -> Value:
-    note_scaling(run, receiver, call.arg(0, "other"), call.node)
+    note_scaling(run, receiver, call.arg(0, "other"), call.node, "div" in name)
     return losses.through_method(receiver, name, call)
 
 
@@ -35,12 +35,17 @@ def scale_gradients(run: Run, name: str, call: Call) -> Value:
     note_mixed(run, name, call.values, call.node)
     held = run.settle(call.arg(0, "self") or Unknown())
     if isinstance(held, Sequence) and held.items:
-        note_scaling(run, run.settle(held.items[0]), call.arg(1, "scalar"), call.node)
+        by = call.arg(1, "scalar")
+        note_scaling(run, run.settle(held.items[0]), by, call.node, "div" in name)
     return FUNCTIONS["torch."](run, name, call)
 
 
-def note_scaling(run: Run, gradient: Value, by: Value | None, node: cst.CSTNode) -> None:
-    """Record a change in place of a sharded gradient by a number that this rank alone has."""
-    own = local_of(run.settle(by)) if by is not None else None
-    if own is not None and is_own_part(run, gradient):
-        run.emit(GradientScaled, node, differs=True)
+def note_scaling(
+    run: Run, gradient: Value, by: Value | None, node: cst.CSTNode, divides: bool
+) -> None:
+    """Record a multiplication or division in place of a sharded gradient."""
+    if by is None or not is_own_part(run, gradient):
+        return
+    by = run.settle(by)
+    total = isinstance(by, Unknown) and (by.summed if divides else by.reciprocal)
+    run.emit(GradientScaled, node, differs=local_of(by) is not None, by_total=total)

@@ -535,6 +535,7 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         collective=sharded,
         averaged=loss.averaged,
         divided_by=loss.divided_by,
+        multiplied=loss.scaled,
         unsynchronized=_unsynchronized(run),
     )
     hooks.fire(run, hooks.Moment.BACKWARD, call.node)

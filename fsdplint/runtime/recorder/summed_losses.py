@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import re
 from types import FrameType
 from typing import Any
@@ -76,6 +77,22 @@ class SummedLosses:
                     found = "ranks"
             node = node.next_functions[0][0] if node.next_functions else None
         return found
+
+    def is_multiplied(self, loss: Any) -> bool:
+        """Whether the end of a loss's graph multiplies it."""
+        node = getattr(loss, "grad_fn", None)
+        for _ in range(_MAX_NODES):
+            if node is None:
+                return False
+            if node.name().startswith("MulBackward"):
+                return True
+            node = node.next_functions[0][0] if node.next_functions else None
+        return False
+
+    def is_total(self, number: float) -> bool:
+        """Whether `dist.all_reduce` has summed this number since the last backward."""
+        sums = [float(one.item()) for one in self._totals if not hasattr(one, "placements")]
+        return number > 1 and any(math.isclose(number, one, rel_tol=1e-4) for one in sums)
 
     def after_backward(self, entry: Entry[BackwardRun], objects: Objects) -> None:
         """Remember a gradient after the backward of a divided loss."""

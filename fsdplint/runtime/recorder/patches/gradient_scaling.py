@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import FrameType
 from typing import Any
 
@@ -20,20 +21,30 @@ def install() -> None:
     for name in _METHODS:
         original = getattr(torch.Tensor, name, None)
         if original is not None:
-            setattr(torch.Tensor, name, patching.add_watcher(original, _record_scaling))
+            before = functools.partial(_record_scaling, "div" in name)
+            setattr(torch.Tensor, name, patching.add_watcher(original, before))
     for name in ("_foreach_mul_", "_foreach_div_"):
-        patching.watch_function(torch, name, _record_scaling)
+        before = functools.partial(_record_scaling, "div" in name)
+        patching.watch_function(torch, name, before)
 
 
-def _record_scaling(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_scaling(
+    divides: bool, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Record the number by which a sharded gradient is multiplied or divided."""
     tensor = argument(args, kwargs, 0, "self")
     tensor = tensor[0] if isinstance(tensor, (list, tuple)) and tensor else tensor
     other = args[1] if len(args) > 1 else next(iter(kwargs.values()), None)
     number = _number(other)
     local = getattr(tensor, "_local_tensor", tensor)
-    if number is not None and current().objects.is_local_gradient(local):
-        current().recorder.event(GradientScaled, frame, differs=of_this_rank(number))
+    recording = current()
+    if number is not None and recording.objects.is_local_gradient(local):
+        recording.recorder.event(
+            GradientScaled,
+            frame,
+            differs=of_this_rank(number),
+            by_total=number > 0 and recording.losses.is_total(number if divides else 1 / number),
+        )
 
 
 def _number(value: Any) -> float | None:

@@ -62,6 +62,7 @@ def _watch_backward(torch: Any) -> None:
                 frame,
                 collective=recording.objects.generation > 0,
                 averaged=recording.losses.is_averaged(loss),
+                multiplied=recording.losses.is_multiplied(loss),
                 unsynchronized=tuple(_unsynchronized(recording.objects)),
                 divided_by=recording.losses.divided_by(loss, frame)
                 if not (args[1:] or kwargs)
