@@ -170,10 +170,10 @@ def _scaled_backward(trace: Trace, event: GradientScaled) -> BackwardRun | None:
         backward = other
     if backward is None or backward.multiplied or backward.averaged or backward.divided_by:
         return None
-    for other in trace.after(backward, GradientScaled, OptimizerStepped, Escaped):
-        if isinstance(other, OptimizerStepped):
+    for later in trace.after(backward, GradientScaled, OptimizerStepped, Escaped):
+        if isinstance(later, OptimizerStepped):
             break
-        if isinstance(other, Escaped) or not other.by_total:
+        if not (isinstance(later, GradientScaled) and later.by_total):
             return None
     return backward
 
