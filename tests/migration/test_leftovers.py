@@ -217,3 +217,47 @@ def test_the_name_of_a_strategy_is_the_string(tmp_path: Path) -> None:
 def test_another_attribute_of_a_strategy_blocks(tmp_path: Path) -> None:
     found, _ = plan(tmp_path, STRATEGY.format(name="value"))
     assert "`strategy.value` reads a member" in found.blockers[0].reason
+
+
+def test_a_table_of_removed_values_goes(tmp_path: Path) -> None:
+    text = migrated(
+        tmp_path,
+        """
+        name = os.environ.get("PREFETCH")
+        # The names of settings
+        prefetches = {"pre": BackwardPrefetch.BACKWARD_PRE, "post": BackwardPrefetch.BACKWARD_POST}
+        prefetch = prefetches[name]
+        model = FSDP(Net(), backward_prefetch=prefetch)
+        """,
+    )
+    assert "prefetches" not in text
+    assert "BACKWARD" not in text
+    assert "model = fully_shard(Net())" in text
+
+
+def test_a_table_that_other_code_reads_stays(tmp_path: Path) -> None:
+    text = migrated(
+        tmp_path,
+        """
+        name = os.environ.get("PREFETCH")
+        sizes = {"pre": 1, "post": 2}
+        size = sizes[name]
+        model = FSDP(Net(), limit_all_gathers=size)
+        print(sizes)
+        """,
+    )
+    assert 'sizes = {"pre": 1, "post": 2}\nmodel = fully_shard(Net())' in text
+
+
+def test_choices_between_equal_values(tmp_path: Path) -> None:
+    text = migrated(
+        tmp_path,
+        """
+        offload = bool(os.environ.get("OFFLOAD"))
+        policy = CPUOffload(offload_params=offload) if offload else None
+        model = FSDP(Net(), cpu_offload=policy)
+        raw = model.module if dist.is_initialized() else model
+        """,
+    )
+    assert "policy = CPUOffloadPolicy() if offload else None" in text
+    assert "raw = model\n" in text

@@ -41,11 +41,18 @@ def delete_variable(migration: Migration, source: Source, name: cst.Name) -> Non
         blocks.setdefault(block)
     for item in found:
         migration.account_for(source, item.value)
+        _delete_variables_in(migration, source, item.value)
     for block in blocks:
         migration.delete_statement(source, block)
     for statement in statements:
         if not any(is_within(source, statement, block) for block in blocks):
             migration.delete_statement(source, statement)
+
+
+def _delete_variables_in(migration: Migration, source: Source, value: cst.BaseExpression) -> None:
+    """Delete the table that a deleted value looks a setting up in, if nothing else reads it."""
+    if isinstance(value, cst.Subscript) and isinstance(value.value, cst.Name):
+        delete_variable(migration, source, value.value)
 
 
 def _known_elsewhere(migration: Migration, source: Source, name: str) -> bool:
@@ -78,7 +85,7 @@ def _emptied_if(
 
 def _is_deleted(migration: Migration, block: cst.If, deletions: set[cst.CSTNode]) -> bool:
     """Whether an `if` does nothing but the deleted statements."""
-    if not _is_query(migration, block.test) or not _suite_is_deleted(
+    if not is_query(migration, block.test) or not _suite_is_deleted(
         migration, block.body, deletions
     ):
         return False
@@ -101,18 +108,18 @@ def _part_is_deleted(migration: Migration, part: cst.CSTNode, deletions: set[cst
     return isinstance(part, cst.SimpleStatementLine) and all(x in deletions for x in part.body)
 
 
-def _is_query(migration: Migration, node: cst.BaseExpression) -> bool:
+def is_query(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether the evaluation of a condition has no effect."""
     if isinstance(node, cst.UnaryOperation):
-        return _is_query(migration, node.expression)
+        return is_query(migration, node.expression)
     if isinstance(node, cst.BooleanOperation):
-        return _is_query(migration, node.left) and _is_query(migration, node.right)
+        return is_query(migration, node.left) and is_query(migration, node.right)
     if isinstance(node, cst.Comparison):
-        return _is_query(migration, node.left) and all(
-            _is_query(migration, item.comparator) for item in node.comparisons
+        return is_query(migration, node.left) and all(
+            is_query(migration, item.comparator) for item in node.comparisons
         )
     if isinstance(node, cst.Attribute):
-        return _is_query(migration, node.value)
+        return is_query(migration, node.value)
     if isinstance(node, cst.Call):
         name = migration.symbol(node.func)
         if not name and isinstance(node.func, cst.Name | cst.Attribute):
@@ -130,6 +137,20 @@ def _is_droppable(migration: Migration, node: cst.BaseExpression) -> bool:
         return True
     if isinstance(node, cst.Lambda) or elements(node) == []:
         return True
+    if isinstance(node, cst.Dict):
+        return all(
+            isinstance(one, cst.DictElement)
+            and _is_droppable(migration, one.key)
+            and _is_droppable(migration, one.value)
+            for one in node.elements
+        )
+    if isinstance(node, cst.Subscript):
+        index = node.slice[0].slice if len(node.slice) == 1 else None
+        return (
+            isinstance(node.value, cst.Name)
+            and isinstance(index, cst.Index)
+            and is_query(migration, index.value)
+        )
     if isinstance(node, cst.IfExp):
         return _is_droppable(migration, node.body) and _is_droppable(migration, node.orelse)
     if isinstance(node, cst.Call):
@@ -138,4 +159,4 @@ def _is_droppable(migration: Migration, node: cst.BaseExpression) -> bool:
         name = migration.symbol(node.func) if isinstance(node, cst.Call) else ""
         if _DEVICE.fullmatch(name) or name in ("os.environ.get", "os.getenv"):
             return True
-    return _is_query(migration, node)
+    return is_query(migration, node)

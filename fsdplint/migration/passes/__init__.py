@@ -32,6 +32,7 @@ from fsdplint.migration.passes.state_dicts import (
 from fsdplint.migration.passes.training import (
     collect_enable_wrap,
     collect_summons,
+    rewrite_choices,
     rewrite_gradients,
     rewrite_wrapper_members,
     write_summons,
@@ -67,6 +68,7 @@ PASSES: tuple[Pass, ...] = (
     collect_summons,
     rewrite_wrapper_members,
     write_summons,
+    rewrite_choices,
     rewrite_gradients,
     # State dicts of models and optimizers.
     read_set_types,

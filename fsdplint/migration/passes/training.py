@@ -14,6 +14,7 @@ from fsdplint.migration.training import (
     classes,
     clipping,
     counts,
+    equal_choices,
     forward_methods,
     gradients,
     loop,
@@ -125,6 +126,12 @@ def write_summons(state: PassState) -> None:
     for one in state.summons:
         with state.migration.collecting():
             one.write(state.summons)
+
+
+def rewrite_choices(state: PassState) -> None:
+    """Replace choices whose arms become equal."""
+    for source in state.migration.sources:
+        equal_choices.rewrite(state.migration, source)
 
 
 def rewrite_gradients(state: PassState) -> None:
