@@ -37,6 +37,7 @@ from fsdplint.trace.arguments import (
     Constant,
     OneOf,
     Opaque,
+    PartOfModel,
 )
 from fsdplint.trace.groups import shard_events, sharded_by, shards_unknown_part
 
@@ -55,7 +56,8 @@ def add_sharding(plan: Plan, trace: Trace, names: ModelNames) -> None:
         given = trace.arguments.get(frozen.index, Arguments()).get("requires_grad", "0")
         for module in frozen.modules:
             _add_part(plan, names, "requires_grad is set", module, frozen)
-            if given is not None and module in trace.modules:
+            # Other functions freeze a module, too, and get it as their first argument.
+            if not isinstance(given, PartOfModel | None) and module in trace.modules:
                 plan.add("requires_grad", names.path(module), given, frozen)
     for moved in trace.of(ModuleMoved):
         if moved.dtype is not None and moved.module in trace.modules:
