@@ -16,8 +16,8 @@ from torch.distributed.fsdp import {0}
 
 dist.init_process_group("nccl")
 torch.cuda.set_device(dist.get_rank())
-model = torch.nn.Linear(4, 4)
-{1}if os.environ.get("PREPARE"):
+{1}model = torch.nn.Linear(4, 4)
+if os.environ.get("PREPARE"):
     model = prepare_model_for_kbit_training(model)
 {2}
 model(torch.ones(1, 4)).sum().backward()
