@@ -122,6 +122,9 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
 def _symbol_attribute(run: Run, value: Symbol, name: str) -> Value:
     if namespace_of(value) is not None and name in ("get", "__getitem__"):
         return Method(value, name)
+    last = value.name.rpartition(".")[2]
+    if name in ("__name__", "__qualname__") and last.endswith("DataParallel"):
+        return Const(last)  # the class of a wrapper
     full = canonical(f"{value.name}.{name}")
     project = import_module(run, full) if value.name in run.project.namespaces else None
     return project if project is not None else Symbol(full)

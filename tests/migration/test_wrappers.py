@@ -464,3 +464,25 @@ def test_attributes_in_methods_that_nothing_calls(tmp_path: Path) -> None:
     text = migrated(tmp_path, TRAINER)
     assert "return self.model(x)" in text
     assert "return self.model.blocks[0]" in text
+
+
+def test_a_test_of_the_name_of_the_class(tmp_path: Path) -> None:
+    """Only a model of DDP comes to the branch."""
+    text = migrated(
+        tmp_path,
+        """
+        def unwrap(model):
+            if type(model).__name__ == "DistributedDataParallel":
+                return model.module
+            return model
+
+
+        if os.environ.get("SHARD"):
+            model = FSDP(Net())
+        else:
+            model = nn.parallel.DistributedDataParallel(Net())
+        print(unwrap(model))
+        """,
+    )
+    assert "return model.module\n" in text
+    assert "hasattr" not in text

@@ -152,9 +152,17 @@ def has_opaque_base(klass: Class) -> bool:
     )
 
 
+_WRAPPERS = {
+    "fsdp1": "torch.distributed.fsdp.FullyShardedDataParallel",
+    "ddp": "torch.nn.parallel.DistributedDataParallel",
+}
+
+
 @function("builtins.type")
 def type_of(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, ModuleValue) and value.wrapper in _WRAPPERS and not value.may_be_plain:
+        return Symbol(_WRAPPERS[value.wrapper])
     cls = getattr(value, "cls", None)
     if isinstance(cls, Class):
         return cls
