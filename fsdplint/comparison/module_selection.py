@@ -146,7 +146,7 @@ def _index(node: cst.Subscript) -> int | None:
 
 
 def _size_test(source: Source, node: cst.CSTNode) -> str | None:
-    """A test of numbers of parameters that leaves a node's function or loop before it."""
+    """What a test of numbers of parameters, which leaves the function before a node, lets through."""
     current, parent = node, source.parent(node)
     tests: list[cst.BaseExpression] = []
     while parent is not None and not isinstance(current, cst.FunctionDef | cst.Lambda):
@@ -157,7 +157,8 @@ def _size_test(source: Source, node: cst.CSTNode) -> str | None:
     if not tests or not isinstance(current, cst.FunctionDef):
         return None
     sizes = _size_names(current)
-    return next((source.code(one) for one in tests if _tests_sizes(one, sizes)), None)
+    test = next((one for one in tests if _tests_sizes(one, sizes)), None)
+    return None if test is None else f"not ({source.code(test)})"
 
 
 def _leaves(body: cst.BaseSuite) -> bool:

@@ -334,7 +334,7 @@ def test_a_test_of_sizes_that_leaves_early(tmp_path: Path) -> None:
     file.write_text(HEAD + SIZES + RUN, encoding="utf-8")
     planned = planned_units(one_layout(HEAD + SIZES + RUN, tmp_path))
     for path in ("model.stem", "model.head"):
-        assert planned[path].selection == "those that a test selects: `size < minimum`"
+        assert planned[path].selection == "those that a test selects: `not (size < minimum)`"
     assert planned["model"].selection == ""
     (trace,) = [one for one in load([file], with_arguments=True).traces if one.entry is not None]
     facts = plan_of(trace).facts

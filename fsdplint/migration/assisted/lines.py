@@ -124,7 +124,9 @@ def _raise(source: Source, message: str, room: int, tabs: str) -> list[str]:
 
 
 def _literal(source: Source, text: str) -> str:
+    """A string of the file's style, with the other quotes where that saves escapes."""
     quote = quote_of(source)
-    if quote in text and "'\""[quote == "'"] not in text:
-        quote = "'\""[quote == "'"]
+    other = '"' if quote == "'" else "'"
+    if quote in text and other not in text:
+        quote = other
     return quote + text.replace("\\", "\\\\").replace(quote, f"\\{quote}") + quote
