@@ -146,7 +146,7 @@ def _index(node: cst.Subscript) -> int | None:
 
 
 def _size_test(source: Source, node: cst.CSTNode) -> str | None:
-    """What a test of numbers of parameters, which leaves the function before a node, lets through."""
+    """The condition under which a test of sizes that may leave the function lets a node run."""
     current, parent = node, source.parent(node)
     tests: list[cst.BaseExpression] = []
     while parent is not None and not isinstance(current, cst.FunctionDef | cst.Lambda):

@@ -342,6 +342,30 @@ def test_a_test_of_sizes_that_leaves_early(tmp_path: Path) -> None:
     assert [one.value for one in facts["unit", "model"]] == [Constant("sharded")]
 
 
+@pytest.mark.parametrize(
+    ("test", "has_name"),
+    [
+        ("if isinstance(part, nn.LayerNorm):\n        continue\n    ", False),
+        (
+            "if type(part).__name__ == 'A' or isinstance(part, nn.LayerNorm):\n        continue\n    ",
+            False,
+        ),
+        ("if not isinstance(part, nn.LayerNorm):\n        continue\n    ", True),
+        ("if not isinstance(part, nn.LayerNorm):\n        ", False),
+        ("if isinstance(part, nn.LayerNorm):\n        ", True),
+    ],
+)
+def test_the_class_of_an_unknown_part(test: str, has_name: bool, tmp_path: Path) -> None:
+    program = HEAD.replace("model = Net()", "model = transformers.AutoModel.from_pretrained('x')")
+    program = program.replace("import torch\n", "import torch\nimport transformers\n", 1)
+    program += f"for part in model.children():\n    {test}fully_shard(part)\nfully_shard(model)\n"
+    (tmp_path / "train.py").write_text(program + RUN, encoding="utf-8")
+    found = layouts(load([tmp_path / "train.py"], with_arguments=True).traces)
+    models = [model for one in found for model in one.models]
+    names = {unit.class_name for model in models for unit in model.all_units()}
+    assert ("LayerNorm" in names) is has_name
+
+
 def test_a_policy_with_other_fields(tmp_path: Path) -> None:
     program = """
 from dataclasses import replace

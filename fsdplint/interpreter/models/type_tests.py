@@ -72,7 +72,7 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
     ):
         return Unknown(varying=True)  # differs from tensor to tensor
     if isinstance(value, Unknown) and value.part_of is not None:
-        if wanted and "__class__" not in value.parts:
+        if wanted and "__class__" not in value.parts and not _excludes(run, call.node):
             value.parts["__class__"] = wanted[0]
         return Unknown(varying=True)
     return unknown_result(call, run.text(call.node))
@@ -110,6 +110,23 @@ def _visits_modules(run: Run, node: cst.CSTNode) -> bool:
     if not isinstance(loop, cst.For | cst.CompFor):
         return False
     return re.search(r"\.(named_)?modules\(", run.text(loop.iter)) is not None
+
+
+def _excludes(run: Run, test: cst.CSTNode) -> bool:
+    """Whether the code that a test of a class leads to is for the other classes.
+
+    This is the code behind `if isinstance(x, A): return`, and that of `if not isinstance(x, A):`.
+    """
+    node, outer, is_negated = test, run.source.parent(test), False
+    while isinstance(outer, cst.UnaryOperation | cst.BooleanOperation):
+        is_negated = is_negated != isinstance(getattr(outer, "operator", None), cst.Not)
+        node, outer = outer, run.source.parent(outer)
+    if not isinstance(outer, cst.If) or outer.test is not node:
+        return is_negated
+    last = outer.body.body[-1] if outer.body.body else None
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    return isinstance(last, cst.Return | cst.Continue | cst.Break | cst.Raise) != is_negated
 
 
 def module_is(run: Run, value: ModuleValue, kind: Value) -> bool | None:
