@@ -60,7 +60,7 @@ class OffloadWithoutCpuGroup(Rule):
                     offloaded |= {module: event for module in (event.module, *event.group)}
             elif begun is None or begun.backend not in ONLY_ACCELERATORS:
                 continue
-            elif isinstance(event, Collective) and event.on_cpu and event.collective:
+            elif isinstance(event, Collective) and _is_on_cpu(event):
                 yield self._of_tensor(begun, event)
                 return
             elif isinstance(event, Clipped) and event.api == "utils" and event.collective:
@@ -87,6 +87,8 @@ class OffloadWithoutCpuGroup(Rule):
             begun,
             f"this process group has no CPU backend, but `{event.api}` gets a tensor on the CPU",
             help=f"Pass the backend {_with_cpu(begun)}, or move the tensor to the accelerator.",
+            why=f"The backend `{begun.backend}` has no collectives for tensors on the CPU: "
+            "`RuntimeError: No backend type associated with device type cpu`.",
             because=[(event, "communicated here")],
         )
 
@@ -94,6 +96,12 @@ class OffloadWithoutCpuGroup(Rule):
         from fsdplint.fixes.backend import with_cpu_backend
 
         return with_cpu_backend(finding, program)
+
+
+def _is_on_cpu(event: Collective) -> bool:
+    """Whether a collective of all ranks gets a tensor on the CPU, whatever its device is tested for."""
+    tested = any("device" in guard.text or "is_cuda" in guard.text for guard in event.guards)
+    return event.on_cpu and event.collective and not tested
 
 
 def _with_cpu(begun: ProcessGroupInit) -> str:

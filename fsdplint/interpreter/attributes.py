@@ -92,6 +92,8 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
         return _super_attribute(run, value, name)
     if isinstance(value, Function) and name in ("__name__", "__qualname__"):
         return Const(value.name)
+    if isinstance(value, Unknown) and value.on_cpu and name == "is_cuda":
+        return Const(False)
     if isinstance(value, Unknown):
         return parsed_object(run, value, name, node) or _unknown_attribute(run, value, name)
     if isinstance(value, Const | Sequence | Dict) and name == "value":
