@@ -83,11 +83,12 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
         target = run.settle(target)
         if isinstance(key, Const):
             assign_attribute(run, target, str(key.value), value)
-        elif isinstance(target, ModuleValue) and isinstance(key, ParameterName):
-            replace_parameters(run, target, value, call)
         elif isinstance(target, ModuleValue):
             meta_device.note_attribute(target, value)
-            set_element(run, target, key, value)
+            if isinstance(key, ParameterName):
+                replace_parameters(run, target, value, call)
+            else:
+                set_element(run, target, key, value)
         else:
             override_attributes(target)
     return Const(None)
