@@ -64,6 +64,7 @@ class MetaNeverMaterialized(Rule):
                 call,
                 f"parameters of `{class_name(trace, call.module)}` are still on the meta device: "
                 f"its first call fails",
+                why="FSDP2 refuses to gather parameters that have no data.",
                 help="After `fully_shard`, call `to_empty(device=...)` on the model and then "
                 "initialise its parameters and buffers, or load a whole checkpoint with "
                 "`set_model_state_dict` and `full_state_dict=True`.",

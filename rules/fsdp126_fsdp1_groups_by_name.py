@@ -66,6 +66,8 @@ class Fsdp1GroupsByName(Rule):
         return self.finding(
             built,
             f"the parameter groups of `{class_name(trace, event.module)}` are wrong: {reason}",
+            why="One of the groups is empty: biases and norms get the weight decay of the weights, or no "
+            "parameter gets any.",
             help="Wrap with `use_orig_params=True` and choose by name. Choose by shape only before "
             "wrapping.",
             because=[(event, "wrapped here")],

@@ -11,6 +11,10 @@ from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, fsdp1_on_fsdp2, sharded_here
 from fsdplint.trace.queries.initial_weights import other_parallelism
 
+OF_FSDP1 = (
+    "Outside of that forward, FSDP1's parameter is empty, or this rank's part without its shape."
+)
+
 
 class ShardedWeightOutsideForward(Rule):
     """The weight of a sharded module is used in a computation outside of the module's forward.
@@ -71,6 +75,7 @@ class ShardedWeightOutsideForward(Rule):
             yield self.finding(
                 event,
                 f"`{event.api.rpartition('.')[2]}` uses {what} outside of the forward that gathers it",
+                why=OF_FSDP1 if module is not None and owner is None else "",
                 help="Do not shard that module by itself, or compute with the weight in its own forward.",
                 because=sharded_here(trace, owner, event) if owner is not None else (),
             )

@@ -120,6 +120,7 @@ class LoadFullIntoSharded(Rule):
                 event,
                 f"an optimizer state of whole tensors is loaded into `{built.class_name}`, whose parameters "
                 f"FSDP1 shards, without a conversion",
+                why="The optimizer has this rank's part of each parameter, and takes a state of the same shape.",
                 help="Convert it with `FSDP.optim_state_dict_to_load(model, optimizer, state)` first.",
                 because=origin,
             )
@@ -129,6 +130,7 @@ class LoadFullIntoSharded(Rule):
             event,
             f"a state dict of whole tensors is set into `{name}`, which is sharded, without "
             f"`full_state_dict=True`",
+            why="Without this option, `set_model_state_dict` and `set_optimizer_state_dict` take shards.",
             help="Pass `options=StateDictOptions(full_state_dict=True)`, which shards the tensors (and "
             "`broadcast_from_rank0=True` if only rank 0 has them).",
             because=because,

@@ -77,6 +77,7 @@ class EmaOfPlainCopy(Rule):
         return self.finding(
             event,
             f"the state dict of `{sharded}`, which is sharded, is loaded into a `{plain}` that is not",
+            why="The state has DTensors, which cannot be copied into plain parameters.",
             help="Gather the state first with `get_model_state_dict` and `full_state_dict=True`, on all "
             "ranks, or shard both models.",
             because=[(taken, "taken here"), *sharded_here(trace, taken.of, taken)],

@@ -92,6 +92,7 @@ class LocalNorm(Rule):
                 yield self.finding(
                     scaled,
                     "each rank scales its part of the gradients by a number of its own",
+                    why="The parts of one gradient get different factors, so that its direction changes.",
                     help="Clip with `torch.nn.utils.clip_grad_norm_` (FSDP1: `model.clip_grad_norm_`), or add up "
                     "the squared norms of all ranks with `all_reduce` first.",
                 )

@@ -27,8 +27,8 @@ class ClippingAfterStep(Rule):
     A clipping that only measures the norm (`max_norm=float("inf")`) is not reported.
 
     ## Why is this bad?
-    There is no error. The step uses the gradients as they are, and the clipped gradients are thrown away,
-    so nothing is clipped: with a bound of 0.001 and a learning rate of 1, one step changed a weight by 4.2.
+    The step uses the gradients as they are, and the clipped gradients are thrown away, without an error:
+    with a bound of 0.001 and a learning rate of 1, one step changed a weight by 4.2.
 
     ## Since
     All versions, with FSDP1 and FSDP2.
