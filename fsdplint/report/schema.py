@@ -127,6 +127,7 @@ class Finding(File):
         name: the name of the rule.
         severity: how bad it is.
         message: what is wrong.
+        why: why it matters, in one sentence; may be empty.
         help: what to do; may be empty.
         location: where the code begins.
         end_location: the first character after the code.
@@ -143,6 +144,7 @@ class Finding(File):
     name: str
     severity: Severity
     message: str
+    why: str
     help: str
     location: Position
     end_location: Position

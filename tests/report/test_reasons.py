@@ -6,7 +6,7 @@ import pytest
 
 from fsdplint.registry.rule import Rule
 from fsdplint.registry.rules import own_rules
-from fsdplint.report.formats.full import reason
+from fsdplint.report.reasons import reason
 
 CASES = {
     "The parameters are plain. More follows.": "The parameters are plain.",

@@ -224,6 +224,7 @@ def test_json(source: Source, finding: Finding) -> None:
         "name": "sample",
         "severity": "warning",
         "message": "`forward` is called",
+        "why": "It fails with `Error: no. More`, which nobody reads.",
         "help": "Call the module.",
         "filename": "a.py",
         "location": {"row": 4, "column": 7},

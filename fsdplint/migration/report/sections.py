@@ -23,9 +23,9 @@ from fsdplint.migration.report.joined_sections import joined
 from fsdplint.migration.report.model import Change, Obstacle, Reason, Section
 from fsdplint.migration.report.proof_commands import commands, files_of_programs
 from fsdplint.migration.report.titles import titles_of
-from fsdplint.report.formats.full import reason
 from fsdplint.report.notes import remarks
 from fsdplint.report.pages import summary
+from fsdplint.report.reasons import reason
 from fsdplint.report.remarks import Place, Remark
 from fsdplint.source.files import NOTEBOOK
 from fsdplint.trace import Location

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from fsdplint.diagnostics.finding import Finding, RuleInfo, Safety
+from fsdplint.diagnostics.finding import Finding, Safety
 from fsdplint.report.frames import frame
-from fsdplint.report.pages import section
+from fsdplint.report.reasons import why_of
 from fsdplint.report.records import Record, records
 from fsdplint.report.result import Result, conditions, problem_line, summary
 from fsdplint.report.styling import COLOURS, code, path, styled
@@ -63,7 +63,7 @@ def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, st
     if finding.configuration:
         word = "example" if finding.one_of_several else "only"
         yield word, "when " + conditions(finding)
-    why = finding.why or reason(finding.rule)
+    why = why_of(finding)
     if why:
         yield "why", why
     if finding.help:
@@ -80,35 +80,6 @@ def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, st
             f"the fix also changes {', '.join(other_files)}: "
             "name these files as well, or use --project",
         )
-
-
-def reason(rule: type[RuleInfo]) -> str:
-    """The first sentence of the section of the rule's page on why it matters.
-
-    An error message that follows the sentence is a part of it. Empty if the section is a list of
-    cases, of which a finding names its own.
-    """
-    first, _, rest = section(rule, "Why is this bad?").partition("\n\n")
-    if first.startswith("- "):
-        return ""
-    sentence = _first_sentence(" ".join(first.split()))
-    if not sentence.endswith(":"):
-        return sentence
-    lines = rest.partition("\n\n")[0].splitlines()
-    message = lines[0].strip() if len(lines) == 1 and lines[0].startswith("    ") else ""
-    return f"{sentence} {message}" if message else f"{sentence[:-1]}."
-
-
-def _first_sentence(paragraph: str) -> str:
-    quoted = False
-    for position, character in enumerate(paragraph):
-        if character == "`":
-            quoted = not quoted
-        elif (
-            character == "." and not quoted and paragraph[position + 1 : position + 2] in ("", " ")
-        ):
-            return paragraph[: position + 1]
-    return paragraph
 
 
 def _note(margin: str, name: str, text: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from fsdplint.diagnostics.finding import Edit, Finding
 from fsdplint.report import schema
 from fsdplint.report.cells import split
 from fsdplint.report.notes import note_data, remarks
+from fsdplint.report.reasons import why_of
 from fsdplint.report.records import Edits
 from fsdplint.report.result import Result
 from fsdplint.report.urls import page_of, rule_url
@@ -48,6 +49,7 @@ def _problem(problem: Problem) -> schema.Finding:
         "name": problem.name,
         "severity": "error",
         "message": problem.message,
+        "why": "",
         "help": problem.hint,
         **_file(problem.path),
         "location": place,
@@ -69,6 +71,7 @@ def _finding(result: Result, finding: Finding, edits: Edits) -> schema.Finding:
         "name": finding.rule.name,
         "severity": finding.rule.severity.value,
         "message": finding.message,
+        "why": why_of(finding),
         "help": finding.help,
         **_file(at.path),
         "location": _start(at),
