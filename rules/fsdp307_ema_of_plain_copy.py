@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Layout, StateLoaded, StateTaken, TensorsMixed, Trace
+from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, only_fsdp2, sharded_here
 
 
@@ -15,8 +16,8 @@ class EmaOfPlainCopy(Rule):
 
     ## What it does
     Finds `lerp_`, `add_`, `copy_`, arithmetic and `torch._foreach_...` between the sharded parameters of a
-    model and plain tensors that were copied before `fully_shard`: a deep copy that is not sharded, or a
-    dict of clones.
+    model and plain tensors: those of another model that is not sharded, a deep copy from before
+    `fully_shard`, or a dict of clones.
 
     Also finds `plain.load_state_dict(model.state_dict())` if `fully_shard` shards `model` and nothing
     shards `plain`. With `assign=True`, the load itself works, so this is not reported.
@@ -42,13 +43,15 @@ class EmaOfPlainCopy(Rule):
     severity = Severity.ERROR
 
     def check(self, trace: Trace) -> Iterable[Finding]:
+        groups = Groups(trace)
         for event in trace.of(TensorsMixed):
             modules = {*event.plain_modules, *event.sharded_modules}
             if any(trace.family_escaped(module) for module in modules):
                 continue
             if any(guard.of_tensor for guard in event.guards):
                 continue
-            if all(only_fsdp2(trace, module, event) for module in event.sharded_modules):
+            units = [groups.owner(module, event) or module for module in event.sharded_modules]
+            if all(only_fsdp2(trace, unit, event) for unit in units):
                 yield self._finding(trace, event)
         for loaded in trace.of(StateLoaded):
             taken = _sharded_state(trace, loaded)
@@ -62,11 +65,12 @@ class EmaOfPlainCopy(Rule):
         if module is not None:
             text = (
                 f"`{operation}` mixes sharded parameters of `{class_name(trace, module)}` with plain "
-                f"tensors that were copied before sharding"
+                f"tensors"
             )
         return self.finding(
             event,
             text,
+            why="The parameters are DTensors once the model is sharded, but the other tensors are not.",
             help="Make both DTensors: copy the model first and apply `fully_shard` to both, or clone the "
             "parameters after `fully_shard`.",
             because=sharded_here(trace, module, event) if module is not None else (),

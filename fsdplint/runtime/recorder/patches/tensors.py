@@ -16,8 +16,9 @@ from fsdplint.trace import Layout, PartialRead, RawRead, ShardComputed, TensorsM
 
 _RAW = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage", "__array__")
 _REFUSED = re.compile(r"aten\.(\w+)\.\w+ got mixed torch\.Tensor and DTensor")
-# Operations that update an average of weights.
-_UPDATES = {f"{kind}{name}_" for kind in ("", "_foreach_") for name in ("lerp", "add", "sub")}
+# Operations that update weights.
+_NAMES = ("lerp", "add", "sub", "copy")
+_UPDATES = {f"{kind}{name}_" for kind in ("", "_foreach_") for name in _NAMES}
 _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "embedding"}
 _READERS = {"item": "item", "__float__": "float", "__int__": "int", "__bool__": "bool"}
 
