@@ -123,6 +123,7 @@ CASES = (
     Case("fsdp1/hybrid_groups.py"),
     Case("fsdp1/hybrid_groups.py", (*OUT, "--zero2")),
     Case("fsdp1/summon_reading.py", ()),
+    Case("fsdp1/weight_clamp.py", OUT),
     Case("fsdp1/sampling.py", ()),
     Case("fsdp1/methods_outside_forward.py", ()),
     Case("fsdp1/optimizer_first.py", ()),

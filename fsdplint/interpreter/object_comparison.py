@@ -87,4 +87,10 @@ def membership(left: Value, right: Value) -> bool | None:
             return True
         if not right.open and len(names) == len(right.items):
             return False
+    if isinstance(right, Sequence) and isinstance(left, ModuleValue):
+        modules = [i.id for i in right.items if isinstance(i, ModuleValue)]
+        if left.id in modules:
+            return True
+        if not right.open and len(modules) == len(right.items):
+            return False
     return None

@@ -12,9 +12,6 @@ CAUSES: dict[str, list[tuple[str, str, int]]] = {
     "an earlier call under `no_sync` may have left the parameters gathered": [
         ("inner_module_called", "fsdp1/lambda_policy", 140),
     ],
-    "the rule looks at the switch of FSDP2 alone, not at `no_sync` of FSDP1": [
-        ("never_synchronized", "fsdp1/trainer_class", 115),
-    ],
     "the units of a policy by size are not known": [
         ("inner_module_called", "fsdp1/size_policy", 111),
     ],
