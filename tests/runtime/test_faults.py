@@ -80,7 +80,7 @@ def test_a_rank_dies(folder: Path) -> None:
     assert result.exit_code == 1, result.output
     ends = proof["after"]["ranks"]
     assert ends[1]["status"] in ("died", "stopped")
-    assert ends[1]["where"] == f"{folder}/after.py:{CALL + 1}"  # of its last event
+    assert ends[1]["where"] == f"{folder}/after.py:{CALL + 2}"  # of its last event: zero_grad()
     assert "rank 1: " in result.output
 
 
