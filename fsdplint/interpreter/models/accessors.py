@@ -89,9 +89,15 @@ def reduce(run: Run, name: str, call: Call) -> Value:
         return call_unknown(run, Symbol(name), call)
     elements, exact = iterate(run, call.args[1])
     elements = [*call.args[2:3], *elements]
-    if not exact or not elements:
+    if not elements or not (exact or _reads(run, call.args[0])):
         return call_unknown(run, Symbol(name), call)
     result = elements[0]
     for element in elements[1:]:
         result = run.call(call.args[0], Call(call.node, [result, element]))
     return result
+
+
+def _reads(run: Run, function: Value) -> bool:
+    """Whether a function only reads: with unknown names, it gives some part of what it gets."""
+    function = run.settle(function)
+    return isinstance(function, Symbol) and function.name == "builtins.getattr"
