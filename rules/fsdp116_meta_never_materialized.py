@@ -54,12 +54,12 @@ class MetaNeverMaterialized(Rule):
             )
 
     def _calls(self, trace: Trace) -> Iterator[Finding]:
-        told: set[str] = set()
+        seen: set[str] = set()
         for call in trace.of(Called):
-            if not call.on_meta or call.module in told:
+            if not call.on_meta or call.module in seen:
                 continue
-            told.update({call.module, *trace.ancestors(call.module)})
-            told.update(trace.submodules(call.module))
+            seen.update({call.module, *trace.ancestors(call.module)})
+            seen.update(trace.submodules(call.module))
             yield self.finding(
                 call,
                 f"parameters of `{class_name(trace, call.module)}` are still on the meta device: "

@@ -143,10 +143,10 @@ class ProgramLoader:
         self.instantiated: set[cst.CSTNode] = set()
         self.executed: set[str] = set()
         self.named_by_user: set[str] = set()
-        self.begun = False
+        self.has_runs = False
         self.steps = 0
-        # For functions that no program reaches, by whether they are relevant for FSDP.
-        self.left = {True: MAX_UNREACHED_STEPS, False: MAX_OTHERS_STEPS}
+        # Steps for functions that no program reaches, by whether they are relevant for FSDP.
+        self.function_budgets = {True: MAX_UNREACHED_STEPS, False: MAX_OTHERS_STEPS}
         self.describes = False
 
     def run(self) -> Program:
@@ -206,8 +206,8 @@ class ProgramLoader:
 
     def _share(self, number: int) -> int:
         """The steps that one of several programs may take; few steps show next to nothing."""
-        left = max(0, MAX_PROGRAMS_STEPS - self.steps)
-        return min(left, max(left // number, MIN_SHARE))
+        budget = max(0, MAX_PROGRAMS_STEPS - self.steps)
+        return min(budget, max(budget // number, MIN_SHARE))
 
     def _run_entry(self, run: Run, source: Source) -> None:
         name = os.path.splitext(os.path.basename(source.path))[0]
@@ -221,8 +221,8 @@ class ProgramLoader:
             self.steps += explored.steps
             self._add(entry.key, explored)
             return None
-        first = not self.program.traces and not self.begun
-        self.begun = True
+        first = not self.program.traces and not self.has_runs
+        self.has_runs = True
         return EntryRuns(self.project, entry, self.shown, self.program.executed, first=first)
 
     def _advance(self, runs: EntryRuns, steps: int) -> None:
@@ -344,7 +344,7 @@ class ProgramLoader:
             ):
                 continue
             matters = (owner or function).name.value in names.bound
-            if self.left[matters] <= 0:
+            if self.function_budgets[matters] <= 0:
                 what = f"`{function.name.value}` and others were not looked at on their own"
                 self._cut(Cut(NodeSite(source, function), what))
                 continue
@@ -353,9 +353,9 @@ class ProgramLoader:
             before = self.steps
             runs = self._begin(entry)
             if runs is not None:
-                self._advance(runs, self.left[matters])
+                self._advance(runs, self.function_budgets[matters])
                 self._close(runs)
-            self.left[matters] -= self.steps - before
+            self.function_budgets[matters] -= self.steps - before
 
 
 def _program(source: Source, body: Callable[[Run], None]) -> Entry:
