@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.checkpoint import emit_saved
 from fsdplint.interpreter.models.registry import method
-from fsdplint.interpreter.models.state_dicts import take_state
+from fsdplint.interpreter.models.state_dicts import module_state, take_state
 from fsdplint.interpreter.module_calls import call_library_method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.run import Run
@@ -19,11 +19,16 @@ API = "safetensors.save_pretrained"  # it writes with safetensors
 def save_pretrained(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """Without a state it takes that of the model itself."""
     by_safetensors = constant(call.kwargs.get("safe_serialization")) is not False
-    if by_safetensors and not call.open and sharding_inside(run, receiver) is Sharding.FSDP2:
+    sharding = sharding_inside(run, receiver)
+    if by_safetensors and not call.open and sharding in (Sharding.FSDP1, Sharding.FSDP2):
         given = call.arg(2, "state_dict")
         if given is None or is_none(given):
-            given = take_state(
-                run, call, receiver, Layout.SHARDED, "save_pretrained", collective=False
+            given = (
+                module_state(run, receiver, "state_dict", call)
+                if sharding is Sharding.FSDP1
+                else take_state(
+                    run, call, receiver, Layout.SHARDED, "save_pretrained", collective=False
+                )
             )
         path = call.arg(0, "save_directory")
         emit_saved(run, call, API, run.settle(given), path, collective=False, per_rank=False)
