@@ -132,6 +132,7 @@ CASES = (
     Case("fsdp1/always_wrap.py", ()),
     Case("fsdp1/partial_by_hand.py", ()),
     Case("fsdp1/yes_or_no_policy.py", ()),
+    Case("fsdp1/unit_arguments.py", ()),
     Case("fsdp1/wrap_layers.py", apart=SUMMED),
     Case("fsdp1/wrap_context.py", apart=SUMMED),
     Case("fsdp1/sharded_legacy.py", OUT, (*OUT, "--resume")),

@@ -97,7 +97,7 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
         event = inside[unit]
         root = not any(path.startswith(f"{other}.") for other in paths.values())
         plan.add(UNIT, path, taken[event.index], event)
-        options = unit_options(trace, event, root=root, strategies=strategies)
+        options = unit_options(trace, event, unit, root=root, strategies=strategies)
         if isinstance(event, Sharded):
             for text in against_strategies(options, strategies or (), root=root):
                 plan.add(f"{text} under {' or '.join(strategies or ())}", path, "yes", event)
@@ -121,6 +121,7 @@ def sharded_units(trace: Trace) -> dict[str, Wrapped | Sharded]:
 def unit_options(
     trace: Trace,
     event: Wrapped | Sharded,
+    unit: str,
     *,
     root: bool,
     strategies: Sequence[str] | None = None,
@@ -130,6 +131,7 @@ def unit_options(
     root: whether it is in no other unit. strategies: those that the run may have; None for any.
     """
     given = trace.arguments.get(event.index, Arguments(complete=False))
+    given = trace.unit_arguments.get((event.index, unit), given)
     given = _with_mesh(trace, event, given)
     if isinstance(event, Wrapped):
         return of_fsdp1(given, root=root, possible=strategies)

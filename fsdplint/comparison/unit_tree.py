@@ -265,7 +265,7 @@ class _Model:
         unit.api = "fsdp2" if isinstance(event, Sharded) else "fsdp1"
         unit.at = event.site.location()
         unit.selection = selection_text(self.trace, event) or ""
-        options = unit_options(self.trace, event, root=path in self.roots)
+        options = unit_options(self.trace, event, module, root=path in self.roots)
         given = self.trace.arguments.get(event.index, Arguments(complete=False))
         if options.pop(_IGNORED, Constant("none")) != Constant("none"):
             passed = [given.given[name] for name in _IGNORED_BY if name in given.given]

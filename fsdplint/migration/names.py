@@ -74,3 +74,7 @@ def fsdp1_name(full: str) -> str | None:
     if not parts or parts[0] in FSDP2:
         return None
     return ".".join(parts)
+
+
+# Arguments of FSDP1's constructor that leave no text in the new code.
+NO_COUNTERPART = ("use_orig_params", "limit_all_gathers", "forward_prefetch", "backward_prefetch")

@@ -36,7 +36,9 @@ class Trace:
         Its `target` is the torch version that the program targets, if known. Its `entry` is the
         file that is run, if the trace is of a whole program. Its `arguments` describe the calls
         that made events, by the index of the event; they are empty unless the interpreter was
-        asked. Its `decisions` are the conditions that the interpreter decided for the run.
+        asked. Its `unit_arguments` are those of units with arguments of their own, by the index of
+        the event and the module. Its `decisions` are the conditions that the interpreter decided
+        for the run.
         """
         self.producer = producer
         self.complete = complete
@@ -44,6 +46,7 @@ class Trace:
         self.events: list[Event] = []
         self.modules: dict[str, Module] = {}
         self.arguments: dict[int, Arguments] = {}
+        self.unit_arguments: dict[tuple[int, str], Arguments] = {}
         self.decisions: dict[str, bool] = {}
         self.target: Target | None = None
         self.entry: str | None = None
@@ -78,6 +81,8 @@ class Trace:
         if self._end is not None:
             del self.events[self._end :]
             self.arguments = {at: made for at, made in self.arguments.items() if at < self._end}
+            kept = self.unit_arguments.items()
+            self.unit_arguments = {key: made for key, made in kept if key[0] < self._end}
         self._sealed = True
         self._parents, self._kinds, self._history = None, {}, None
 

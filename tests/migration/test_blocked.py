@@ -16,7 +16,7 @@ BLOCKED = {
     "by_number.py": {"OptimStateKeyType.PARAM": "rekey_optim_state_dict"},
     "class_argument.py": {"parallelise(net, FSDP": "passed as an argument to `parallelise`"},
     "comm_hook.py": {"register_comm_hook": "communication hooks"},
-    "custom_policy.py": {"CustomPolicy(wrap_or_not)": "only says yes or no"},
+    "custom_policy.py": {"CustomPolicy(wrap_or_not)": "gives single units their own `cpu_offload`"},
     "ignored_states.py": {"ignored_states=": "`ignored_states`"},
     "local_states.py": {"LocalStateDictConfig()": "local state", "LocalOptim": "flat parts"},
     "partial_class.py": {

@@ -297,8 +297,22 @@ BLOCKED = {
     "a policy with parameters of its own": (
         "def choose(module):\n    if isinstance(module, Block):\n"
         "        return {'sharding_strategy': ShardingStrategy.SHARD_GRAD_OP}\n    return False\n\n\n"
+        "model = FSDP(\n    Net(), sharding_strategy=ShardingStrategy.HYBRID_SHARD,\n"
+        "    auto_wrap_policy=CustomPolicy(choose),\n)",
+        "another mesh than the model",
+    ),
+    "a policy with parameters that another function makes": (
+        "def own():\n    return {'sharding_strategy': ShardingStrategy.SHARD_GRAD_OP}\n\n\n"
+        "def choose(module):\n    return own() if isinstance(module, Block) else False\n\n\n"
         "model = FSDP(Net(), auto_wrap_policy=CustomPolicy(choose))",
-        "only says yes or no",
+        "which arguments this CustomPolicy gives",
+    ),
+    "a policy with parameters that other code reads": (
+        "def choose(module):\n    if isinstance(module, Block):\n"
+        "        return {'sharding_strategy': ShardingStrategy.SHARD_GRAD_OP}\n    return False\n\n\n"
+        "print(choose(Block()))\n"
+        "model = FSDP(Net(), auto_wrap_policy=CustomPolicy(choose))",
+        "which arguments this CustomPolicy gives",
     ),
 }
 

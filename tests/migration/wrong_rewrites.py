@@ -23,6 +23,7 @@ _LEGACY = "fsdp1/legacy_optim.py"
 _SCALER = "fsdp1_cuda/scaler_accumulation.py"
 _META = "fsdp1_cuda/meta_init.py"
 _OFFLOADED = "fsdp1/offloaded_activations.py"
+_UNITS = "fsdp1/unit_arguments.py"
 _REPLICATED = "fsdp1/no_shard.py"
 _FLAT_LOOP = "for module in reversed(list(model.modules())):\n    if isinstance(module, Block):\n        fully_shard(module)\n"
 _FLAT_ROOT = "fully_shard(model)\n"
@@ -71,6 +72,8 @@ WRONG: dict[str, tuple[str, Edits]] = {
     "the part of the mesh that shards": (_MESH, ((_HYBRID, f"{_HYBRID}['shard']"), ("(args.replicas, world // args.replicas)", "(2, world // 2)"))),
     "a mesh of one dimension": (_MESH, ((_HYBRID, "init_device_mesh(device.type, (world,))"),)),
     "the dimensions exchanged": (_MESH, (("(args.replicas, world // args.replicas)", "(world // args.replicas, args.replicas)"),)),
+    "units without their own strategy": (_UNITS, (('{"reshard_after_forward": False}', "{}"),)),
+    "units with the strategy of others": (_UNITS, (("return {} if", 'return {"reshard_after_forward": False} if'),)),
     "replicated parameters are sharded": (_REPLICATED, ((", mesh=mesh", ""),)),
     # Precision
     "no policy": (_TRAINER, ((", mp_policy=mixed_precision", ""),)),

@@ -28,6 +28,7 @@ from fsdplint.interpreter.values import (
     Class,
     Const,
     Context,
+    Dict,
     Function,
     LibraryObject,
     ModuleValue,
@@ -40,6 +41,7 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 from fsdplint.trace import Fsdp1Used, PolicyCalled, Sharding, Wrapped
+from fsdplint.trace.arguments import Arguments
 
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
@@ -84,9 +86,10 @@ def constructor(run: Run, name: str, call: Call) -> Value:
     policy = given.get("auto_wrap_policy")
     # A call with other arguments raises TypeError: what it is meant to wrap is not known.
     unknown = call.open or not set(given) <= set(PARAMETERS)
-    units = None if unknown else _units(run, module, policy, call.node)
+    own: dict[str, dict[str, Value]] = {}
+    units = None if unknown else _units(run, module, policy, call.node, own)
     with run.under_guards(guards_of(run, given.get("sharding_strategy"))):
-        run.emit(
+        event = run.emit(
             Wrapped,
             call.node,
             module=wrapper.id,
@@ -100,13 +103,27 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             mesh=_mesh(run, given.get("device_mesh")),
             collective=True,
         )
+    _describe_own(run, event, own, call)
     return wrapper
+
+
+def _describe_own(run: Run, event: Wrapped, own: dict[str, dict[str, Value]], call: Call) -> None:
+    """Describe the arguments of the units to which a CustomPolicy gives some of their own."""
+    given = run.trace.arguments.get(event.index)
+    if given is None or run.project.describe is None:
+        return
+    for unit, values in own.items():
+        # The call of the constructor does not write these values.
+        found = run.project.describe(Call(cst.Ellipsis(), [], values))
+        every = Arguments({**given.given, **found.given}, given.complete)
+        run.trace.unit_arguments[event.index, unit] = every
 
 
 WRAP = "torch.distributed.fsdp.wrap"
 
 
-Test = Callable[[ModuleValue], bool | None]
+Answer = bool | dict[str, Value] | None  # of a policy; the dict holds arguments for the unit
+Test = Callable[[ModuleValue], Answer]
 _GIVEN_BY_FSDP = ("module", "recurse", "nonwrapped_numel")
 
 
@@ -120,9 +137,16 @@ def policy_call(run: Run, name: str, call: Call) -> Value:
 
 
 def _units(
-    run: Run, inner: ModuleValue, policy: Value | None, node: cst.CSTNode
+    run: Run,
+    inner: ModuleValue,
+    policy: Value | None,
+    node: cst.CSTNode,
+    own: dict[str, dict[str, Value]],
 ) -> list[ModuleValue] | None:
-    """The modules that a policy wraps separately; None if unknown."""
+    """The modules that a policy wraps separately; None if unknown.
+
+    own: gets the arguments that the policy gives single units, by module.
+    """
     policy = run.settle(policy) if policy is not None else None
     if policy is None or is_none(policy):
         return []
@@ -136,6 +160,8 @@ def _units(
             return None
         if answer:
             found.append(part)
+        if answer and isinstance(answer, dict):
+            own[part.id] = answer
     return found
 
 
@@ -160,9 +186,13 @@ def _is_one_of(run: Run, kinds: list[Value], part: ModuleValue) -> bool | None:
     return True if True in answers else (None if None in answers else False)
 
 
-def _call_policy(run: Run, function: Function, node: cst.CSTNode, part: ModuleValue) -> bool | None:
-    answer = constant(run.call(function, Call(node, [part])))
-    return answer if isinstance(answer, bool) else None
+def _call_policy(run: Run, function: Function, node: cst.CSTNode, part: ModuleValue) -> Answer:
+    answer = run.settle(run.call(function, Call(node, [part])))
+    if isinstance(answer, Dict):
+        named = {key: value for key, value in answer.items.items() if isinstance(key, str)}
+        return named if not answer.open and len(named) == len(answer.items) else None
+    found = constant(answer)
+    return found if isinstance(found, bool) else None
 
 
 def _mesh(run: Run, value: Value | None) -> str | None:

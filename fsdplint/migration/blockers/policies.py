@@ -35,7 +35,17 @@ POLICY_UNSUPPORTED = Blocker(
 )
 CUSTOM_POLICY_UNSEEN = Blocker(
     "FSDP201-custom-policy-unseen",
-    "the code does not show that this CustomPolicy only says yes or no",
+    "the code does not show which arguments this CustomPolicy gives single units",
+    advice.PREDICATE,
+)
+CUSTOM_POLICY_ARGUMENT = Blocker(
+    "FSDP201-custom-policy-argument",
+    "this CustomPolicy gives single units their own `{argument}`",
+    advice.PREDICATE,
+)
+CUSTOM_POLICY_OTHER_MESH = Blocker(
+    "FSDP201-custom-policy-other-mesh",
+    "this CustomPolicy gives single units a strategy for which they need another mesh than the model",
     advice.PREDICATE,
 )
 POLICY_ARGUMENT_UNSUPPORTED = Blocker(

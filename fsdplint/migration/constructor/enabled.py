@@ -22,17 +22,11 @@ from fsdplint.migration.blockers.policies import (
 from fsdplint.migration.constructor.wrap import rewrite_call
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.facts import Precision
-from fsdplint.migration.names import FSDP
+from fsdplint.migration.names import FSDP, NO_COUNTERPART
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.trace import Wrapped
-
-# Arguments that leave no text in the new code.
-_NO_COUNTERPART = (
-    *("device_id", "use_orig_params", "limit_all_gathers", "forward_prefetch"),
-    "backward_prefetch",
-)
 
 
 @dataclass
@@ -135,7 +129,7 @@ def _block_around_runs(
         return None
     bindings = bindings_of(source)
     for name, arg in blocks[0].named.items():
-        for part in () if name in _NO_COUNTERPART else source.descend(arg.value):
+        for part in () if name in (*NO_COUNTERPART, "device_id") else source.descend(arg.value):
             if isinstance(part, cst.Name):
                 owner = bindings.owner(bindings.scope_at(part), part.value)
                 if owner not in (None, bindings.module):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.edits.quotes import string_literal
+from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
@@ -32,6 +32,7 @@ class Keywords:
         spreads_mesh: whether that expression, or `mapping`, gives a mesh.
         no_reshard_if: the condition under which parameters stay gathered after the forward, or "".
         mapping: the name of the user's dict that the call spreads, or "".
+        mapped_keys: the keys of that dict; None if some are unknown.
         setup: lines before the loop and the root.
         sync: the condition under which rank 0's weights go to all ranks: "", "True" or a text.
         buffers: the dtype of the casts of floating point buffers, or "".
@@ -61,6 +62,7 @@ class Keywords:
     spreads_mesh: bool = False
     no_reshard_if: str = ""
     mapping: str = ""
+    mapped_keys: set[str] | None = None
     setup: list[str] = field(default_factory=list)
     policy: Policy | None = None
     sync: str = ""
@@ -85,6 +87,7 @@ class Keywords:
     _mesh: str = ""
     _inner: list[str] | None = None
     _common: str = ""
+    _common_keys: set[str] | None = None
 
     # Preparing --------------------------------------------------------------------------------
 
@@ -153,6 +156,8 @@ class Keywords:
     def _collect(self, items: list[tuple[str, str]]) -> None:
         """Assign keywords to a dict, since they are used more than once or chosen at run time."""
         name = fresh(self.source, self.at, "fsdp_kwargs", "shard_kwargs")
+        keys = {*dict(items), *((KEY,) if self.no_reshard_if else ())}
+        self._common_keys = None if self.spread else keys
         short = f"{name} = {conditional(self.source, self.no_reshard_if)}"
         room = WIDTH - len(line_indent(self.source, self.source.span(self.at)[0]).expandtabs(4))
         if self.no_reshard_if and not items and not self.spread and len(short) <= room:
@@ -233,9 +238,43 @@ class Keywords:
 
     def arguments(self, inner: bool) -> list[str]:
         """The arguments after the module; `inner`: of a submodule."""
-        if inner and self._inner is not None:
-            return self._inner
-        return [*self._spreads(), *(f"{key}={value}" for key, value in self.items)]
+        given = [*self._spreads(), *(f"{key}={value}" for key, value in self.items)]
+        if inner:
+            return self._with_own(given if self._inner is None else self._inner)
+        return given
+
+    def _with_own(self, given: list[str]) -> list[str]:
+        """The arguments of a submodule, with those that the policy gives it alone."""
+        own = self.policy.unit if self.policy is not None else ()
+        if not own:
+            return given
+        quote = quote_of(self.source)
+        items = [f"{quote}{key}{quote}: {value}" for key, value in own]
+        texts = [f"{key}={value}" for key, value in own]
+        if self.policy is not None and self.policy.gives_arguments:
+            items = texts = [f"**{unit_arguments(self.source, self.at)}"]
+        names = {key for key, _ in own}
+        result, replaced = [], False
+        for text in given:
+            key = text.partition("=")[0]
+            if text.startswith("**"):
+                keys = self._keys_of(text.removeprefix("**"))
+                if not replaced and (keys is None or keys & names):
+                    text, replaced = f"**{{{', '.join([text, *items])}}}", True
+            elif key in names and own[0][0] == key and texts == items:
+                value = text.partition("=")[2]
+                text = f"**{{{quote}{key}{quote}: {value}, {items[0]}}}"
+                replaced = True
+            elif key in names:
+                continue
+            result.append(text)
+        return result if replaced else [*result, *texts]
+
+    def _keys_of(self, name: str) -> set[str] | None:
+        """The keys of a dict that the call spreads; None if some are unknown."""
+        if name == self.mapping:
+            return self.mapped_keys
+        return self._common_keys if name == self._common else None
 
     def before_sharding(self, model: str) -> list[str]:
         """Lines before `setup`: they keep the weights that rank 0 sends to the others."""
@@ -386,6 +425,11 @@ class Keywords:
         if self.sync != "True":
             lines = [f"if {self.sync}:", *("\t" + x.replace("\n", "\n\t") for x in lines)]
         return ["# All ranks start from rank 0's weights and buffers.", *lines, f"del {state}"]
+
+
+def unit_arguments(source: Source, at: cst.CSTNode) -> str:
+    """The variable that holds the arguments which a policy gives a unit."""
+    return fresh(source, at, "arguments", "unit_arguments")
 
 
 def is_simple(text: str) -> bool:

@@ -215,9 +215,11 @@ class _Items:
         pairs: list[tuple[str, str]] = []
         spread = ""
         has_later = False
+        keys: set[str] | None = set()
         meshes: list[Item] = []
         for item in self.items:
             found, more = self._translate(item)
+            keys = None if more or keys is None else keys | set(dict(found))
             if "mesh" in dict(found):
                 meshes.append(item)
             if item.statement is None:
@@ -236,6 +238,7 @@ class _Items:
             return
         if pairs or spread or has_later:
             self.keywords.mapping = self.name.value
+            self.keywords.mapped_keys = keys
         self._replace_definition(pairs, spread)
 
     def _replace_definition(self, pairs: list[tuple[str, str]], spread: str) -> None:

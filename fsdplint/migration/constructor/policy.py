@@ -24,6 +24,8 @@ class Policy:
         root: whether the test may hold for the root itself.
         classes: the classes that the test names, None if some are unknown.
         variable: the loop's variable.
+        unit: the keywords of `fully_shard` that units get besides those of the model.
+        gives_arguments: whether the test gives such keywords, or None for no unit.
     """
 
     test: str = ""
@@ -34,3 +36,5 @@ class Policy:
     root: bool = False
     classes: list[cst.BaseExpression] | None = field(default_factory=list)
     variable: str = "module"
+    unit: tuple[tuple[str, str], ...] = ()
+    gives_arguments: bool = False

@@ -16,6 +16,7 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import definitions, fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import (
+    CUSTOM_POLICY_UNSEEN,
     POLICIES_WITH_FUNCTION,
     POLICY_MAY_BE_OTHER,
     POLICY_UNSEEN,
@@ -181,6 +182,9 @@ class PolicyReader:
         for site in sites:
             assert isinstance(site.node, cst.BaseExpression)
             policy = convert(self.migration, site.source, site.node, sharder=sharder)
+            if policy.gives_arguments or (policy.unit and (sharder or len(sites) > 1)):
+                raise Blocked(site.source, site.node, CUSTOM_POLICY_UNSEEN())
+            self.policy.unit = policy.unit
             self.policy.root = self.policy.root or policy.root
             if policy.classes is None:
                 self.policy.classes = None

@@ -18,6 +18,7 @@ from fsdplint.migration.analysis.variables import (
 )
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import CUSTOM_POLICY_UNSEEN, POLICY_ARGUMENT
+from fsdplint.migration.constructor.custom_policies import CustomPolicies, test_of
 from fsdplint.migration.constructor.local_functions import containers
 from fsdplint.migration.constructor.policy_kinds import POLICY_PARAMETERS, kind, makes_policy
 from fsdplint.migration.constructor.policy_methods import PolicyMethods
@@ -162,18 +163,11 @@ class PolicyTests:
         self.policy.root, self.policy.classes = True, None
 
     def _custom_test(self, node: cst.Call, variable: str) -> str | None:
-        """The test of a CustomPolicy whose function returns True or False only."""
-        named, rest = arguments(node, ("lambda_fn",))
-        if rest or set(named) != {"lambda_fn"}:
+        function = CustomPolicies(self.scope).read(node)
+        if function is None:
             return None
-        function = self.scope.value_of(named["lambda_fn"].value)
-        bodies: list[cst.CSTNode] = [function]
-        if isinstance(function, cst.Name):
-            bodies = list(self.scope.functions(function.value))
-        if not bodies or any(_makes_dict(part) for body in bodies for part in descend(body)):
-            raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
         self._may_pick_anything()
-        return self._predicate_test(named["lambda_fn"].value, variable)
+        return self._predicate_test(function, variable)
 
     def _predicate_test(self, node: cst.BaseExpression, variable: str) -> str:
         value = self.scope.value_of(node)
@@ -181,8 +175,9 @@ class PolicyTests:
             if value is not node:
                 self.scope.drop_variable(node)
             parameter = value.params.params[0].name.value
-            text = _rename_variable(self.source, value.body, parameter, variable)
-            compound = isinstance(value.body, cst.BooleanOperation | cst.IfExp)
+            body = test_of(value.body)
+            text = _rename_variable(self.source, body, parameter, variable)
+            compound = isinstance(body, cst.BooleanOperation | cst.IfExp)
             return f"({text})" if compound else text
         return f"{self.scope.text(node)}({variable})"
 
@@ -205,6 +200,8 @@ class PolicyTests:
             )
             if test is None:
                 return None
+            if self.policy.unit:
+                raise Blocked(self.source, part, CUSTOM_POLICY_UNSEEN())
             tests.append(test)
         if value is not node:
             self.scope.drop_variable(node)
@@ -347,13 +344,6 @@ def _added_policies(source: Source, use: cst.Name) -> list[cst.BaseExpression] |
     if attribute.attr.value == "append":
         return [call.args[0].value]
     return elements(call.args[0].value) if attribute.attr.value == "extend" else None
-
-
-def _makes_dict(node: cst.CSTNode) -> bool:
-    """Whether a node makes a dict, which CustomPolicy accepts besides True and False."""
-    if isinstance(node, cst.Call):
-        return isinstance(node.func, cst.Name) and node.func.value == "dict"
-    return isinstance(node, cst.Dict | cst.DictComp)
 
 
 def _rename_variable(source: Source, node: cst.BaseExpression, old: str, new: str) -> str:

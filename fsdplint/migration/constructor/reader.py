@@ -12,6 +12,7 @@ from fsdplint.migration.blockers.constructor import (
     STRATEGY_IN_DICT_WITH_MESH,
     UNKNOWN_ARGUMENT,
 )
+from fsdplint.migration.blockers.policies import CUSTOM_POLICY_OTHER_MESH
 from fsdplint.migration.constructor import (
     device,
     ignored,
@@ -24,6 +25,7 @@ from fsdplint.migration.constructor.buffers import Buffers
 from fsdplint.migration.constructor.config_objects import ConfigObjects
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.meshes import Meshes, optional
+from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.policy_reader import PolicyReader
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
@@ -108,7 +110,24 @@ class Reader:
 
     def _auto_wrap_policy(self, value: cst.BaseExpression) -> None:
         reader = PolicyReader(self.migration, self.source, self.at)
-        self.keywords.policy = reader.read(value)
+        policy = self.keywords.policy = reader.read(value)
+        if policy is not None and strategy.KEY in dict(policy.unit):
+            self._check_unit_strategy(value, policy)
+
+    def _check_unit_strategy(self, value: cst.BaseExpression, policy: Policy) -> None:
+        """Block if units with their own strategy need another mesh; drop what the model has, too."""
+        chosen = self.values.get("sharding_strategy")
+        found = {"FULL_SHARD"}
+        if chosen is not None and not is_constant(chosen, "None"):
+            found = strategy.certain(self.migration, chosen) or strategy.choices(
+                self.migration, self._value_of(chosen)
+            )
+        if not found <= set(strategy.ONE_DIMENSIONAL):
+            raise Blocked(self.source, value, CUSTOM_POLICY_OTHER_MESH())
+        reshards = {str(name not in strategy.NO_RESHARD) for name in found}
+        if not policy.gives_arguments and len(reshards) == 1:
+            same = (strategy.KEY, reshards.pop())
+            policy.unit = tuple(one for one in policy.unit if one != same)
 
     def _sharding_strategy(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "None"):

@@ -14,12 +14,13 @@ import libcst as cst
 from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.fixes.no_sync import negation
 from fsdplint.fixes.syntax import substitute
+from fsdplint.interpreter.values import Symbol
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import function_name
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration, expression, nodes
-from fsdplint.migration.names import STRATEGIES
+from fsdplint.migration.names import STRATEGIES, fsdp1_name
 from fsdplint.migration.rewriters import rewrites
 from fsdplint.migration.text import atom, call, on_one_line
 from fsdplint.source.source import Source
@@ -138,6 +139,18 @@ def choices(migration: Migration, node: cst.BaseExpression) -> set[str]:
     if found and not isinstance(node, cst.Subscript | cst.IfExp | cst.Attribute):
         return possible(migration)
     return found or possible(migration)
+
+
+def certain(migration: Migration, node: cst.BaseExpression) -> set[str]:
+    """The strategies that a node had in the followed program; empty if some are unknown."""
+    found = set()
+    for value in migration.values(node):
+        name = fsdp1_name(value.name) if isinstance(value, Symbol) else None
+        head, _, member = (name or "").partition(".")
+        if head != ENUM or member not in STRATEGIES:
+            return set()
+        found.add(member)
+    return found
 
 
 def literal(migration: Migration, node: cst.CSTNode) -> str | None:

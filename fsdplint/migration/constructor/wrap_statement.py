@@ -15,7 +15,7 @@ from fsdplint.migration.blockers.constructor import (
     CALL_WITH_SEVERAL_TARGETS,
 )
 from fsdplint.migration.blockers.policies import IGNORED_WITH_SIZE_POLICY, PARAM_INIT_FN_WITH_POLICY
-from fsdplint.migration.constructor.keywords import Keywords
+from fsdplint.migration.constructor.keywords import Keywords, unit_arguments
 from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.context import Migration, expression
@@ -336,6 +336,14 @@ class WrapStatement:
         arguments = [policy.variable, *self.keywords.arguments(inner=True)]
         depth = 3 if policy.guard else 2
         shard = call(self.source, self.call, self.shard, arguments, depth=depth)
+        if policy.gives_arguments:
+            own = unit_arguments(self.source, self.call)
+            return [
+                f"for {policy.variable} in reversed({modules}):",
+                f"\t{own} = {policy.test}",
+                f"\tif {own} is not None:",
+                f"\t\t{shard}",
+            ]
         return [
             f"for {policy.variable} in reversed({modules}):",
             f"\tif {without_parentheses(policy.test)}:",
