@@ -9,6 +9,35 @@ import pytest
 from forms import HEAD, migrated, plan
 
 FORMS = {
+    "a function that gives memory to the ranks without weights": (
+        """
+        def empty(module: nn.Module):
+            \"\"\"Weights come from rank 0.\"\"\"
+            if dist.get_rank() != 0:
+                module = module.to_empty(device=torch.device("cuda"), recurse=False)
+                torch.cuda.empty_cache()
+            return module
+
+
+        model = FSDP(Net(), sync_module_states=True, param_init_fn=empty)
+        """,
+        """
+        model = Net()
+        full_state = model.state_dict()
+        fully_shard(model)
+        if any(p.is_meta for p in model.parameters()):
+            model.to_empty(device=torch.device("cuda"))
+        # All ranks start from rank 0's weights and buffers.
+        set_model_state_dict(
+            model,
+            full_state,
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+        )
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+        del full_state
+        """,
+    ),
     "memory for what is on meta and perhaps offloaded": (
         """
         OFFLOAD = bool(os.environ.get("OFFLOAD"))

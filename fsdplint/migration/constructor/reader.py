@@ -15,6 +15,7 @@ from fsdplint.migration.blockers.constructor import (
 from fsdplint.migration.blockers.policies import CUSTOM_POLICY_OTHER_MESH
 from fsdplint.migration.constructor import (
     device,
+    empty_weights,
     ignored,
     moved_models,
     reading,
@@ -364,7 +365,7 @@ class Reader:
         chosen = node
         if isinstance(node, cst.IfExp):
             chosen = node.body if is_constant(node.orelse, "None") else node.orelse
-        target = reading.to_empty_device(chosen)
+        target = empty_weights.device_text(self.migration, self.source, self.at, chosen)
         if target is not None and node is not value:
             self._account_for_unused(value)
         if target is None:
@@ -376,7 +377,7 @@ class Reader:
                 text = self.keywords.variable("param_init_fn", text)
             self.keywords.initialize = text
             return
-        self.keywords.materialize = expression(self.migration, self.source, target)
+        self.keywords.materialize = target
 
     def _account_for_unused(self, value: cst.BaseExpression) -> None:
         """Account for an argument that FSDP2 does not need, and delete its variable if possible."""

@@ -59,10 +59,14 @@ def to_empty_device(node: cst.BaseExpression) -> cst.BaseExpression | None:
     call = node.body
     if isinstance(call, cst.IfExp):  # ranks without weights of their own
         call = call.body if is_constant(call.orelse, "None") else call.orelse
+    return device_of_to_empty(call, node.params.params[0].name.value)
+
+
+def device_of_to_empty(call: cst.BaseExpression, name: str) -> cst.BaseExpression | None:
+    """The device in `name.to_empty(device=...)`, None for other expressions."""
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
     owner = call.func.value
-    name = node.params.params[0].name.value
     if call.func.attr.value != "to_empty" or not isinstance(owner, cst.Name) or owner.value != name:
         return None
     return next(
