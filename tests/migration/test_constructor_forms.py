@@ -38,6 +38,29 @@ FORMS = {
         del full_state
         """,
     ),
+    "memory for what is on meta, if a variable decides about the offload": (
+        """
+        offload = None
+        if "OFFLOAD" in os.environ:
+            offload = CPUOffload(offload_params=True)
+        model = FSDP(
+            Net(),
+            cpu_offload=offload,
+            param_init_fn=lambda m: m.to_empty(device="cuda", recurse=False),
+        )
+        """,
+        """
+        offload = None
+        if "OFFLOAD" in os.environ:
+            offload = CPUOffloadPolicy()
+        model = Net()
+        fully_shard(model, offload_policy=offload or OffloadPolicy())
+        if any(p.is_meta for p in model.parameters()):
+            model.to_empty(device="cpu" if isinstance(offload, CPUOffloadPolicy) else "cuda")
+            for buffer in model.buffers():
+                buffer.data = buffer.data.to("cuda")
+        """,
+    ),
     "memory for what is on meta and perhaps offloaded": (
         """
         OFFLOAD = bool(os.environ.get("OFFLOAD"))

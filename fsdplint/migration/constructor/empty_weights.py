@@ -8,7 +8,7 @@ from fsdplint.migration.analysis.called_functions import called_function
 from fsdplint.migration.constructor import reading
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
-from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.bindings import Scope, bindings_of
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 
@@ -118,20 +118,23 @@ def _written_elsewhere(
     device: cst.BaseExpression,
 ) -> str | None:
     """The text of a device for another place; None if it has names that mean something else there."""
-    text = home.code(device)
-    symbols = symbols_in(home)
-    bindings = bindings_of(home)
     for part in descend(device):
-        if not isinstance(part, cst.Name) or not _is_read(home, part):
-            continue
-        if symbols.get(part) == TORCH:
-            if part.value != migration.torch(source, at):
+        if isinstance(part, cst.Name) and _is_read(home, part):
+            owner = _owner(home, part, part.value)
+            if owner is None:
                 return None
-        elif home is not source or bindings.owner(bindings.scope_at(part), part.value) is not (
-            bindings.owner(bindings.scope_at(at), part.value)
-        ):
-            return None
-    return text
+            if any(i.full == TORCH for i in owner.imports if i.local == part.value):
+                if part.value != migration.torch(source, at):
+                    return None
+            elif home is not source or owner is not _owner(source, at, part.value):
+                return None
+    return home.code(device)
+
+
+def _owner(source: Source, at: cst.CSTNode, name: str) -> Scope | None:
+    """The scope that binds a name at a place."""
+    bindings = bindings_of(source)
+    return bindings.owner(bindings.scope_at(at), name)
 
 
 def _is_read(source: Source, name: cst.Name) -> bool:

@@ -40,6 +40,7 @@ class Keywords:
         buffers_to: the dtype of these casts, "" for the dtype in that field.
         materialize: the device on which parameters on the meta device get memory, or "".
         offload: when parameters are offloaded: "True", a condition, "?" if another variable decides.
+        offload_variable: the variable with the policy that decides then; "" for other expressions.
         has_ignored: whether some parameters are not sharded.
         ignored_modules: the text of the modules whose parameters are not sharded, or "".
         initialize: the function that gives parameters on the meta device their values, or "".
@@ -71,6 +72,7 @@ class Keywords:
     buffers_to: str = ""
     materialize: str = ""
     offload: str = ""
+    offload_variable: str = ""
     has_ignored: bool = False
     ignored_modules: str = ""
     initialize: str = ""
@@ -336,16 +338,23 @@ class Keywords:
         test = f"if any(p.is_meta for p in {model}.parameters()):"
         if not self.offload:
             return [test, f"\t{model}.to_empty(device={device})"]
-        if self.offload == "?":
-            raise Blocked(self.source, self.at, OFFLOAD_UNKNOWN())
+        offloads = self._test_of_policy() if self.offload == "?" else self.offload
         cpu = string_literal(self.source, "cpu")
-        target = cpu if self.offload == "True" else f"{cpu} if {self.offload} else {device}"
+        target = cpu if offloads == "True" else f"{cpu} if {offloads} else {device}"
         return [
             test,
             f"\t{model}.to_empty(device={target})",
             f"\tfor buffer in {model}.buffers():",
             f"\t\tbuffer.data = buffer.data.to({device})",
         ]
+
+    def _test_of_policy(self) -> str:
+        """Text that asks a variable whether it offloads."""
+        if not self.offload_variable:
+            raise Blocked(self.source, self.at, OFFLOAD_UNKNOWN())
+        module = "torch.distributed.fsdp"
+        policy = self.migration.need(self.source, module, "CPUOffloadPolicy", self.at)
+        return f"isinstance({self.offload_variable}, {policy})"
 
     def _broadcast_tensors(self, model: str) -> list[str]:
         """Lines that send each tensor of the first rank to the others of its group."""

@@ -265,6 +265,7 @@ class Reader:
         text = self.configs.text_or_default(value, "CPUOffload", "OffloadPolicy")
         self.keywords.items.append(("offload_policy", text))
         self.keywords.offload = reading.offloads(text)
+        self.keywords.offload_variable = reading.policy_variable(text)
         if any("clip_grad_norm_" in source.text for source in migration.sources):
             migration.note(
                 "clipping the gradients of an offloaded model needs a CPU backend too",

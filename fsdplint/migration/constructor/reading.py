@@ -24,6 +24,12 @@ def offloads(text: str) -> str:
     return chosen[1] if chosen is not None else "?"
 
 
+def policy_variable(text: str) -> str:
+    """The variable in `policy` or `policy or OffloadPolicy()`; "" for other texts."""
+    found = re.fullmatch(r"([\w.]+)(?: or [\w.]*\bOffloadPolicy\(\))?", text)
+    return found[1] if found is not None else ""
+
+
 def imported_definitions(
     migration: Migration, source: Source, name: cst.Name
 ) -> tuple[Source, list[Definition]]:
