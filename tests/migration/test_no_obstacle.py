@@ -413,3 +413,23 @@ def test_a_setting_that_may_quantize_is_a_note(tmp_path: Path) -> None:
     )
     assert not found.blockers
     assert any("`load_in_8bit` quantizes" in note.text for note in found.notes)
+
+
+def test_the_gradient_of_a_tensor_that_a_function_makes(tmp_path: Path) -> None:
+    body = """
+    def invert(model, target):
+        start = {0}
+        optimizer = torch.optim.SGD([start], lr=0.1)
+        (model(start) - target).square().mean().backward()
+        optimizer.step()
+        return start.grad.norm()
+
+
+    model = FSDP(Net())
+    print(invert(model, torch.zeros(8)))
+    """
+    made = "nn.Parameter(torch.zeros(8))"
+    assert "start.grad.norm()" in migrated(tmp_path, body.replace("{0}", made))
+    given = "next(iter(model.parameters()))"
+    found, _ = plan(tmp_path, body.replace("{0}", given))
+    assert [one.blocker.code for one in found.blockers] == ["FSDP299-gradient-part"]

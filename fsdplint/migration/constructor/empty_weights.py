@@ -83,7 +83,9 @@ def _only_allocates(
             return same and _is_allocation(node.value, module, devices)
         case cst.Return():
             value = node.value
-            return value is None or _is_name(value, module) or _is_allocation(value, module, devices)
+            return (
+                value is None or _is_name(value, module) or _is_allocation(value, module, devices)
+            )
         case cst.Expr():
             if isinstance(node.value, cst.SimpleString):
                 return True

@@ -18,6 +18,7 @@ from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.training.finite import finite_test, is_truth
+from fsdplint.migration.training.own_tensors import is_own_tensor
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend, statement_of
@@ -112,6 +113,8 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                 continue
             for node in _gradients(function):
                 if node in seen or _harmless(migration, source, node, symbols):
+                    continue
+                if is_own_tensor(source, node.value, symbols):
                     continue
                 seen.add(node)
                 if _called_by_nobody(migration, source, function):
