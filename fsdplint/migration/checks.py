@@ -52,6 +52,12 @@ PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
 BATCH_NORM = re.compile(r"torch\.nn\.(SyncBatchNorm|(Lazy)?BatchNorm[123]d)")
+# The models of torchvision that have batch norms.
+WITH_BATCH_NORM = re.compile(
+    r"torchvision\.models\.(\w+\.)*((wide_)?resnet|resnext|densenet|mobilenet|mnasnet|shufflenet|"
+    r"efficientnet|googlenet|inception|regnet|vgg\d+_bn|maxvit|deeplabv3|fcn_|lraspp|fasterrcnn|"
+    r"maskrcnn|keypointrcnn|retinanet|ssdlite|r3d|mc3|r2plus1d|s3d)\w*"
+)
 
 
 def run(migration: Migration) -> None:
@@ -240,7 +246,7 @@ def _check_batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]
         return
     for source in migration.program.sources.values():
         for node, full in symbols_in(source).items():
-            if BATCH_NORM.fullmatch(full):
+            if BATCH_NORM.fullmatch(full) or WITH_BATCH_NORM.fullmatch(full):
                 line = source.location(node).line
                 place = f"`{source.code(node)}` ({Path(source.path).name}:{line})"
                 _block(migration, *calls[0], blockers.BATCH_NORM(place=place))

@@ -433,3 +433,18 @@ def test_the_gradient_of_a_tensor_that_a_function_makes(tmp_path: Path) -> None:
     given = "next(iter(model.parameters()))"
     found, _ = plan(tmp_path, body.replace("{0}", given))
     assert [one.blocker.code for one in found.blockers] == ["FSDP299-gradient-part"]
+
+
+@pytest.mark.parametrize(("name", "blocked"), [("resnet50", True), ("vit_b_16", False)])
+def test_a_library_model_with_batch_norms(tmp_path: Path, name: str, *, blocked: bool) -> None:
+    body = f"""
+    from torchvision import models
+
+    MODELS = {{"model": models.{name}}}
+    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=100)
+    precision = MixedPrecision(param_dtype=torch.bfloat16)
+    model = FSDP(MODELS["model"](), auto_wrap_policy=policy, mixed_precision=precision)
+    """
+    found, _ = plan(tmp_path, body)
+    reasons = [one.blocker.code for one in found.blockers]
+    assert reasons == ["FSDP201-batch-norm"] * blocked
