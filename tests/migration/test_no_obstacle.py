@@ -448,3 +448,19 @@ def test_a_library_model_with_batch_norms(tmp_path: Path, name: str, *, blocked:
     found, _ = plan(tmp_path, body)
     reasons = [one.blocker.code for one in found.blockers]
     assert reasons == ["FSDP201-batch-norm"] * blocked
+
+
+def test_a_config_of_a_class_that_nothing_reads(tmp_path: Path) -> None:
+    body = """
+    class Settings:
+        # for later
+        save_policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        kind = StateDictType.FULL_STATE_DICT
+
+
+    model = FSDP(Net())
+    """
+    text = migrated(tmp_path, body)
+    assert "save_policy = StateDictOptions(full_state_dict=True, cpu_offload=True)" in text
+    found, _ = plan(tmp_path, body + "\n    print(Settings.save_policy)\n")
+    assert [one.blocker.code for one in found.blockers] == ["FSDP299-api-use"]

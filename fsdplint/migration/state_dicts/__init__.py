@@ -14,4 +14,5 @@ setters.
     compiled_states, in_ddp  names in states of compiled models and of DDP's
     inference                states under inference mode
     state_functions          helper functions for migrated files
+    unread_configs           configs that nothing reads
 """
