@@ -9,6 +9,8 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Collective,
+    Event,
+    Guard,
     GuardKind,
     LoaderBuilt,
     LoaderIterated,
@@ -16,6 +18,7 @@ from fsdplint.trace import (
     MeshBuilt,
     PickedByRank,
     Ranks,
+    Sharded,
     Trace,
     Wrapped,
     first,
@@ -72,7 +75,8 @@ class EveryRankSameData(Rule):
             built = first(e for e in trace.of(LoaderBuilt) if e.loader == begun.loader)
             if built is None or _is_broadcast_in_pass(trace, begun):
                 continue
-            if any(guard.kind is GuardKind.CONFIG for guard in built.guards):
+            sharded = first([*trace.of(Sharded), *trace.of(Wrapped)])
+            if sharded is None or not _settings(built) <= _settings(sharded):
                 continue  # perhaps only chosen in a run that is not distributed
             yield self.finding(
                 built,
@@ -103,6 +107,11 @@ def _only_data_parallel(trace: Trace) -> bool:
         len(mesh.shape) == 1 and not any(map(_OTHER_DIMENSIONS.search, mesh.dim_names))
         for mesh in trace.of(MeshBuilt)
     )
+
+
+def _settings(event: Event) -> set[Guard]:
+    """The settings of the program that lead to an event."""
+    return {guard for guard in event.guards if guard.kind is GuardKind.CONFIG}
 
 
 def _is_broadcast_in_pass(trace: Trace, begun: LoaderIterated) -> bool:

@@ -67,7 +67,16 @@ def covers(run: Run, value: Value) -> bool:
         return value.every
     if isinstance(value, ModulesOf):
         return not value.some
+    if isinstance(value, ParametersOf):
+        return value.every
     return isinstance(value, ModuleValue)
+
+
+def read_all(run: Run, value: Value, kind: str = "list") -> Sequence:
+    """The elements that are left in a value, as `list(value)` has them."""
+    whole = isinstance(value, ParametersOf) and value.every  # asked before it is used up
+    items, exact = iterate(run, value)
+    return Sequence(items, kind, not exact, whole or covers(run, value))
 
 
 def visit(run: Run, value: Value, on_element: Callable[[Value], None]) -> bool:
@@ -106,6 +115,8 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         return submodule_values(run, value), True
     if isinstance(value, ParametersOf):
         one = take_parameters(run, value, element=True)
+        if value.taken_at is None:
+            value.every = False  # the iterator is at its end
         called: Value = ParameterName(varying=True)
         return [Sequence([called, one], "tuple") if value.named else one], True
     if isinstance(value, StateValue):

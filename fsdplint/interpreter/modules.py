@@ -318,6 +318,12 @@ def set_element(run: Run, module: ModuleValue, key: Value, value: Value) -> None
         add_child(run, module, "*", value)
 
 
+def stands_for_several(run: Run, value: Sequence | Dict) -> bool:
+    """Whether an element of a list stands for several modules."""
+    items = value.items if isinstance(value, Sequence) else value.items.values()
+    return any(isinstance(i, ModuleValue) and run.trace.modules[i.id].repeated for i in items)
+
+
 def hidden_child(run: Run, module: ModuleValue) -> Value:
     """The value that stands for the unknown children of a module."""
     if "*" not in module.attributes:

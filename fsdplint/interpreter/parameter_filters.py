@@ -19,7 +19,7 @@ from fsdplint.interpreter.torch_values import (
 from fsdplint.interpreter.values import Condition, Const, Dict, Function, Sequence, Symbol, Value
 from fsdplint.source.positions import code_children
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import GuardKind
+from fsdplint.trace import ANY_ATTRIBUTE, GuardKind
 
 _ASKS = {"builtins.hasattr", "builtins.getattr"}
 DIMENSIONS, LEAF_NAME = "dimensions", "leaf name"
@@ -67,8 +67,9 @@ def attributes_asked_for(run: Run, test: cst.CSTNode) -> frozenset[str]:
             asks, name = run.evaluations.get(node.func), node.args[1].value
             if isinstance(asks, Symbol) and asks.name in _ASKS:
                 # Evaluating a name or a literal again has no effect.
-                known = run.eval(name) if isinstance(name, cst.Name | cst.SimpleString) else None
-                found.update([str(known.value)] if isinstance(known, Const) else [])
+                simple = isinstance(name, cst.Name | cst.SimpleString)
+                known = run.eval(name) if simple else run.evaluations.get(name)
+                found.add(str(known.value) if isinstance(known, Const) else ANY_ATTRIBUTE)
     return frozenset(found)
 
 

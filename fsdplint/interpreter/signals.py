@@ -108,10 +108,14 @@ def until(kind: str) -> str:
 
 
 def is_in_try(source: Source, node: cst.CSTNode) -> bool:
-    """Whether a node stands in a `try` of its function that catches what goes wrong."""
+    """Whether a node stands in a `try` of its function that catches what goes wrong.
+
+    A `try` does not if each of its handlers ends with a `raise`.
+    """
     child, parent = node, source.parent(node)
     while parent is not None and not isinstance(parent, cst.FunctionDef | cst.Lambda):
-        if isinstance(parent, cst.Try) and parent.handlers and child is parent.body:
-            return True
+        if isinstance(parent, cst.Try) and child is parent.body:
+            if any(terminates(handler.body) != "raise" for handler in parent.handlers):
+                return True
         child, parent = parent, source.parent(parent)
     return False

@@ -52,7 +52,9 @@ class ParametersOf(Value):
         iterator that reads them when it is used, such as `m.parameters()`.
     filtered_by: the properties that the program tested; see `parameter_filters`.
     name: the name of a parameter that is read as an attribute (`linear.weight`).
-    each: whether a loop over all parameters of the module visits it.
+    every: whether they certainly are all parameters of the modules; an iterator loses this when
+        something reads from it. For an element: whether they are what it was read from.
+    each: whether a loop over all parameters of the modules visits it.
     optimizer: the optimizer whose `param_groups[...]["params"]` these are.
     """
 
@@ -64,14 +66,15 @@ class ParametersOf(Value):
     taken_at: int | None = None
     filtered_by: frozenset[str] = frozenset()
     name: str = ""
+    every: bool = False
     each: bool = False
     optimizer: OptimizerValue | None = None
 
 
 def each_parameter(value: Value) -> Value:
-    """The element of one iteration of a loop over all parameters, with or without its name."""
+    """The element of one turn of a loop that visits every element of its value."""
     if isinstance(value, ParametersOf):
-        return replace(value, each=True)
+        return replace(value, each=True) if value.every else value
     if isinstance(value, Sequence):
         return replace(value, items=[each_parameter(item) for item in value.items])
     return value
@@ -122,6 +125,11 @@ class NoResult(Const):
     """The result, None, of a function that loads in place; `event` is its event."""
 
     event: Loaded | None = None
+
+
+@dataclass(eq=False, repr=False)
+class Length(Const):
+    """The known length of a list or of a module with elements."""
 
 
 def note_result_use(value: Value | None) -> None:

@@ -11,6 +11,7 @@ Nothing here imports torch or libcst.
 from __future__ import annotations
 
 from fsdplint.trace.base import (
+    ANY_ATTRIBUTE,
     Event,
     FixedSite,
     GradMode,
@@ -101,6 +102,7 @@ from fsdplint.trace.training import (
 )
 
 __all__ = [
+    "ANY_ATTRIBUTE",
     "BackwardRun",
     "BatchesEnded",
     "Called",

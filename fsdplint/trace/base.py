@@ -17,6 +17,7 @@ from fsdplint.trace.fields import (
 )
 
 E = TypeVar("E")
+ANY_ATTRIBUTE = "*"  # the name of an attribute that the code does not show
 _FIELDS: dict[type, list[tuple[str, Any, Any]]] = {}  # of each kind of event
 
 
@@ -84,7 +85,8 @@ class Guard:
     each_node: whether it is a test of the local rank, which one rank of each machine passes.
     of_tensor: whether it tests one of several tensors, or its name: what holds for the tensor then
         need not hold for all of them.
-    asks_for: the names of the attributes that it asks an object for, with `hasattr` or `getattr`.
+    asks_for: the names of the attributes that it asks an object for, with `hasattr` or `getattr`;
+        ANY_ATTRIBUTE for a name that the code does not show.
     """
 
     kind: GuardKind

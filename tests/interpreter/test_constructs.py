@@ -32,7 +32,7 @@ NOT_EXECUTED = {
 # Values that a program does not call: the function for `Value` treats them as unknown callees.
 NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
-    "LazyClass", "LazyImport", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
+    "LazyClass", "LazyImport", "Length", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
     "OptimizerValue",
     "ParameterName",
     "GeneratorValue", "ProjectModule", "RankChoice", "RankTest", "RankValue", "SamplerValue",

@@ -15,9 +15,6 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "the device in a variable of the environment may not be a GPU": [
         ("environment_defaults", "FSDP135/empty_on_the_gpu"),
     ],
-    "a loop visits all parameters of a module only where it names `module.parameters()` itself": [
-        ("helper_calls", "FSDP602/frozen_teacher"),
-    ],
     "a test of the name of a parameter is not followed into a function": [
         ("test_in_function", "FSDP126/biases_in_loop"),
     ],

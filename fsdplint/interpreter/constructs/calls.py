@@ -149,7 +149,10 @@ def call_partial(run: Run, partial: Partial, call: Call) -> Value:
         {**partial.kwargs, **call.kwargs},
         call.open or partial.open,
     )
-    return run.call(partial.function, whole)
+    begin = len(run.trace.events)
+    result = run.call(partial.function, whole)
+    rank_local.through_call(run, run.settle(partial.function), whole, result, begin)
+    return result
 
 
 @calls(LibraryObject)

@@ -11,7 +11,7 @@ from fsdplint.interpreter import lazy
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, truth
 from fsdplint.interpreter.frames import Frame
-from fsdplint.interpreter.iteration import iterable_of, iterate
+from fsdplint.interpreter.iteration import iterable_of, read_all
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.run import Run, evaluates
@@ -71,7 +71,7 @@ def _comprehension(
     node: Any,
     source: Value | None = None,
 ) -> Sequence:
-    result = Sequence([], kind, created_at=run.site(node), made_at=run.steps)
+    result = Sequence([], kind, created_at=run.site(node), every=True, made_at=run.steps)
     frame = run.frames[-1]
     scope = Scope(run.source, run.scope, "function", run.scope.module_name)
     run.frames.append(Frame(frame.function, scope, frame.receiver, frame.owner))
@@ -93,13 +93,17 @@ def _comprehend(
     """Add the elements of one `for` of a comprehension; return whether they are all known."""
     source = source if source is not None else run.eval(for_in.iter)
     result.own_length = result.own_length or own_length(iterable_of(run, source))
-    items, exact = iterate(run, source)
-    for item in items[:64]:
+    visited = read_all(run, source)
+    exact = not visited.open
+    result.every = result.every and visited.every
+    for item in visited.items[:64]:
         assign(run, for_in.target, item)
         verdicts = [truth(run, condition.test) for condition in for_in.ifs]
         if any(v.outcome is Truth.FALSE for v in verdicts):
+            result.every = False
             continue
         exact = exact and not any(v.outcome is Truth.VARYING for v in verdicts)
+        result.every = result.every and all(v.outcome is Truth.TRUE for v in verdicts)
         result.own_length = result.own_length or next((v.local for v in verdicts if v.local), None)
         if for_in.inner_for_in is not None:
             exact = _comprehend(run, element, for_in.inner_for_in, result) and exact

@@ -19,6 +19,7 @@ from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.torch_values import (
     ModulesOf,
+    ParametersOf,
     RankChoice,
     RankValue,
     ShardTensor,
@@ -102,6 +103,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         return Unknown(rank_local=own_data(run, run.site(node)))
     if is_slice and isinstance(value, Sequence) and value.every:
         return replace(value, items=list(value.items), every=False)
+    if is_slice and isinstance(value, ParametersOf):
+        return replace(value, every=False)
     if is_slice and isinstance(value, ModulesOf):
         return replace(value, some=True)
     if is_slice:

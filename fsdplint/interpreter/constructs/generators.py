@@ -16,8 +16,9 @@ def eval_yield(run: Run, node: cst.Yield) -> Value:
     frame = run.frames[-1]
     if isinstance(node.value, cst.From):
         iterable = run.eval(node.value.item)
+        whole = run.loops[node] = covers(run, iterable)
         exact = visit(run, iterable, lambda element: _give(run, frame, element))
-        run.loops[node] = covers(run, iterable)
+        run.loops[node] = whole or covers(run, iterable)  # what was lazy is known now
         frame.yields_open = frame.yields_open or not exact
     else:
         _give(run, frame, run.eval(node.value) if node.value is not None else Const(None))

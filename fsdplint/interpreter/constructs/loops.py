@@ -18,7 +18,8 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.constructs.branches import execute_test
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
-from fsdplint.interpreter.iteration import covers, iterable_of, iterate
+from fsdplint.interpreter.iteration import covers, iterable_of, read_all
+from fsdplint.interpreter.loop_certainty import passes_all_on
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
@@ -87,13 +88,14 @@ def _over_elements(run: Run, loop: ElementLoop, value: Value) -> Signal | None:
 
 
 def _over_known(run: Run, loop: ElementLoop, iterable: Value) -> Signal | None:
-    elements, exact = iterate(run, iterable)
-    _note_loop(run, loop, covers(run, iterable))
+    visited = read_all(run, iterable)
+    elements, exact = visited.items, not visited.open
+    _note_loop(run, loop, visited.every)
+    if visited.every:
+        elements = [each_parameter(element) for element in elements]
     repeats = not exact and len(elements) == 1
     if repeats:
         elements = elements * 2
-    if _all_parameters(loop.place):
-        elements = [each_parameter(element) for element in elements]
     turns = [partial(assign, run, loop.target, element) for element in elements]
     return _loop(run, loop.body, not exact, turns, repeats=repeats, own=own_length(iterable))
 
@@ -110,6 +112,7 @@ def _over_generator(run: Run, loop: ElementLoop, generator: Lazy) -> Signal | No
     show what the loop does with such a value.
     """
     assert generator.drive is not None
+    function = generator.generator
     here, source, stack = run.frames[-1], run.source, list(run.stack)
     executing, outer = run.executing, list(run.guards)
     kept = list(outer)
@@ -121,6 +124,8 @@ def _over_generator(run: Run, loop: ElementLoop, generator: Lazy) -> Signal | No
             given[run.executing] += 1
             if given[run.executing] > TURNS:
                 return
+        if function is not None and passes_all_on(function, run.loops):
+            value = each_parameter(value)
         tests.extend(e.guard.kind for e in run.guards if all(e is not one for one in outer))
         inner = run.source, run.stack, run.executing
         run.frames.append(here)
@@ -221,13 +226,3 @@ def _loop(
         run.own_turns.pop()
         end_of_loop(run)
     return None
-
-
-def _all_parameters(node: cst.BaseExpression) -> bool:
-    """Whether an expression is all of `m.parameters()` or `m.named_parameters()`."""
-    return (
-        isinstance(node, cst.Call)
-        and not node.args
-        and isinstance(node.func, cst.Attribute)
-        and node.func.attr.value in ("parameters", "named_parameters")
-    )

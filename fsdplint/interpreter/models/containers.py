@@ -7,6 +7,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import load_registrations
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_lengths import note_addition, own_length
 from fsdplint.interpreter.parameter_filters import (
@@ -18,12 +19,14 @@ from fsdplint.interpreter.removals import forget_items
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import (
+    Length,
     ParametersOf,
     StateValue,
 )
 from fsdplint.interpreter.values import (
     Const,
     Dict,
+    ModuleValue,
     Sequence,
     Unknown,
     Value,
@@ -36,8 +39,10 @@ def length(run: Run, name: str, call: Call) -> Value:
     own = own_length(run.settle(value) if value is not None else None)
     if own is not None:
         return Unknown(varying=True, own_number=own)
-    if isinstance(value, Sequence | Dict) and not value.open:
-        return Const(len(value.items))
+    held = value.elements if isinstance(value, ModuleValue) else value
+    if isinstance(held, Sequence | Dict) and not held.open:
+        if not stands_for_several(run, held):
+            return Length(len(held.items))
     return Unknown(origin=run.text(call.node))
 
 

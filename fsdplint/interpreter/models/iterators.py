@@ -12,15 +12,16 @@ from fsdplint.interpreter import lazy
 from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.iteration import covers, iterable_of, iterate
+from fsdplint.interpreter.iteration import iterable_of, iterate, read_all
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_by_iter, loader_in
 from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.parameter_filters import doubt_filter
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
-from fsdplint.interpreter.torch_values import Batches, ModulesOf, ParametersOf
+from fsdplint.interpreter.torch_values import Batches, Length, ModulesOf, ParametersOf
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -37,6 +38,8 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 
+MAX_ELEMENTS = 64  # of a list whose positions a loop over `range(len(...))` visits
+
 
 @function("builtins.iter")
 def iterator(run: Run, name: str, call: Call) -> Value:
@@ -48,8 +51,7 @@ def iterator(run: Run, name: str, call: Call) -> Value:
         return value
     if isinstance(value, Sequence) and value.kind == "iter":
         return value
-    items, exact = iterate(run, value)
-    return Sequence(items, "iter", not exact, covers(run, value))
+    return read_all(run, value, "iter")
 
 
 @function("builtins.list", "builtins.tuple", "builtins.set", "builtins.sorted",
@@ -72,12 +74,10 @@ def collect(run: Run, name: str, call: Call) -> Value:
         return value if name.endswith(".chain") else take_parameters(run, value)
     if isinstance(value, ModulesOf | Unknown):
         return value
-    items, exact = iterate(run, value)
+    taken = read_all(run, value, name.rpartition(".")[2])
     if name.endswith(".sorted"):
-        return _sort(run, items, exact, call)
-    if name.endswith("set"):
-        return set_of(items, exact)
-    return Sequence(items, name.rpartition(".")[2], not exact, covers(run, value))
+        return _sort(run, taken.items, not taken.open, call)
+    return set_of(taken.items, not taken.open) if name.endswith("set") else taken
 
 
 def _sort(run: Run, items: list[Value], exact: bool, call: Call) -> Value:
@@ -129,7 +129,7 @@ def reverse(run: Run, name: str, call: Call) -> Value:
 def filter_items(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[1]) if len(call.args) > 1 else Unknown()
     if isinstance(value, ParametersOf):
-        return replace(value, created_at=None)
+        return replace(value, created_at=None, every=False)
     node = call.node
     if not isinstance(value, Sequence | ModulesOf | ModuleValue | Lazy):
         return value
@@ -171,9 +171,11 @@ def apply(run: Run, name: str, call: Call) -> Value:
 
 @function("builtins.range")
 def make_range(run: Run, name: str, call: Call) -> Value:
-    number = call.args[0].value if len(call.args) == 1 and isinstance(call.args[0], Const) else None
-    if number in {0, 1}:
-        return Sequence([Const(0)] * number, "list", every=True)
+    last = constant(call.args[0]) if len(call.args) == 1 else None
+    number = last if isinstance(last, int) else None
+    every = number is not None and number <= MAX_ELEMENTS and isinstance(call.args[0], Length)
+    if number is not None and (every or number in {0, 1}):
+        return Sequence([Const(at) for at in range(number)], "list", every=True)
     if call.args and len(call.args) < 3:
         return Sequence([Unknown(varying=True, below=call.args[-1])], "list", True)
     return Sequence([], "list", True)
@@ -197,15 +199,24 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
         begun = isinstance(value, Batches) and value.begun
         return Batches(loader, begun, _batch(run, last, call))
     if last == "enumerate":
-        items, exact = iterate(run, value)
-        pairs: list[Value] = [Sequence([Unknown(varying=True), item], "tuple") for item in items]
-        return Sequence(pairs, "list", not exact) if exact else _endless(pairs)
+        counted = read_all(run, value)
+        begin = constant(call.arg(1, "start") or Const(0))
+        known = isinstance(begin, int) and not counted.open and not stands_for_several(run, counted)
+        pairs: list[Value] = [
+            Sequence([Const(begin + at) if known else Unknown(varying=True), item], "tuple")
+            for at, item in enumerate(counted.items)
+        ]
+        return _endless(pairs) if counted.open else replace(counted, items=pairs)
     if last == "zip":
         columns = [iterate(run, v) for v in call.args]
         if columns and all(exact for _, exact in columns):
             rows = zip(*(items for items, _ in columns), strict=False)
             return Sequence([Sequence(list(row), "tuple") for row in rows], "list")
         return _first_row([items for items, _ in columns])
+    if last == "islice" and isinstance(value, Sequence | ParametersOf):
+        return replace(value, every=False)
+    if last == "islice" and isinstance(value, ModulesOf):
+        return replace(value, some=True)
     return value
 
 

@@ -332,7 +332,7 @@ def parameters(run: Run, receiver: Value, name: str, call: Call) -> Value:
     module = as_module(run, receiver)
     if module is None:
         return unknown_result(call)
-    return ParametersOf((module,), named=name.startswith("named"))
+    return ParametersOf((module,), named=name.startswith("named"), every=not call.values)
 
 
 @method("ModuleValue", "modules", "named_modules", "children", "named_children")

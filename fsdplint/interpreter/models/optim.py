@@ -159,9 +159,11 @@ def _enabled(run: Run, name: str, call: Call) -> tuple[bool | None, list[tuple[G
     value = call.arg(ENABLED[name], "enabled")
     if value is None:
         return None if call.open else True, []
-    node = _argument_node(call.node, ENABLED[name], "enabled")
+    node = _argument_node(call.node, ENABLED[name], "enabled") or call.node
     value = run.settle(value)
-    if node is None or not isinstance(value, Const | Condition | Unknown):
+    if not isinstance(node, cst.BaseExpression) or not isinstance(
+        value, Const | Condition | Unknown
+    ):
         return None, []
     verdict = truth_of(run, value, node, prefer=True)
     known = {Truth.TRUE: True, Truth.FALSE: False}.get(verdict.outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -174,6 +175,22 @@ def path(run: Run, name: str, call: Call) -> Value:
     known = all(isinstance(v, Const) or isinstance(v, Unknown) and v.origin for v in call.values)
     asks = name.endswith(("exists", "isfile", "isdir"))
     return unknown_result(call, run.text(call.node) if known or asks else "")
+
+
+@function("os.path.join")
+def join_path(run: Run, name: str, call: Call) -> Value:
+    """A path, which the same parts make wherever the program joins them."""
+    parts = [run.settle(value) for value in call.args]
+    texts = [constant(part) for part in parts]
+    if parts and not call.open and all(isinstance(text, str) for text in texts):
+        return Const(posixpath.join(*map(str, texts)))
+    origins = [repr(p.value) if isinstance(p, Const) else _origin(p) for p in parts]
+    known = all(origins) and not call.open
+    return unknown_result(call, f"{name}({', '.join(origins)})" if known else "")
+
+
+def _origin(value: Value) -> str:
+    return value.origin if isinstance(value, Unknown) else ""
 
 
 @function("builtins.open")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fsdplint.trace import (
+    ANY_ATTRIBUTE,
     BackwardRun,
     Collective,
     Escaped,
@@ -117,8 +118,9 @@ def whole_file(api: str) -> bool:
 
 
 def asked_for(event: Event, attribute: str) -> bool:
-    """Whether the event is under a test that asks for the attribute."""
-    return any(guard.holds and attribute in guard.asks_for for guard in event.guards)
+    """Whether the event is under a test that asks, or may ask, for the attribute."""
+    asked = {attribute, ANY_ATTRIBUTE}
+    return any(guard.holds and not asked.isdisjoint(guard.asks_for) for guard in event.guards)
 
 
 def perhaps_one_rank(event: Event) -> bool:

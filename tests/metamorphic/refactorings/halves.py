@@ -120,7 +120,7 @@ def self_attributes(script: Script) -> cst.Module | None:
         return None
     renamed = [s.visit(Rename({name: f"self.{name}" for name in names})) for s in script.body]
     run = function("run", renamed, "self")
-    return script.with_entry([_class([run])], "Program().run()")
+    return script.with_entry([_class([run])], "Phases().run()")
 
 
 @refactoring(is_of_script=True)
@@ -133,7 +133,7 @@ def two_methods(script: Script) -> cst.Module | None:
     rename = Rename({name: f"self.{name}" for name in halves.handed})
     first = function("__init__", [s.visit(rename) for s in halves.first], "self")
     second = function("run", [s.visit(rename) for s in halves.second], "self")
-    return script.with_entry([_class([first, second])], "Program().run()")
+    return script.with_entry([_class([first, second])], "Phases().run()")
 
 
 @refactoring(is_of_script=True)
@@ -147,7 +147,7 @@ def inherited_methods(script: Script) -> cst.Module | None:
     first = function("set_up", [s.visit(rename) for s in halves.first], "self")
     second = function("run", [s.visit(rename) for s in halves.second], "self")
     both = statements(
-        "\n\nclass Training(Program):\n    def all(self):\n        self.set_up()\n        self.run()\n"
+        "\n\nclass Training(Phases):\n    def all(self):\n        self.set_up()\n        self.run()\n"
     )
     return script.with_entry([_class([first, second]), *both], "Training().all()")
 
@@ -165,7 +165,7 @@ def generator_of_phases(script: Script) -> cst.Module | None:
 
 
 def _class(methods: list[cst.FunctionDef]) -> Statement:
-    return statements("\n\nclass Program:\n    pass\n")[0].with_changes(body=block(methods))
+    return statements("\n\nclass Phases:\n    pass\n")[0].with_changes(body=block(methods))
 
 
 def _local_variables(body: list[Statement]) -> set[str]:

@@ -1,0 +1,55 @@
+"""Whether a loop certainly visits all parameters of a module, however the program gets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import findings, program
+
+FREEZES = """\
+dist.init_process_group("gloo")
+teacher = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+{freeze}
+fully_shard(teacher[0])
+fully_shard(teacher, reshard_after_forward=False)
+with torch.no_grad():
+    teacher(torch.ones(2, 8))
+"""
+
+ALL = [
+    "for p in teacher.parameters():\n    p.requires_grad = False",
+    "ps = teacher.parameters()\nfor p in ps:\n    p.requires_grad = False",
+    "ps = list(teacher.parameters())\nfor p in ps:\n    p.requires_grad = False",
+    "for p in iter(teacher.parameters()):\n    p.requires_grad = False",
+    "for p in [q for q in teacher.parameters()]:\n    p.requires_grad = False",
+    "for n, p in list(teacher.named_parameters()):\n    p.requires_grad = False",
+    "for i, p in enumerate(teacher.parameters()):\n    p.requires_grad = False",
+    "def of(m):\n    return m.parameters()\nfor p in of(teacher):\n    p.requires_grad = False",
+    "def freeze(ps):\n    for p in ps:\n        p.requires_grad_(False)\nfreeze(teacher.parameters())",
+    "def of(m):\n    yield from m.parameters()\nfor p in of(teacher):\n    p.requires_grad = False",
+    "get = teacher.parameters\nfor p in get():\n    p.requires_grad = False",
+    "ps = (q for q in teacher.parameters())\nfor p in ps:\n    p.requires_grad = False",
+]
+SOME = [
+    "ps = teacher.parameters()\nnext(ps)\nfor p in ps:\n    p.requires_grad = False",
+    "for p in list(teacher.parameters())[1:]:\n    p.requires_grad = False",
+    "import itertools\nfor p in itertools.islice(teacher.parameters(), 2):\n    p.requires_grad = False",
+    "for p in [q for q in teacher.parameters() if q.ndim > 1]:\n    p.requires_grad = False",
+    "for p in filter(lambda q: q.ndim > 1, teacher.parameters()):\n    p.requires_grad = False",
+    "next(teacher.parameters()).requires_grad = False",
+    "for p in teacher.parameters(recurse=False):\n    p.requires_grad = False",
+    "ps = []\nfor q in teacher.parameters():\n    if q.ndim > 1:\n        ps.append(q)\n"
+    "for p in ps:\n    p.requires_grad = False",
+    "list(teacher.parameters())[0].requires_grad = False",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("freeze", ALL)
+def test_a_loop_over_all_parameters_freezes_the_module(tmp_path: Path, freeze: str) -> None:
+    assert findings(program(tmp_path, FREEZES.format(freeze=freeze)), "FSDP602")
+
+
+@pytest.mark.parametrize("freeze", SOME)
+def test_a_loop_over_some_parameters_does_not(tmp_path: Path, freeze: str) -> None:
+    assert not findings(program(tmp_path, FREEZES.format(freeze=freeze)), "FSDP602")
