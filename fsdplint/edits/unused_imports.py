@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
+from fsdplint.edits.imports.stand_ins import stand_ins
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import Bindings, Imported, bindings_of
 from fsdplint.syntax.qualified_names import canonical
@@ -39,8 +40,8 @@ def unused_imports(
             continue
         if item.spelling not in wanted or item.local in after.exported or _re_export(item):
             continue
-        if item.local in item.scope.others:
-            continue  # `FSDP = None` if the import fails: the program tests it
+        if stand_ins(changed, item) is None:
+            continue
         if item.name is None and not item.renamed and "." in item.module:
             gone = _dotted_gone(item, after, had.get(key, []), has.get(key, []))
         else:

@@ -214,6 +214,8 @@ def test_an_import_without_use_goes() -> None:
     assert (
         gone("import a\nimport a.b\na.b.c()\na.d()\n", "a.b.c()", "a.b") == "import a\n0\na.d()\n"
     )
+    guarded = "try:\n    from a import b\nexcept ImportError:\n    b = None\nx = b()\n"
+    assert gone(guarded, "b()", "b") == "x = 0\n"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +231,9 @@ def test_an_import_without_use_goes() -> None:
         ("from a import b\nx = b()\n__all__ += ['b']\n", "b"),
         ("from a import b as b\nx = b()\n", "b"),
         ("import b as b\nx = b()\n", "b"),
-        ("try:\n    from a import b\nexcept ImportError:\n    b = None\nx = b()\n", "b"),
+        ("try:\n    from a import b\nexcept ImportError:\n    b = c\nx = b()\n", "b"),
+        ("try:\n    from a import b\nexcept ImportError:\n    b = None\nx = b()\nb and c\n", "b"),
+        ("b = None\ntry:\n    from a import b\nexcept ImportError:\n    pass\nx = b()\n", "b"),
         ("from a import b\nx = b()\ndef f():\n    global b\n", "b"),
         ("import a.b\nx = a.b()\na.c()\n", "a.b"),  # binds `a`
         ("import a.b.c\nimport a\nx = a.b.c()\na.b.d()\n", "a.b.c"),  # loads `a.b`

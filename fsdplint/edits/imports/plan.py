@@ -11,10 +11,12 @@ from fsdplint.diagnostics.finding import Edit, Import
 from fsdplint.edits.imports.block import Spot, Statement, choose, type_checking
 from fsdplint.edits.imports.names import by_kind, edit_names, line_limit
 from fsdplint.edits.imports.placement import Block, before, from_module, is_import, place
+from fsdplint.edits.imports.stand_ins import emptied_tries, stand_ins
 from fsdplint.edits.statement_edits import Statements
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
 from fsdplint.syntax.bindings import Bindings, Imported, bindings_of
+from fsdplint.syntax.layout import descend
 
 
 @dataclass
@@ -46,7 +48,11 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
         _add(source, statements, block, spots)
     edits, emptied = _edit_statements(source, additions.extended, removed)
     gaining = [source.parent(layout.line_of(source, anchor)) for anchor, _ in additions.beside]
-    for statement in _removable(source, emptied, gaining):
+    fallbacks = [one for item in removed for one in stand_ins(source, item) or ()]
+    tries = emptied_tries(source, emptied, fallbacks)
+    inside = {part for one in tries for part in descend(one)}
+    single = [*_removable(source, emptied, gaining), *fallbacks]
+    for statement in [*tries, *(one for one in single if one not in inside)]:
         change = statements.change(statement)
         change.deleted, change.keep_comments = True, False
     return edits + statements.edits()[0]

@@ -151,7 +151,8 @@ def guarded_import(module: cst.Module) -> cst.Module | None:
     if not found:
         return None
     changed = module.visit(_NoImport(names))
-    lines = "".join(f"    from {s} import {n} as {local}\n" for s, n, local in found)
+    names_as = [(s, n if n == local else f"{n} as {local}") for s, n, local in found]
+    lines = "".join(f"    from {s} import {n}\n" for s, n in names_as)
     nothing = "".join(f"    {local} = None\n" for _, _, local in found)
     text = f"try:\n{lines}except ImportError:\n{nothing}"
     length = head_length(changed)
