@@ -82,3 +82,18 @@ def test_parameters_that_may_be_trained(tmp_path: Path, spelling: str) -> None:
 def test_parameters_that_are_not_always_frozen(tmp_path: Path, freeze: str) -> None:
     text = f"net = Net()\n{freeze}model = FSDP(net, ignored_states=net.blocks[0].parameters())\n"
     assert "ignored_states" in str(plan(tmp_path, text)[0].blockers)
+
+
+MODULES = """
+net.side = nn.Linear(8, 8)
+net.side.requires_grad_(False)
+model = FSDP(net, ignored_states=[net.side])
+"""
+
+
+def test_frozen_modules_as_ignored_states(tmp_path: Path) -> None:
+    _, after = plan(tmp_path, FREEZE + MODULES)
+    expected = "ignored_params={p for module in [net.side] for p in module.parameters()}"
+    assert expected in after
+    found, _ = plan(tmp_path, FREEZE + MODULES.replace("net.side.requires_grad_(False)\n", ""))
+    assert "`ignored_states`" in str(found.blockers)

@@ -18,7 +18,7 @@ from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.migration.analysis.variables import calls_of, definitions, home_of
-from fsdplint.migration.blockers import Blocked, Reason
+from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import IGNORED_PERHAPS_TRAINED
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
@@ -26,11 +26,15 @@ from fsdplint.syntax.arguments import arguments, elements, is_constant
 
 
 def ignored_params(
-    migration: Migration, source: Source, value: cst.BaseExpression, modules: bool
+    migration: Migration,
+    source: Source,
+    value: cst.BaseExpression,
+    argument: str,
+    modules: bool,
 ) -> str:
     """The text of `ignored_params`, "" if nothing is ignored.
 
-    modules: whether the value holds modules, not parameters.
+    argument: the name of FSDP1's argument. modules: whether the value holds modules, not parameters.
 
     Raises:
         Blocked: the program may train the parameters.
@@ -45,7 +49,7 @@ def ignored_params(
     if function is not None and isinstance(value, cst.Name):
         if _never_given(migration, source, value):
             return _parameters_of(text) if modules else f"set({text})"
-        if modules and _frozen_calls(migration, source, function, value):
+        if modules and _frozen_calls(migration, source, function, value, argument):
             return _parameters_of(text)
     if not modules and _takes_frozen(display):
         return text if isinstance(display, cst.SetComp) else f"set({text})"
@@ -53,7 +57,7 @@ def ignored_params(
         return _parameters_of(text)
     if not modules and _frozen_parameters(migration, value) and not _selects(source, display):
         return f"set({_without_list(text)})"
-    raise Blocked(source, value, _reason(modules))
+    raise Blocked(source, value, IGNORED_PERHAPS_TRAINED(argument=argument))
 
 
 def _display(source: Source, value: cst.BaseExpression) -> cst.BaseExpression:
@@ -76,14 +80,21 @@ def ignored_text(migration: Migration, source: Source, value: cst.BaseExpression
     return text
 
 
-def _reason(modules: bool) -> Reason:
-    return IGNORED_PERHAPS_TRAINED(argument="ignored_modules" if modules else "ignored_states")
-
-
 def _parameters_of(modules: str) -> str:
     """The set of the parameters of some modules."""
     one = "part" if re.search(r"\bmodule\b", modules) else "module"
     return f"{{p for {one} in {modules} for p in {one}.parameters()}}"
+
+
+def holds_modules(migration: Migration, value: cst.BaseExpression) -> bool:
+    """Whether the value of `ignored_states` is certainly a list of modules, which FSDP1 accepts."""
+    values = migration.values(value)
+    return bool(values) and all(
+        isinstance(one, Items)
+        and bool(one.items)
+        and all(isinstance(item, ModuleValue) for item in one.items)
+        for one in values
+    )
 
 
 def _all_empty(values: Sequence[Value]) -> bool:
@@ -158,7 +169,11 @@ def _default(function: cst.FunctionDef, name: str) -> cst.BaseExpression | None:
 
 
 def _frozen_calls(
-    migration: Migration, source: Source, function: cst.FunctionDef, name: cst.Name
+    migration: Migration,
+    source: Source,
+    function: cst.FunctionDef,
+    name: cst.Name,
+    argument: str,
 ) -> bool:
     """Whether each call of a function gives a parameter nothing but frozen modules.
 
@@ -179,7 +194,7 @@ def _frozen_calls(
             continue
         values = migration.values(given.value)
         if not values or not all(map(_is_frozen, values)):
-            raise Blocked(other, given.value, _reason(modules=True))
+            raise Blocked(other, given.value, IGNORED_PERHAPS_TRAINED(argument=argument))
     return True
 
 

@@ -324,16 +324,17 @@ class Reader:
         self.keywords.sync = expression(self.migration, self.source, value)
 
     def _ignored_modules(self, value: cst.BaseExpression) -> None:
-        self._add_ignored(value, modules=True)
+        self._add_ignored(value, "ignored_modules", modules=True)
 
     def _ignored_states(self, value: cst.BaseExpression) -> None:
-        self._add_ignored(value, modules=False)
+        modules = ignored.holds_modules(self.migration, value)
+        self._add_ignored(value, "ignored_states", modules=modules)
 
     def _ignored_parameters(self, value: cst.BaseExpression) -> None:  # the name in torch 2.0
-        self._add_ignored(value, modules=False)
+        self._add_ignored(value, "ignored_parameters", modules=False)
 
-    def _add_ignored(self, value: cst.BaseExpression, *, modules: bool) -> None:
-        text = ignored.ignored_params(self.migration, self.source, value, modules)
+    def _add_ignored(self, value: cst.BaseExpression, argument: str, *, modules: bool) -> None:
+        text = ignored.ignored_params(self.migration, self.source, value, argument, modules)
         if not text:
             self._account_for_unused(value)
             return
