@@ -69,7 +69,7 @@ def fits_policy(
         return True
     if precision.own_casts:
         return False
-    parts = _parts(migration, module)
+    parts = policy.parts if policy.units is not None else _parts(migration, module)
     if policy.classes is None:  # it may pick any module
         return parts is not None and all(map(_gets_one_input, parts))
     for node in policy.classes:

@@ -1,7 +1,7 @@
 """`with enable_wrap(wrapper_cls=FSDP, ...):` and the calls of `wrap` in it.
 
 `wrap(module)` is `FSDP(module, ...)` with the arguments of the block around it, and is rewritten in
-the same way.
+the same way. Where it runs while a model is built, the block shards the module afterwards.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.migration.analysis.class_hierarchy import Classes
 from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.policies import (
@@ -19,13 +18,13 @@ from fsdplint.migration.blockers.policies import (
     WRAP_NOT_CALLED,
     WRAP_OUTSIDE_BLOCK,
 )
+from fsdplint.migration.constructor.constructed_units import ConstructedUnits, constructed_units
 from fsdplint.migration.constructor.wrap import rewrite_call
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.facts import Precision
-from fsdplint.migration.names import FSDP, NO_COUNTERPART
+from fsdplint.migration.names import FSDP
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments
-from fsdplint.syntax.bindings import bindings_of
 from fsdplint.trace import Wrapped
 
 
@@ -38,6 +37,7 @@ class EnableWrapBlock:
         call: the call of `enable_wrap`.
         named, rest: the arguments that it gives its calls of `wrap`, by name and otherwise.
         wraps: these calls.
+        units: the units that are made while the models of these calls are built, by call.
     """
 
     source: Source
@@ -46,6 +46,7 @@ class EnableWrapBlock:
     named: dict[str, cst.Arg]
     rest: list[cst.Arg]
     wraps: list[cst.Call] = field(default_factory=list)
+    units: dict[cst.Call, ConstructedUnits] = field(default_factory=dict)
 
 
 def collect(migration: Migration) -> list[EnableWrapBlock]:
@@ -61,10 +62,13 @@ def collect(migration: Migration) -> list[EnableWrapBlock]:
                 else:
                     migration.blocks.unwrapped.add(block.block)
                     found.append(block)
+    constructing: list[tuple[Source, cst.Call]] = []
     for source in migration.sources:
         for node in nodes(source):
             if migration.fsdp1(node) == "wrap":
-                _attach(migration, source, node, found)
+                outside = _attach(migration, source, node, found)
+                constructing += [outside] if outside is not None else []
+    _attach_constructing(migration, constructing, found)
     return found
 
 
@@ -85,74 +89,102 @@ def _read_block(
 
 def _attach(
     migration: Migration, source: Source, node: cst.CSTNode, blocks: list[EnableWrapBlock]
-) -> None:
-    """Add a call of `wrap` to its block; a use that belongs to no block becomes a blocker."""
+) -> tuple[Source, cst.Call] | None:
+    """Add a call of `wrap` to its block; a use that is no call becomes a blocker.
+
+    Returns the call if it stands in no block.
+    """
     call = source.parent(node)
-    if isinstance(call, cst.Call) and call.func is node:
-        block = _block_of(migration, source, call, blocks)
-        if block is not None:
-            block.wraps.append(call)
-            return
-        reason = WRAP_OUTSIDE_BLOCK()
-    else:
-        reason = WRAP_NOT_CALLED()
-    migration.consumed.add(node)
-    migration.blockers.append(Blocked(source, node, reason))
+    if not isinstance(call, cst.Call) or call.func is not node:
+        migration.consumed.add(node)
+        migration.blockers.append(Blocked(source, node, WRAP_NOT_CALLED()))
+        return None
+    block = _block_of(source, call, blocks)
+    if block is None:
+        return source, call
+    block.wraps.append(call)
+    return None
 
 
 def _block_of(
-    migration: Migration, source: Source, call: cst.Call, blocks: list[EnableWrapBlock]
+    source: Source, call: cst.Call, blocks: list[EnableWrapBlock]
 ) -> EnableWrapBlock | None:
-    """The block whose arguments a call of `wrap` gets; None if that is not known."""
-    in_function = False
+    """The block in which a call of `wrap` stands; None if a function is between them."""
     for outer in ancestors(source, call):
         block = next((one for one in blocks if one.block is outer), None)
-        if block is not None:
-            return None if in_function else block
-        in_function = in_function or isinstance(outer, cst.FunctionDef | cst.Lambda)
-    return _block_around_runs(migration, source, call, blocks)
+        if block is not None or isinstance(outer, cst.FunctionDef | cst.Lambda):
+            return block
+    return None
 
 
-def _block_around_runs(
-    migration: Migration, source: Source, call: cst.Call, blocks: list[EnableWrapBlock]
-) -> EnableWrapBlock | None:
-    """The block in which a call of `wrap` in a constructor runs, if its arguments mean the same there.
+def _attach_constructing(
+    migration: Migration,
+    calls: list[tuple[Source, cst.Call]],
+    blocks: list[EnableWrapBlock],
+) -> None:
+    """Leave out the calls of `wrap` that run while the model of a block is built.
 
-    They do if they use nothing but names of the file.
+    The block shards the modules that they get. A call of which this is not certain becomes a blocker.
     """
-    klass = next((x for x in ancestors(source, call) if isinstance(x, cst.ClassDef)), None)
-    if klass is None or Classes(migration).family(klass) != {klass.name.value}:
-        return None
-    if not _always_wraps(migration, call, klass.name.value):
-        return None
-    if len(blocks) != 1 or blocks[0].source is not source or blocks[0].rest:
-        return None
-    bindings = bindings_of(source)
-    for name, arg in blocks[0].named.items():
-        for part in () if name in (*NO_COUNTERPART, "device_id") else source.descend(arg.value):
-            if isinstance(part, cst.Name):
-                owner = bindings.owner(bindings.scope_at(part), part.value)
-                if owner not in (None, bindings.module):
-                    return None
-    return blocks[0]
+    certain = {call: _models(migration, call, blocks) for _, call in calls}
+    roots = {root for found in certain.values() for root in found or ()}
+    trees = {}
+    for root in roots:
+        inside = [call for call, found in certain.items() if root in (found or ())]
+        trees[root] = constructed_units(migration, root, inside)
+    for source, call in calls:
+        migration.consumed.add(call.func)
+        found = certain[call]
+        if not found or any(trees[root] is None for root in found):
+            migration.blockers.append(Blocked(source, call.func, WRAP_OUTSIDE_BLOCK()))
+            continue
+        migration.substitute(source, call, migration.text(source, call.args[0].value))
+        migration.forget(source, call.func)
+        migration.step(source, call, "Shard the modules after the model is built")
+    for block in blocks:
+        for root in block.wraps:
+            units = trees.get(root)
+            if units is not None:
+                block.units[root] = units
 
 
-def _always_wraps(migration: Migration, call: cst.Call, class_name: str) -> bool:
-    """Whether a call of `wrap` wraps a part of each module of the class whose code it is in."""
-    is_reached = False
+def _models(
+    migration: Migration, call: cst.Call, blocks: list[EnableWrapBlock]
+) -> set[cst.Call] | None:
+    """The calls of `wrap` in blocks that wrap the models in which a call wraps a part.
+
+    None if the call may also wrap something else.
+    """
+    if len(call.args) != 1 or call.args[0].star or call.args[0].keyword is not None:
+        return None
+    found: set[cst.Call] = set()
     for trace in migration.program.traces:
-        parts = [
-            event.module
-            for event in trace.of(Wrapped)
-            if isinstance(event.site, NodeSite) and event.site.node is call
-        ]
-        is_reached = is_reached or bool(parts)
-        for module in trace.modules.values():
-            if module.class_name == class_name and not any(
-                trace.contains(module.id, part) for part in parts
-            ):
-                return False
-    return is_reached
+        wrapped = list(trace.of(Wrapped))
+        for number, event in enumerate(wrapped):
+            if not isinstance(event.site, NodeSite) or event.site.node is not call:
+                continue
+            block = _block_around(event, blocks)
+            around = {
+                other.site.node
+                for other in wrapped[number + 1 :]
+                if isinstance(other.site, NodeSite) and trace.contains(other.inner, event.module)
+            }
+            roots = around.intersection(block.wraps) if block is not None else set()
+            if len(roots) != 1:
+                return None
+            found |= {root for root in roots if isinstance(root, cst.Call)}
+    return found
+
+
+def _block_around(event: Wrapped, blocks: list[EnableWrapBlock]) -> EnableWrapBlock | None:
+    """The innermost block in which an event happened."""
+    for site in reversed(event.stack):
+        if isinstance(site, NodeSite):
+            around = set(ancestors(site.source, site.node))
+            inside = [one for one in blocks if one.block in around]
+            if inside:
+                return inside[-1]
+    return None
 
 
 def rewrite(migration: Migration, entry: EnableWrapBlock, precision: Precision) -> None:
@@ -168,9 +200,9 @@ def rewrite(migration: Migration, entry: EnableWrapBlock, precision: Precision) 
     for call in reversed(entry.wraps):
         own, rest = arguments(call, ("module",))
         named = {**entry.named, **own}
-        inside = entry.block in ancestors(entry.source, call)
-        lines = shared if inside else None
-        rewrite_call(migration, entry.source, call, named, [*entry.rest, *rest], precision, lines)
+        given = [*entry.rest, *rest]
+        units = entry.units.get(call)
+        rewrite_call(migration, entry.source, call, named, given, precision, shared, units)
     migration.unwrap(entry.source, entry.block, shared)
     migration.forget(entry.source, entry.block.items[0])
     if not entry.wraps:

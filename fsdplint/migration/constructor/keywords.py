@@ -224,10 +224,7 @@ class Keywords:
     def variable(self, wanted: str, value: str) -> str:
         """Assign a text to a variable before the call; returns the variable's name."""
         name = fresh(self.source, self.at, wanted, f"fsdp_{wanted}")
-        first, *rest = value.split("\n")
-        if rest and all(line.startswith("\t") for line in rest):  # written as an argument
-            value = "\n".join([first, *(line.removeprefix("\t") for line in rest)])
-        self.setup.append(statement(self.source, self.at, f"{name} = {value}"))
+        self.setup.append(statement(self.source, self.at, f"{name} = {as_value(value)}"))
         return name
 
     # The texts --------------------------------------------------------------------------------
@@ -439,6 +436,14 @@ class Keywords:
 def unit_arguments(source: Source, at: cst.CSTNode) -> str:
     """The variable that holds the arguments which a policy gives a unit."""
     return fresh(source, at, "arguments", "unit_arguments")
+
+
+def as_value(text: str) -> str:
+    """The text of an argument as the value of an assignment: its lines are indented once less."""
+    first, *rest = text.split("\n")
+    if rest and all(line.startswith("\t") for line in rest):
+        return "\n".join([first, *(line.removeprefix("\t") for line in rest)])
+    return text
 
 
 def is_simple(text: str) -> bool:

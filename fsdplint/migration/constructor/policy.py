@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import Definition
+from fsdplint.migration.constructor.unit_tree import UnitTree
 from fsdplint.source.source import Source
 
 
@@ -25,6 +27,8 @@ class Policy:
         classes: the classes that the test names, None if some are unknown.
         variable: the loop's variable.
         unit: the keywords of `fully_shard` that units get besides those of the model.
+        units: the units, if they are known by their names and not picked by a test.
+        parts: these units.
         gives_arguments: whether the test gives such keywords, or None for no unit.
     """
 
@@ -38,3 +42,5 @@ class Policy:
     variable: str = "module"
     unit: tuple[tuple[str, str], ...] = ()
     gives_arguments: bool = False
+    units: UnitTree | None = None
+    parts: list[ModuleValue] = field(default_factory=list)

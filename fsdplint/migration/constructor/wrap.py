@@ -13,9 +13,11 @@ from fsdplint.migration.blockers.constructor import (
     MODULE_UNKNOWN,
     MODULE_WITHOUT_FORWARD,
 )
+from fsdplint.migration.blockers.policies import WRAP_OUTSIDE_BLOCK
 from fsdplint.migration.constructor import casts, meta
+from fsdplint.migration.constructor.constructed_units import ConstructedUnits
 from fsdplint.migration.constructor.constructor_arguments import read_keywords
-from fsdplint.migration.constructor.keywords import Keywords, is_simple
+from fsdplint.migration.constructor.keywords import Keywords, as_value, is_simple
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import literal
 from fsdplint.migration.constructor.wrap_statement import WrapStatement
@@ -53,12 +55,14 @@ def rewrite_call(
     rest: list[cst.Arg],
     precision: Precision,
     shared: list[str] | None = None,
+    units: ConstructedUnits | None = None,
 ) -> None:
     """Rewrite a call that wraps a module, whose arguments may stand elsewhere.
 
     named: the arguments by the names of their parameters.
     rest: arguments without a name, such as `**kwargs`.
     shared: lines before several such calls; gets the lines that do not depend on the module.
+    units: the units that FSDP1 wrapped while the module was built.
 
     Raises:
         Blocked: as in `rewrite_wrap`.
@@ -69,6 +73,10 @@ def rewrite_call(
     if migration.called_name(node) == "wrap" and _is_container(migration, module.value):
         raise Blocked(source, node, MODULE_WITHOUT_FORWARD())
     keywords = read_keywords(migration, source, node, named, rest, precision)
+    if units is not None:
+        if keywords.policy is not None or keywords.materialize or keywords.initialize:
+            raise Blocked(source, node, WRAP_OUTSIDE_BLOCK())
+        keywords.policy = Policy(classes=None, units=units.tree, parts=units.modules)
     policy = keywords.policy
     if keywords.has_ignored and (keywords.materialize or keywords.initialize):
         raise Blocked(source, node, IGNORED_WITH_PARAM_INIT_FN())
@@ -106,7 +114,8 @@ def _inner_casts(
 ) -> bool:
     """Whether the inner modules may use the policy of mixed precision of the root."""
     keywords.own_casts = precision.own_casts
-    keywords.holds_parts = casts.holds_parts(migration, node)
+    has_units = keywords.policy is not None and keywords.policy.units is not None
+    keywords.holds_parts = not has_units and casts.holds_parts(migration, node)
     is_part = casts.wraps_parts(migration, node) if keywords.policy is None else set()
     keywords.is_part = True in is_part
     if not keywords.is_part:
@@ -138,7 +147,7 @@ def _share(source: Source, node: cst.Call, keywords: Keywords, shared: list[str]
     items["mesh"] = next((name for name, _, value in names if value == mesh), "")
     if not items["mesh"]:
         items["mesh"] = fresh(source, node, "mesh", "device_mesh")
-        shared.append(f"{items['mesh']} = {mesh}")
+        shared.append(f"{items['mesh']} = {as_value(mesh)}")
     keywords.items = list(items.items())
 
 

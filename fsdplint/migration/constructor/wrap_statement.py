@@ -300,6 +300,8 @@ class WrapStatement:
         """The lines that shard the submodules that the policy picks."""
         policy = self.keywords.policy
         assert policy is not None
+        if policy.units is not None:
+            return policy.units.lines(self.source, self.call, model, self._unit_call)
         if policy.helper:
             loop = [self._helper_call(policy, model)]
         elif self.keywords.initialize:
@@ -309,6 +311,10 @@ class WrapStatement:
         if policy.guard:
             loop = [f"if {policy.guard}:", *(_indented(line) for line in loop)]
         return [*self._comments_of_policy(), *policy.setup, *loop]
+
+    def _unit_call(self, module: str, depth: int) -> str:
+        arguments = [module, *self.keywords.arguments(inner=True)]
+        return call(self.source, self.call, self.shard, arguments, depth=depth)
 
     def _helper_call(self, policy: Policy, model: str) -> str:
         """The call of the helper of a policy by size or of three parameters."""

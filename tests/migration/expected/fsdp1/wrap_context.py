@@ -26,10 +26,8 @@ class Stack(nn.Module):
   def __init__(self, width=16, depth=3):
     super().__init__()
     self.enter = nn.Linear(5, width)
-    self.layers = nn.ModuleList(fully_shard(
-      Layer(width), reshard_after_forward=False
-    ) for _ in range(depth))
-    self.leave = fully_shard(nn.Linear(width, 2), reshard_after_forward=False)
+    self.layers = nn.ModuleList(Layer(width) for _ in range(depth))
+    self.leave = nn.Linear(width, 2)
 
   def forward(self, x):
     x = self.enter(x)
@@ -50,7 +48,11 @@ def main():
   dist.init_process_group('nccl' if cuda else 'gloo')
 
   torch.manual_seed(21)
-  model = fully_shard(Stack(), reshard_after_forward=False)
+  model = Stack()
+  for layer in model.layers:
+    fully_shard(layer, reshard_after_forward=False)
+  fully_shard(model.leave, reshard_after_forward=False)
+  fully_shard(model, reshard_after_forward=False)
 
   optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
   data = torch.Generator().manual_seed(31 + dist.get_rank())
