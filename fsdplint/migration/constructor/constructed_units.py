@@ -50,7 +50,11 @@ def constructed_units(
     calls = set(wraps)
     found: UnitTree | None = None
     for trace in migration.program.traces:
-        wrapped = [(event, event.site.node) for event in trace.of(Wrapped) if _in_code(event)]
+        wrapped = [
+            (event, event.site.node)
+            for event in trace.of(Wrapped)
+            if isinstance(event.site, NodeSite)
+        ]
         made = {event.module for event, node in wrapped if node in calls}
         for event, node in wrapped:
             if node is not root:
@@ -66,10 +70,6 @@ def constructed_units(
         return None
     values = [value for call in calls for value in migration.values(call.args[0].value)]
     return ConstructedUnits(found, [one for one in values if isinstance(one, ModuleValue)])
-
-
-def _in_code(event: Wrapped) -> bool:
-    return isinstance(event.site, NodeSite)
 
 
 def _tree(

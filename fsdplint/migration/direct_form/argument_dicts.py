@@ -21,7 +21,7 @@ from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
-KEYS = PARAMETERS[1:]
+KEYS = (*PARAMETERS[1:], "wrapper_cls")
 SPREADING = {FSDP, "enable_wrap"}
 LOOPS = cst.For | cst.While
 Items = dict[str, cst.BaseExpression]
