@@ -9,14 +9,8 @@ import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.migration import text
-from fsdplint.migration.analysis.variables import (
-    Definition,
-    ancestors,
-    definitions,
-    function_of,
-    home_of,
-    reads,
-)
+from fsdplint.migration.analysis.reaching import Reach, reach
+from fsdplint.migration.analysis.variables import ancestors, function_of, home_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import (
     ARGUMENTS_OF_SEVERAL_CALLS,
@@ -74,24 +68,24 @@ def read_mapping(
     if len(rest) != 1 or rest[0].star != "**" or not isinstance(rest[0].value, cst.Name):
         raise Blocked(source, rest[0], ARGUMENTS_UNREADABLE())
     name = rest[0].value
-    definition = _definition(source, at, name)
-    items = _display_items(source, definition.value)
-    items += _later_items(migration, source, at, name)
+    found = _reach(source, at, name)
+    items = _display_items(source, found.definition.value)
+    items += _later_items(migration, source, found, name)
     _check_keys(migration, source, name, items, values)
     by_key = {item.key: item.value for item in items}
     if "device_id" in by_key:
         values.setdefault("device_id", by_key["device_id"])
-    rewriter = _Items(migration, source, at, name, definition, items, values, keywords, precision)
+    rewriter = _Items(migration, source, at, name, found, items, values, keywords, precision)
     rewriter.run()
     if "device_id" in by_key:
         values.pop("device_id", None)
 
 
-def _definition(source: Source, at: cst.Call, name: cst.Name) -> Definition:
-    found = definitions(source, name)
-    if home_of(source, name) is not function_of(source, at) or not found or len(found) != 1:
+def _reach(source: Source, at: cst.Call, name: cst.Name) -> Reach:
+    found = reach(source, name) if home_of(source, name) is function_of(source, at) else None
+    if found is None:
         raise Blocked(source, name, KEYWORDS_UNSEEN(name=name.value))
-    return found[0]
+    return found
 
 
 def _display_items(source: Source, display: cst.BaseExpression) -> list[Item]:
@@ -121,14 +115,14 @@ def _key(element: cst.BaseDictElement) -> object:
     return None
 
 
-def _later_items(migration: Migration, source: Source, at: cst.Call, name: cst.Name) -> list[Item]:
+def _later_items(migration: Migration, source: Source, found: Reach, name: cst.Name) -> list[Item]:
     """The items of `kwargs["key"] = value` statements.
 
     Raises:
         Blocked: the dict has another use than these statements, printing and logging.
     """
     items = []
-    for use in reads(source, function_of(source, at), name.value):
+    for use in found.reads:
         if use is name or is_displayed(migration, source, use):
             continue
         item = _item_statement(source, use)
@@ -190,7 +184,7 @@ class _Items:
         source: Source,
         at: cst.Call,
         name: cst.Name,
-        definition: Definition,
+        found: Reach,
         items: list[Item],
         values: dict[str, cst.BaseExpression],
         keywords: Keywords,
@@ -200,7 +194,8 @@ class _Items:
         self.source = source
         self.at = at
         self.name = name
-        self.definition = definition
+        self.definition = found.definition
+        self.reads = found.reads
         self.items = items
         self.keywords = keywords
         self.values = {**values, **{item.key: item.value for item in items}}
@@ -257,11 +252,7 @@ class _Items:
 
     def _note_displays(self) -> bool:
         """Add a note for each place that prints or logs the dict; whether there is one."""
-        uses = [
-            use
-            for use in reads(self.source, function_of(self.source, self.at), self.name.value)
-            if is_displayed(self.migration, self.source, use)
-        ]
+        uses = [use for use in self.reads if is_displayed(self.migration, self.source, use)]
         for use in uses:
             self.migration.note(
                 "the arguments that the program prints or logs are those of `fully_shard`",

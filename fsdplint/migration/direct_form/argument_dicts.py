@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.migration.analysis.reaching import reach
 from fsdplint.migration.analysis.variables import (
     Definition,
     ancestors,
-    definitions,
     function_of,
     home_of,
-    reads,
 )
 from fsdplint.migration.context import Migration
 from fsdplint.migration.direct_form.meaning import constant_key, display_items
@@ -145,11 +144,11 @@ def argument_dicts(
     """
     seen: set[cst.CSTNode] = set()
     for name in (*_used_names(source, users), *imported):
-        found = definitions(source, name)
-        if not found or len(found) != 1 or found[0].statement in seen:
+        found = reach(source, name)
+        if found is None or found.definition.statement in seen:
             continue
-        seen.add(found[0].statement)
-        items = named_items(found[0].value)
+        seen.add(found.definition.statement)
+        items = named_items(found.definition.value)
         if items is not None:
             one = read_dict(source, users, name, items, is_named_elsewhere)
             if one is not None:
@@ -191,20 +190,18 @@ def read_dict(
 ) -> ArgumentDict | None:
     """A dict with all of its uses; None if it has other uses than to set and spread its items.
 
-    name: a use of a variable with one assignment.
+    name: a use of a variable, or the target of its assignment.
     items: the items that the dict is made with.
     """
-    found, home = definitions(source, name), home_of(source, name)
-    if not found or home is None or isinstance(home, cst.ClassDef):
+    found, home = reach(source, name), home_of(source, name)
+    if found is None or home is None or isinstance(home, cst.ClassDef):
         return None
     if home is source.tree and is_named_elsewhere(name.value):
         return None
-    result = ArgumentDict(source, found[0], name.value, items, in_module=home is source.tree)
-    if not all(
-        _add_use(result, users, use)
-        for use in reads(source, home, name.value)
-        if home_of(source, use) is home
-    ):
+    result = ArgumentDict(
+        source, found.definition, name.value, items, in_module=home is source.tree
+    )
+    if not all(_add_use(result, users, use) for use in found.reads if home_of(source, use) is home):
         return None
     keys = {*items, *(key for store in result.stores for key in store.items)}
     return result if keys <= set(KEYS) else None

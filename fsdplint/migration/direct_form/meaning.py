@@ -15,6 +15,7 @@ import libcst as cst
 
 from fsdplint.edits.unused_imports import may_be_module
 from fsdplint.migration.analysis.components import full_program
+from fsdplint.migration.analysis.reaching import reach
 from fsdplint.migration.analysis.variables import (
     Definition,
     ancestors,
@@ -70,9 +71,14 @@ class Meanings:
         return Meaning(node) if found is None else found
 
     def assigned(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """What the only assignment of a variable gives it; any other node itself."""
-        found = definitions(self._source, node) if isinstance(node, cst.Name) else None
-        return found[0].value if found and len(found) == 1 else node
+        """What the assignment of a variable gives it; any other node itself."""
+        if not isinstance(node, cst.Name):
+            return node
+        found = definitions(self._source, node) or []
+        if len(found) > 1:
+            one = reach(self._source, node)
+            return one.definition.value if one is not None else node
+        return found[0].value if found else node
 
     def _variable(self, name: cst.Name, depth: int) -> Meaning | None:
         definition = self._definition(name)

@@ -1,0 +1,111 @@
+"""A variable that gets one dict of arguments after the other, as in a script that builds twice."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import migrated, plan
+
+IN_ORDER = {
+    "two dicts": (
+        """
+        options = dict(
+            sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+        )
+        model = FSDP(Net(), **options)
+        options = dict(cpu_offload=CPUOffload(True))
+        options["limit_all_gathers"] = True
+        again = FSDP(Net(), **options)
+        """,
+        """
+        options = dict(reshard_after_forward=False)
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, **options)
+        fully_shard(model, **options)
+        options = dict(offload_policy=CPUOffloadPolicy())
+        again = fully_shard(Net(), **options)
+        """,
+    ),
+    "two dicts, each for several calls": (
+        """
+        options = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        first = FSDP(Net(), **options)
+        second = FSDP(Net(), **options)
+        options = dict(sharding_strategy=ShardingStrategy.FULL_SHARD)
+        first = FSDP(Net(), **options)
+        second = FSDP(Net(), **options)
+        """,
+        """
+        first = fully_shard(Net(), reshard_after_forward=False)
+        second = fully_shard(Net(), reshard_after_forward=False)
+        first = fully_shard(Net())
+        second = fully_shard(Net())
+        """,
+    ),
+    "two results of a function": (
+        """
+        def options_of(strategy):
+            return dict(sharding_strategy=strategy, use_orig_params=True)
+
+
+        strategy = ShardingStrategy.SHARD_GRAD_OP
+        options = options_of(strategy)
+        first = FSDP(Net(), **options)
+        options = options_of(strategy)
+        second = FSDP(Net(), **options)
+        """,
+        None,
+    ),
+}
+OTHERWISE = {
+    "in a branch": (
+        """
+        options = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        if local_rank:
+            options = dict(cpu_offload=CPUOffload(True))
+        model = FSDP(Net(), **options)
+        """
+    ),
+    "in a loop": (
+        """
+        options = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        for _ in range(2):
+            model = FSDP(Net(), **options)
+            options = dict(cpu_offload=CPUOffload(True))
+        """
+    ),
+    "before a function that reads it runs again": (
+        """
+        options = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+
+
+        def build():
+            return FSDP(Net(), **options)
+
+
+        model = build()
+        options = dict(cpu_offload=CPUOffload(True))
+        model = build()
+        """
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), list(IN_ORDER.values()), ids=list(IN_ORDER))
+def test_one_dict_after_the_other(tmp_path: Path, body: str, expected: str | None) -> None:
+    text = migrated(tmp_path, body)
+    if expected is not None:
+        assert text.strip() == textwrap.dedent(expected).strip()
+    else:
+        assert text.count(" = options_of(strategy)\n") == 2 and text.count("fully_shard(") == 2
+
+
+@pytest.mark.parametrize("body", list(OTHERWISE.values()), ids=list(OTHERWISE))
+def test_a_dict_that_is_perhaps_another(tmp_path: Path, body: str) -> None:
+    found, _ = plan(tmp_path, body)
+    assert any("is not made in this function" in one.reason for one in found.blockers)
