@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from fsdplint.discovery.module_index import INSTALLED, LIBRARY, ModuleIndex
-from fsdplint.source.files import NOTEBOOK, read_bytes
+from fsdplint.source.files import NOTEBOOK, Unreadable, read_bytes
 from fsdplint.source.folders import Folder, project_root
 
 _IMPORT = re.compile(
@@ -244,14 +244,35 @@ class Modules:
         rest = []
         for name, alias in one.names:
             file = self.module_file(os.path.join(package, name))
-            if file is None:
-                rest.append((name, alias))
-            else:
+            if file is not None:
                 yield Target(file, alias)
+            if file is None or self._binds(package, name):
+                rest.append((name, alias))
         if rest:
             file = self.module_file(package)
             if file is not None:
                 yield Target(file, None, tuple(rest))
+
+    def _binds(self, package: str, name: str) -> bool:
+        """Whether a package binds the name of a module in it to something else.
+
+        `from package import name` imports what is bound, for example the function of the module
+        with the same name.
+        """
+        file = self.module_file(package)
+        if file is None:
+            return False
+        try:
+            data = self.read(Path(file))
+        except Unreadable:
+            return False
+        word = name.encode()
+        if word not in data:
+            return False
+        imported = (local for one in imports(data) if one.parts for _, local in one.names)
+        return name in imported or bool(
+            re.search(rb"^(?:def|class)[ \t]+" + re.escape(word) + rb"\b", data, re.MULTILINE)
+        )
 
     def _has_module(self, base: str, name: str) -> bool:
         folder = self._folder(base)

@@ -157,7 +157,7 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
     if isinstance(value, Condition):
         return decide(run, value, node, prefer)
     if isinstance(value, StateValue) and value.on_one_rank and not value.tensor:
-        return Verdict(Truth.RANK, [], RankTest(Ranks.ONE, Ranks.OTHERS))  # empty on the others
+        return Verdict(Truth.RANK, [], RankTest(Ranks.ONE, Ranks.OTHERS, number=0))  # else empty
     own = own_length(value) if isinstance(value, Sequence) else None
     if own is not None:
         return Verdict(Truth.VARYING, local=own)
@@ -214,7 +214,15 @@ def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -
 def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) -> Guard:
     ranks = test.true_on if holds else test.false_on
     site = run.site(node)
-    return Guard(GuardKind.RANK, run.text(node), holds, site, ranks, each_node=test.each_node)
+    return Guard(
+        GuardKind.RANK,
+        run.text(node),
+        holds,
+        site,
+        ranks,
+        each_node=test.each_node,
+        rank=test.number,
+    )
 
 
 def varying_guard(

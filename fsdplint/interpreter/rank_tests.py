@@ -15,9 +15,14 @@ NEGATED = (cst.NotEqual, cst.IsNot, cst.NotIn)
 
 def is_zero(rank: RankValue) -> RankTest:
     """The test whether the rank is 0."""
+    return is_number(rank, 0)
+
+
+def is_number(rank: RankValue, number: int | None) -> RankTest:
+    """The test whether the rank is a number; None for a number that is not known."""
     if rank.scope == "global":
-        return RankTest(Ranks.ONE, Ranks.OTHERS)
-    return RankTest(Ranks.SOME, Ranks.SOME, each_node=rank.scope == "local")
+        return RankTest(Ranks.ONE, Ranks.OTHERS, number=number)
+    return RankTest(Ranks.SOME, Ranks.SOME, each_node=rank.scope == "local", number=number)
 
 
 def mirror(op: cst.BaseCompOp) -> cst.BaseCompOp:
@@ -50,10 +55,9 @@ def compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
     if isinstance(right, RankValue):
         same = right.scope == rank.scope
         return Const(isinstance(op, NEGATED) != same) if same else Unknown(varying=True)
-    if isinstance(op, cst.Equal | cst.Is):
-        return zero
-    if isinstance(op, cst.NotEqual | cst.IsNot):
-        return zero.negate()
+    if isinstance(op, cst.Equal | cst.Is | cst.NotEqual | cst.IsNot):
+        test = is_number(rank, number if isinstance(number, int) else None)
+        return test.negate() if isinstance(op, NEGATED) else test
     if (number == 0 and isinstance(op, cst.GreaterThan)) or (
         number == 1 and isinstance(op, cst.GreaterThanEqual)
     ):

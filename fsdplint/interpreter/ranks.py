@@ -59,9 +59,9 @@ def value_by_name(name: str, origin: str) -> Value:
     if name in RANK_NAMES:
         return RankValue(RANK_NAMES[name])
     if name in MAIN_NAMES:
-        return RankTest(Ranks.ONE, Ranks.OTHERS)
+        return RankTest(Ranks.ONE, Ranks.OTHERS, number=0)
     if name in {"is_local_main_process", "is_local_process_zero"}:
-        return RankTest(Ranks.SOME, Ranks.SOME, each_node=True)
+        return RankTest(Ranks.SOME, Ranks.SOME, each_node=True, number=0)
     return Unknown(origin=origin)
 
 

@@ -242,11 +242,13 @@ class RankTest(Value):
     """A boolean that depends on the rank, with the ranks on which it is true and false.
 
     each_node: whether it is a test of the local rank: true, or false, on one rank of each machine.
+    number: the rank that it tells from the others; None if unknown.
     """
 
     true_on: Ranks
     false_on: Ranks
     each_node: bool = False
+    number: int | None = None
 
     def negate(self) -> RankTest:
         return replace(self, true_on=self.false_on, false_on=self.true_on)

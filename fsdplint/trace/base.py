@@ -83,6 +83,7 @@ class Guard:
     own_data: where the data come from that each rank tests for itself, so that the ranks may decide
         differently; None for any other test.
     each_node: whether it is a test of the local rank, which one rank of each machine passes.
+    rank: the rank that a test of the rank tells from the others; None if unknown.
     of_tensor: whether it tests one of several tensors, or its name: what holds for the tensor then
         need not hold for all of them.
     asks_for: the names of the attributes that it asks an object for, with `hasattr` or `getattr`;
@@ -97,6 +98,7 @@ class Guard:
     asserted: bool = False
     own_data: Site | None = field(default=None, compare=False)
     each_node: bool = field(default=False, compare=False)
+    rank: int | None = field(default=None, compare=False)
     of_tensor: bool = field(default=False, compare=False)
     asks_for: frozenset[str] = field(default=frozenset(), compare=False)
 

@@ -56,6 +56,27 @@ def test_names_of_other_files(tmp_path: Path) -> None:
     assert found == {"a", "b", "s"}
 
 
+@pytest.mark.parametrize(
+    ("package", "names"),
+    [
+        ("from .shard import shard\n", {"a", "shard"}),
+        ("from .shard import apply as shard\n", {"a", "shard"}),
+        ("from . import shard\n", set()),
+        ("", set()),
+    ],
+)
+def test_a_function_with_the_name_of_its_module(
+    tmp_path: Path, package: str, names: set[str]
+) -> None:
+    """`from package import name` imports what the package binds, and else the module."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text(package)
+    (tmp_path / "package/shard.py").write_text(
+        IMPORT + "def shard(m): fully_shard(m)\napply = shard\n"
+    )
+    assert concerned(tmp_path, "from package import shard\ndef a(m): shard(m)\n") == names
+
+
 def test_a_text_that_changed_is_looked_at_anew(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(IMPORT + "def a(m): fully_shard(m)\n")

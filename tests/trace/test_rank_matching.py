@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fsdplint.trace import (
     Called,
     Collective,
@@ -119,3 +121,14 @@ def test_a_model_that_only_these_ranks_shard() -> None:
     result.add(Sharded(site=site, module="net", ranks=Ranks.ONE))
     result.add(Called(site=site, module="net", ranks=Ranks.ONE, collective=True))
     assert unmatched_events(result) == []
+
+
+def test_two_tests_of_the_same_rank_are_no_counterparts() -> None:
+    found = trace("0(rank == 0): state_dict", "0(rank == 0 and last): state_dict")
+    assert lines(found) == []  # which ranks these are is not known
+    for event in found:
+        event.guards = tuple(replace(guard, rank=0) for guard in event.guards)
+    assert lines(found) == [1, 2]
+    second = found.events[1]
+    second.guards = tuple(replace(guard, rank=1) for guard in second.guards)
+    assert lines(found) == []

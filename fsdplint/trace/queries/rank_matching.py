@@ -151,7 +151,7 @@ def _without_counterpart(
         and not any(
             signature(trace, other) == signature(trace, event)
             and other.ranks is event.ranks
-            and rank_test(other) != rank_test(event)
+            and _may_be_of_other_ranks(other, event)
             for other in rest
         )
         and not follows_messages(event, (*one, *others))
@@ -216,6 +216,22 @@ def rank_test(event: Event) -> tuple[str, bool] | None:
     for guard in reversed(event.guards):
         if guard.kind is GuardKind.RANK and guard.ranks.partial:
             return guard.text, guard.holds
+    return None
+
+
+def _may_be_of_other_ranks(one: Event, other: Event) -> bool:
+    """Whether the innermost tests of two events of one side may tell different ranks apart."""
+    tested = _tested_rank(one)
+    if tested is not None and tested == _tested_rank(other):
+        return False
+    return rank_test(one) != rank_test(other)
+
+
+def _tested_rank(event: Event) -> int | None:
+    """The rank that the innermost test of the rank tells from the others; None if unknown."""
+    for guard in reversed(event.guards):
+        if guard.kind is GuardKind.RANK and guard.ranks.partial:
+            return guard.rank
     return None
 
 
