@@ -1,4 +1,4 @@
-"""A variable that gets one dict of arguments after the other, as in a script that builds twice."""
+"""A variable that gets one value after the other, as in a script that builds its model twice."""
 
 from __future__ import annotations
 
@@ -62,6 +62,42 @@ IN_ORDER = {
         None,
     ),
 }
+PARTIALS = {
+    "two partials": (
+        """
+        shard = functools.partial(FSDP, auto_wrap_policy=CustomPolicy(lambda m: isinstance(m, Block)))
+        model = Net()
+        model = shard(model)
+        shard = functools.partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        again = shard(Net())
+        """,
+        """
+        model = Net()
+        for module in reversed(list(model.modules())[1:]):
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+        again = fully_shard(Net(), reshard_after_forward=False)
+        """,
+    ),
+    "a partial of the variable that it replaces": (
+        """
+        model = Net()
+        model.side = nn.Linear(8, 8).requires_grad_(False)
+        shard = functools.partial(FSDP, auto_wrap_policy=always_wrap_policy, ignored_modules=[model.side])
+        model = shard(model)
+        """,
+        """
+        model = Net()
+        model.side = nn.Linear(8, 8).requires_grad_(False)
+        ignored_params = {p for module in [model.side] for p in module.parameters()}
+        for module in reversed(list(model.modules())[1:]):
+            if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+                fully_shard(module, ignored_params=ignored_params)
+        fully_shard(model, ignored_params=ignored_params)
+        """,
+    ),
+}
 OTHERWISE = {
     "in a branch": (
         """
@@ -103,6 +139,11 @@ def test_one_dict_after_the_other(tmp_path: Path, body: str, expected: str | Non
         assert text.strip() == textwrap.dedent(expected).strip()
     else:
         assert text.count(" = options_of(strategy)\n") == 2 and text.count("fully_shard(") == 2
+
+
+@pytest.mark.parametrize(("body", "expected"), list(PARTIALS.values()), ids=list(PARTIALS))
+def test_one_partial_after_the_other(tmp_path: Path, body: str, expected: str) -> None:
+    assert migrated(tmp_path, body).strip() == textwrap.dedent(expected).strip()
 
 
 @pytest.mark.parametrize("body", list(OTHERWISE.values()), ids=list(OTHERWISE))

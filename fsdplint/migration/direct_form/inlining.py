@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import Definition, home_of, reads
+from fsdplint.migration.analysis.reaching import reach
+from fsdplint.migration.analysis.variables import Definition, reads
 from fsdplint.migration.context import BARE, Migration, attributes
 from fsdplint.migration.direct_form.meaning import Meaning, Meanings, display_items
 from fsdplint.migration.direct_form.relevance import Depth, is_relevant
@@ -150,8 +151,8 @@ class Inlining:
         for definition, used in self._used.values():
             target = assignment_target(definition.statement)
             assert isinstance(target, cst.Name)
-            home = home_of(self.source, target)
-            if home is not None and used >= set(reads(self.source, home, target.value)):
+            found = reach(self.source, target)
+            if found is not None and used >= set(found.reads):
                 self.delete(definition.statement)
 
 

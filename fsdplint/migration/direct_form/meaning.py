@@ -22,7 +22,6 @@ from fsdplint.migration.analysis.variables import (
     definitions,
     function_of,
     home_of,
-    reads,
 )
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import fsdp1_name
@@ -100,16 +99,15 @@ class Meanings:
         return Meaning(inner.node, (*held.reads, *inner.reads))
 
     def _definition(self, name: cst.Name) -> Definition | None:
-        """The only assignment of a variable whose value may move to a place that reads it."""
+        """The assignment of a variable whose value may move to a place that reads it."""
         source = self._source
         home = home_of(source, name)
-        found = definitions(source, name)
-        if home is None or isinstance(home, cst.ClassDef) or not found or len(found) != 1:
+        found = reach(source, name)
+        if home is None or isinstance(home, cst.ClassDef) or found is None:
             return None
-        (definition,) = found
+        definition, uses = found.definition, found.reads
         if home is source.tree and self.is_named_elsewhere(name.value):
             return None
-        uses = reads(source, home, name.value)
         if self._may_change(definition.value) and not all(map(self._keeps_display, uses)):
             return None
         is_inert = self.is_inert(definition.value)
@@ -190,13 +188,33 @@ class Meanings:
             return False
         end = self._region_end(definition, use)
         parts = list(descend(definition.value))
-        names = [part for part in parts if isinstance(part, cst.Name)]
+        inside = set(parts)
+        names = [
+            part for part in parts if isinstance(part, cst.Name) and self._owner(part) not in inside
+        ]
         if not all(self.is_same_variable(name, use) for name in names):
             return False
-        if any(start <= at < end for name in names for at in self._bindings(name)):
-            return False
         attributes = {part.attr.value for part in parts if isinstance(part, cst.Attribute)}
-        return not any(start <= at < end for at in self._attribute_changes(attributes))
+        changes = [at for name in names for at in self._bindings(name)]
+        changes += self._attribute_changes(attributes)
+        targets = self._targets_after(use, end)
+        return not any(
+            start <= at < end and not any(left <= at < right for left, right in targets)
+            for at in changes
+        )
+
+    def _owner(self, name: cst.Name) -> cst.CSTNode | None:
+        """The lambda or function whose variable a name is."""
+        bindings = bindings_of(self._source)
+        owner = bindings.owner(bindings.scope_at(name), name.value)
+        return owner.node if owner is not None else None
+
+    def _targets_after(self, use: cst.Name, end: int) -> list[tuple[int, int]]:
+        """The targets of the statement of a use, which get their value after it; `end`: of the region."""
+        statement = statement_of(self._source, use)
+        if not isinstance(statement, cst.Assign) or self._source.span(statement)[1] != end:
+            return []
+        return [self._source.span(target) for target in statement.targets]
 
     def is_same_variable(self, name: cst.Name, use: cst.CSTNode) -> bool:
         """Whether a name of an expression is the same variable at another place."""
