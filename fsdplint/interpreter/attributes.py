@@ -7,8 +7,8 @@ import libcst as cst
 from fsdplint.interpreter import rank_local
 from fsdplint.interpreter.choices import entry_of, member, namespace_of, parsed_object
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.functions import bind
-from fsdplint.interpreter.imports import import_module
+from fsdplint.interpreter.functions import bind, call_function
+from fsdplint.interpreter.imports import given_by_module, import_module
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_attributes import element_of, module_attribute
@@ -80,7 +80,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, ProjectModule):
         if name == "__dict__":
             return Namespace(value.scope)
-        found = value.scope.names.get(name)
+        found = value.scope.names.get(name) or given_by_module(run, value, name)
         return found if found is not None else import_module(run, f"{value.name}.{name}")
     if isinstance(value, ModuleValue):
         return module_attribute(run, value, name, node)
@@ -145,9 +145,23 @@ def _instance_attribute(run: Run, value: Instance, name: str, node: cst.CSTNode)
         return Namespace(scope, value)
     if find_method(value, name) is not None:
         return Method(value, name)
+    delegated = _delegated(run, value, name, node)
+    if delegated is not None:
+        return delegated
     result = value_by_name(name, f"{value.cls.name}.{name}")
     value.attributes[name] = result
     return result
+
+
+def _delegated(run: Run, value: Instance, name: str, node: cst.CSTNode) -> Value | None:
+    """What `__getattr__` of an object's class gives for a name; None if that is not known."""
+    getter = value.cls.lookup("__getattr__")
+    if not isinstance(getter, Function) or name.startswith("__"):
+        return None
+    if any(frame.function is getter and frame.receiver is value for frame in run.frames):
+        return None  # it reads an attribute that `__init__` has not set
+    found = run.settle(call_function(run, getter, value, [Const(name)], {}, node))
+    return None if isinstance(found, Unknown) else found
 
 
 def _class_attribute(value: Class, name: str) -> Value:

@@ -26,6 +26,7 @@ from fsdplint.interpreter.values import (
     GeneratorContext,
     Instance,
     Partial,
+    PartialMethod,
     Scope,
     Sequence,
     Symbol,
@@ -293,6 +294,9 @@ def call_method_if_any(run: Run, receiver: Instance, name: str) -> Value | None:
 def bind(run: Run, found: Value, receiver: Value, cls: Class, node: cst.CSTNode) -> Value:
     """The value of a class attribute that is read from an instance."""
     found = run.settle(found)
+    if isinstance(found, PartialMethod):
+        method = bind(run, found.function, receiver, cls, node)
+        return Partial(method, found.args, found.kwargs, found.open)
     if not isinstance(found, Function):
         return found
     if "staticmethod" in found.decorators:

@@ -7,9 +7,18 @@ from pathlib import Path
 
 import libcst as cst
 
+from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.project import Located
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import LazyImport, ProjectModule, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    Const,
+    Function,
+    LazyImport,
+    ProjectModule,
+    Symbol,
+    Unknown,
+    Value,
+)
 from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import PUBLIC, canonical, walk
@@ -102,12 +111,26 @@ def import_from(run: Run, base: str, name: str) -> Value:
                 value = module.scope.names.get(name)
                 if value is not None and value is not imported:
                     return value
+                given = given_by_module(run, module, name) if submodule is None else None
+                if given is not None:
+                    return given
         if submodule is not None:
             return _load(run, submodule[0], submodule[1], f"{base}.{name}")
         return Unknown(origin=name)
 
     imported = _lazy(run, load, found, submodule)
     return imported
+
+
+def given_by_module(run: Run, module: ProjectModule, name: str) -> Value | None:
+    """What the function `__getattr__` of a file gives for a name; None if that is not known."""
+    getter = module.scope.names.get("__getattr__")
+    if not isinstance(getter, Function) or name.startswith("__"):
+        return None
+    if any(frame.function is getter for frame in run.frames):
+        return None
+    found = run.settle(run.call(getter, Call(run.executing, [Const(name)])))
+    return None if isinstance(found, Unknown) else found
 
 
 def _locate_name(run: Run, base: str, name: str) -> tuple[Located | None, Located | None]:

@@ -7,17 +7,24 @@ from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function, call_method_if_any
 from fsdplint.interpreter.library_classes import is_module_class
+from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.module_attributes import may_set
 from fsdplint.interpreter.modules import build_module
 from fsdplint.interpreter.own_optimizers import build_own_optimizer
 from fsdplint.interpreter.ranks import rank_default
-from fsdplint.interpreter.records import dataclass_fields, is_named_tuple, named_tuple_fields
+from fsdplint.interpreter.records import (
+    MADE_FIELD,
+    dataclass_fields,
+    is_named_tuple,
+    named_tuple_fields,
+)
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.values import (
     Class,
     Const,
     Function,
     Instance,
+    LibraryObject,
     OptimizerValue,
     Unknown,
     Value,
@@ -84,6 +91,9 @@ def _dataclass_fields(run: Run, instance: Instance, klass: Class, call: Call) ->
     for name in fields:
         if name not in instance.attributes:
             default = klass.lookup(name)
+            if isinstance(default, LibraryObject) and default.name == MADE_FIELD:
+                default = run.settle(run.call(default.args["default_factory"], Call(call.node)))
+                default = default if matters(default) else None  # a user may override a setting
             # A default that a user may override from outside: not a constant of the program.
             origin = f"{klass.name}.{name}"
             if default is None or isinstance(default, Const | Unknown):

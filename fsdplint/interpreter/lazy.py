@@ -30,7 +30,7 @@ def lazy(
     run: Run, node: cst.CSTNode, produce: Callable[[], Value], source: Value | None = None
 ) -> Lazy:
     """An iterator made at a node; its elements are computed in the current file and frame."""
-    return Lazy(_in_frame(run, produce), node, source)
+    return Lazy(in_frame(run, produce), node, source)
 
 
 def generator(
@@ -47,13 +47,13 @@ def generator(
 
     def drive(on_yield: Callable[[Value], None]) -> None:
         made.elements = Sequence([], "iter", open=True)
-        _in_frame(run, lambda: execute(on_yield))()
+        in_frame(run, lambda: execute(on_yield))()
 
-    made = Lazy(_in_frame(run, lambda: execute(None)), node, drive=drive, generator=function)
+    made = Lazy(in_frame(run, lambda: execute(None)), node, drive=drive, generator=function)
     return made
 
 
-def _in_frame(run: Run, produce: Callable[[], Value]) -> Callable[[], Value]:
+def in_frame(run: Run, produce: Callable[[], Value]) -> Callable[[], Value]:
     """The same function, executed in the file and frame that are current now."""
     file, frame = run.source, run.frames[-1]
 

@@ -13,6 +13,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Class, Instance, Sequence, Symbol, Unknown, Value
 from fsdplint.syntax.dotted import dotted_name
 
+MADE_FIELD = "a field that a function makes"  # `field(default_factory=function)`
 NAMED_TUPLES = {"typing.NamedTuple", "typing_extensions.NamedTuple"}
 # Library classes whose subclasses have fields as dataclasses do.
 RECORD_BASES = {

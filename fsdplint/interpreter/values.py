@@ -385,6 +385,11 @@ class Partial(Value):
 
 
 @dataclass(eq=False, repr=False)
+class PartialMethod(Partial):
+    """functools.partialmethod(method, *args, **kwargs), in the body of a class."""
+
+
+@dataclass(eq=False, repr=False)
 class LibraryObject(Value):
     """An object without behaviour that a library class or function returned.
 

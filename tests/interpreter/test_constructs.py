@@ -33,7 +33,7 @@ NOT_EXECUTED = {
 NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
     "LazyClass", "LazyImport", "Length", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
-    "OptimizerValue",
+    "OptimizerValue", "PartialMethod",
     "ParameterName",
     "GeneratorValue", "ProjectModule", "RankChoice", "RankTest", "RankValue", "SamplerValue",
     "ScalerValue",

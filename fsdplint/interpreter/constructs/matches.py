@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import libcst as cst
 
 from fsdplint.interpreter.assignment import assign
+from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import (
     FALSE,
     TRUE,
@@ -18,18 +21,47 @@ from fsdplint.interpreter.constructs.branches import branch
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.object_comparison import NEVER_NONE
 from fsdplint.interpreter.rank_tests import compare_rank
+from fsdplint.interpreter.records import (
+    as_tuple,
+    dataclass_fields,
+    is_named_tuple,
+    tuple_fields,
+)
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates
 from fsdplint.interpreter.torch_values import RankTest, RankValue
-from fsdplint.interpreter.values import Condition, Const, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    Class,
+    Condition,
+    Const,
+    Dict,
+    Instance,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a pattern is compared with: the subject of the `match` or a part of it, and its text."""
+
+    value: Value
+    text: str
+
+    @property
+    def origin(self) -> str:
+        return (self.value.origin if isinstance(self.value, Unknown) else "") or self.text
 
 
 @executes(cst.Match)
 def execute_match(run: Run, node: cst.Match) -> Signal | None:
-    return _cases(run, node, run.eval(node.subject), 0)
+    return _cases(run, node, Subject(run.eval(node.subject), run.text(node.subject)), 0)
 
 
-def _cases(run: Run, node: cst.Match, subject: Value, number: int) -> Signal | None:
+def _cases(run: Run, node: cst.Match, subject: Subject, number: int) -> Signal | None:
     """Execute the cases from the case `number` on."""
     if number == len(node.cases):
         return None
@@ -43,7 +75,7 @@ def _cases(run: Run, node: cst.Match, subject: Value, number: int) -> Signal | N
         verdict,
         lambda: run.execute_suite(case.body),
         lambda: _cases(run, node, subject, number + 1),
-        terminates(case.body) if isinstance(subject, Condition) else None,
+        terminates(case.body) if isinstance(subject.value, Condition) else None,
     )
 
 
@@ -58,12 +90,12 @@ def _with_guard(pattern: Verdict, guard: Verdict) -> Verdict:
 
 
 def _matches(
-    run: Run, node: cst.Match, subject: Value, pattern: cst.MatchPattern, number: int
+    run: Run, node: cst.Match, subject: Subject, pattern: cst.MatchPattern, number: int
 ) -> Verdict:
     """Whether the subject matches a pattern of the case `number`. Binds the names in it."""
     if isinstance(pattern, cst.MatchAs):
         if pattern.name is not None:
-            assign(run, pattern.name, subject)
+            assign(run, pattern.name, subject.value)
         if pattern.pattern is None:
             return TRUE
         return _matches(run, node, subject, pattern.pattern, number)
@@ -73,14 +105,87 @@ def _matches(
         return _equals(run, node, subject, run.eval(pattern.value), number)
     if isinstance(pattern, cst.MatchSingleton):
         return _is(run, node, subject, run.eval(pattern.value), number)
-    if isinstance(pattern, cst.MatchClass) and not (pattern.patterns or pattern.kwds):
-        call = Call(pattern.cls, [subject, run.eval(pattern.cls)])
-        return truth_of(run, run.call(Symbol("builtins.isinstance"), call), node.subject, True)
+    if isinstance(pattern, cst.MatchClass):
+        return _is_object(run, node, subject, pattern, number)
+    parts = _elements(run, subject, pattern)
+    if parts is not None:
+        return _all_match(run, node, parts, number)
     return _equals(run, node, subject, Unknown(), number)
 
 
+def _is_object(
+    run: Run, node: cst.Match, subject: Subject, pattern: cst.MatchClass, number: int
+) -> Verdict:
+    """`case Point(x, y=0)`: an object of the class whose attributes match."""
+    klass = run.settle(run.eval(pattern.cls))
+    call = Call(pattern.cls, [subject.value, klass])
+    whole = truth_of(run, run.call(Symbol("builtins.isinstance"), call), node.subject, True)
+    value = run.settle(subject.value)
+    if whole.outcome is Truth.FALSE or not (pattern.patterns or pattern.kwds):
+        return whole
+    names = _positional_names(run, klass)
+    if not isinstance(value, Instance) or len(pattern.patterns) > len(names):
+        return _equals(run, node, subject, Unknown(), number)
+    given = [(name, one.value) for name, one in zip(names, pattern.patterns, strict=False)]
+    given += [(one.key.value, one.pattern) for one in pattern.kwds]
+    parts = [
+        (Subject(read_attribute(run, value, name, pattern), f"{subject.text}.{name}"), one)
+        for name, one in given
+    ]
+    return _with_guard(whole, _all_match(run, node, parts, number))
+
+
+def _positional_names(run: Run, klass: Value) -> list[str]:
+    """The attributes that the patterns by position of a class stand for."""
+    if not isinstance(klass, Class):
+        return []
+    if is_named_tuple(klass):
+        return tuple_fields(klass)
+    named = run.settle(klass.lookup("__match_args__") or Unknown())
+    if isinstance(named, Sequence):
+        return [str(constant(run.settle(item))) for item in named.items]
+    return dataclass_fields(run, klass) if klass.dataclass else []
+
+
+def _elements(
+    run: Run, subject: Subject, pattern: cst.MatchPattern
+) -> list[tuple[Subject, cst.MatchPattern]] | None:
+    """The elements of a list, tuple or dict with their patterns; None if they are not known."""
+    value = run.settle(subject.value)
+    if isinstance(pattern, cst.MatchList | cst.MatchTuple):
+        held = as_tuple(value) or value
+        inner = [one.value for one in pattern.patterns if isinstance(one, cst.MatchSequenceElement)]
+        if not isinstance(held, Sequence) or held.open or len(inner) != len(held.items):
+            return None
+        if len(inner) != len(pattern.patterns):
+            return None  # with a star
+        return [
+            (Subject(item, f"{subject.text}[{at}]"), one)
+            for at, (item, one) in enumerate(zip(held.items, inner, strict=True))
+        ]
+    if isinstance(pattern, cst.MatchMapping) and isinstance(value, Dict) and pattern.rest is None:
+        keys = [constant(run.eval(one.key)) for one in pattern.elements]
+        if not all(isinstance(key, str | int) and key in value.items for key in keys):
+            return None
+        return [
+            (Subject(value.items[key], f"{subject.text}[{key!r}]"), one.pattern)
+            for key, one in zip(keys, pattern.elements, strict=True)
+        ]
+    return None
+
+
+def _all_match(
+    run: Run, node: cst.Match, parts: list[tuple[Subject, cst.MatchPattern]], number: int
+) -> Verdict:
+    verdict = TRUE
+    for subject, pattern in parts:
+        if verdict.outcome is not Truth.FALSE:
+            verdict = _with_guard(verdict, _matches(run, node, subject, pattern, number))
+    return verdict
+
+
 def _matches_any(
-    run: Run, node: cst.Match, subject: Value, pattern: cst.MatchOr, number: int
+    run: Run, node: cst.Match, subject: Subject, pattern: cst.MatchOr, number: int
 ) -> Verdict:
     guards = []
     for one in pattern.patterns:
@@ -91,30 +196,28 @@ def _matches_any(
     return Verdict(Truth.FALSE, guards)
 
 
-def _is(run: Run, node: cst.Match, subject: Value, singleton: Value, number: int) -> Verdict:
+def _is(run: Run, node: cst.Match, subject: Subject, singleton: Value, number: int) -> Verdict:
     """`case None`, `case True`, `case False`."""
     value = singleton.value if isinstance(singleton, Const) else None
-    if isinstance(subject, Const):
-        return TRUE if subject.value is value else FALSE
+    if isinstance(subject.value, Const):
+        return TRUE if subject.value.value is value else FALSE
     if value is not None:
-        verdict = truth_of(run, subject, node.subject, value is True)
+        verdict = truth_of(run, subject.value, node.subject, value is True)
         return verdict if value else verdict.negate()
-    if isinstance(subject, NEVER_NONE):
+    if isinstance(subject.value, NEVER_NONE):
         return FALSE
-    text = run.text(node.subject)
-    origin = (subject.origin if isinstance(subject, Unknown) else "") or text
+    text, origin = subject.text, subject.origin
     condition = Condition(f"{origin} is None", f"{text} is None", False, origin, "is None")
     return _decide(run, node, subject, condition)
 
 
-def _equals(run: Run, node: cst.Match, subject: Value, value: Value, number: int) -> Verdict:
-    if isinstance(subject, Const) and isinstance(value, Const):
-        return TRUE if subject.value == value.value else FALSE
-    if isinstance(subject, RankValue) and isinstance(value, Const):
-        test = compare_rank(subject, cst.Equal(), value)
+def _equals(run: Run, node: cst.Match, subject: Subject, value: Value, number: int) -> Verdict:
+    if isinstance(subject.value, Const) and isinstance(value, Const):
+        return TRUE if subject.value.value == value.value else FALSE
+    if isinstance(subject.value, RankValue) and isinstance(value, Const):
+        test = compare_rank(subject.value, cst.Equal(), value)
         return Verdict(Truth.RANK, [], test) if isinstance(test, RankTest) else TRUE
-    text = run.text(node.subject)
-    origin = (subject.origin if isinstance(subject, Unknown) else "") or text
+    text, origin = subject.text, subject.origin
     operand = value.value if isinstance(value, Const) else number
     condition = Condition(
         f"{origin} == {operand!r}", f"{text} == {operand!r}", False, origin, "==", operand
@@ -122,7 +225,7 @@ def _equals(run: Run, node: cst.Match, subject: Value, value: Value, number: int
     return _decide(run, node, subject, condition)
 
 
-def _decide(run: Run, node: cst.Match, subject: Value, condition: Condition) -> Verdict:
-    if isinstance(subject, Unknown) and subject.varying:
+def _decide(run: Run, node: cst.Match, subject: Subject, condition: Condition) -> Verdict:
+    if isinstance(subject.value, Unknown) and subject.value.varying:
         return Verdict(Truth.VARYING)
     return decide(run, condition, node.subject, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.interpreter import lazy
 from fsdplint.interpreter.context_entry import EXIT_STACK, enter, leave
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
@@ -42,6 +43,31 @@ def enter_context(run: Run, receiver: Context, name: str, call: Call) -> Value:
     value = enter(run, context)
     entered.items.append(context)
     return value
+
+
+@method("Context", "callback")
+def add_callback(run: Run, receiver: Context, name: str, call: Call) -> Value:
+    """`stack.callback(function, ...)`: the stack calls the function at its own end."""
+    entered = receiver.details.get(_ENTERED)
+    if not isinstance(entered, Sequence) or not call.args:
+        return call_unknown(run, Method(receiver, name), call)
+    function, *args = call.args
+    later = Call(call.node, args, dict(call.kwargs), call.open, list(call.spread))
+    at_exit = lazy.in_frame(run, lambda: run.call(function, later))
+    made = Context("callback")
+
+    def leave_stack() -> None:
+        at_exit()
+
+    made.on_exit = leave_stack
+    enter(run, made)
+    entered.items.append(made)
+    return function
+
+
+@function("contextlib.suppress")
+def suppress(run: Run, name: str, call: Call) -> Value:
+    return Context("suppress")
 
 
 @method("Context", "close")

@@ -14,6 +14,7 @@ from fsdplint.interpreter.imports import import_module
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.ranks import environment
+from fsdplint.interpreter.records import MADE_FIELD
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.templates import filled
 from fsdplint.interpreter.torch_values import (
@@ -25,11 +26,14 @@ from fsdplint.interpreter.torch_values import (
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
+    Bound,
     Class,
     Condition,
     Const,
     Function,
+    LibraryObject,
     Partial,
+    PartialMethod,
     Sequence,
     Super,
     Symbol,
@@ -109,6 +113,13 @@ def partial(run: Run, name: str, call: Call) -> Value:
     if not call.args:
         return Unknown()
     return Partial(call.args[0], call.args[1:], dict(call.kwargs), call.open)
+
+
+@function("functools.partialmethod")
+def partial_method(run: Run, name: str, call: Call) -> Value:
+    if not call.args:
+        return Unknown()
+    return PartialMethod(call.args[0], call.args[1:], dict(call.kwargs), call.open)
 
 
 @function("asyncio.gather")
@@ -214,6 +225,8 @@ def dataclass_field(run: Run, name: str, call: Call) -> Value:
     factory = call.kwargs.get("default_factory")
     if isinstance(factory, Class):
         return run.call(factory, Call(call.node))
+    if isinstance(factory, Bound | Function | Partial) and not name.startswith("pydantic."):
+        return LibraryObject(MADE_FIELD, {"default_factory": factory})
     return Unknown()
 
 

@@ -113,9 +113,62 @@ def parts_as_named_tuple(script: Script) -> cst.Module | None:
 
 @refactoring(is_of_script=True)
 @of_main
+def parts_by_item_getter(script: Script) -> cst.Module | None:
+    """The first half becomes a function that returns a dict, which `itemgetter` takes apart."""
+    halves = halves_of(script)
+    if halves is None or len(halves.handed) < 2:
+        return None
+    getter = ", ".join(f'"{name}"' for name in halves.handed)
+    names = ", ".join(halves.handed)
+    pairs = ", ".join(f'"{name}": {name}' for name in halves.handed)
+    set_up = function("set_up", [*halves.first, *statements(f"return {{{pairs}}}\n")])
+    text = f"{names} = operator.itemgetter({getter})(set_up())\n"
+    main = function(script.name, [*statements(text), *halves.second])
+    return with_head(script.with_entry([set_up, main], f"{script.name}()"), "import operator\n")
+
+
+@refactoring(is_of_script=True)
+@of_main
+def parts_by_match(script: Script) -> cst.Module | None:
+    """The first half becomes a function that returns a dataclass, which a `match` takes apart."""
+    halves = halves_of(script)
+    if halves is None or has_own(list(script.body), cst.Return):
+        return None
+    keywords = ", ".join(f"{name}={name}" for name in halves.handed)
+    fields = "".join(f"    {name}: object\n" for name in halves.handed)
+    above = statements(f"\n\n@dataclasses.dataclass\nclass Parts:\n{fields}")
+    set_up = function("set_up", [*halves.first, *statements(f"return Parts({keywords})\n")])
+    matched = statements(f"match set_up():\n    case Parts({keywords}):\n        pass\n")[0]
+    case = matched.cases[0].with_changes(body=block(halves.second))  # type: ignore[union-attr]
+    main = function(script.name, [matched.with_changes(cases=[case])])
+    changed = script.with_entry([*above, set_up, main], f"{script.name}()")
+    return with_head(changed, "import dataclasses\n")
+
+
+@refactoring(is_of_script=True)
+@of_main
+def parts_by_default_factory(script: Script) -> cst.Module | None:
+    """The first half becomes the default factory of a dataclass's field."""
+    halves = halves_of(script)
+    if halves is None:
+        return None
+    pairs = ", ".join(f'"{name}": {name}' for name in halves.handed)
+    set_up = function("set_up", [*halves.first, *statements(f"return {{{pairs}}}\n")])
+    above = statements(
+        "\n\n@dataclasses.dataclass\nclass State:\n"
+        "    parts: dict = dataclasses.field(default_factory=set_up)\n"
+    )
+    text = "".join(f'{name} = state_of_run.parts["{name}"]\n' for name in halves.handed)
+    main = function(script.name, [*statements(f"state_of_run = State()\n{text}"), *halves.second])
+    changed = script.with_entry([set_up, *above, main], f"{script.name}()")
+    return with_head(changed, "import dataclasses\n")
+
+
+@refactoring(is_of_script=True)
+@of_main
 def self_attributes(script: Script) -> cst.Module | None:
     """`main` becomes a method, and its local variables attributes of `self`."""
-    names = _local_variables(script.body)
+    names = local_variables(script.body)
     if not names:
         return None
     renamed = [s.visit(Rename({name: f"self.{name}" for name in names})) for s in script.body]
@@ -128,7 +181,7 @@ def self_attributes(script: Script) -> cst.Module | None:
 def two_methods(script: Script) -> cst.Module | None:
     """The first half becomes `__init__` of a class and the second a method; they share `self`."""
     halves = halves_of(script)
-    if halves is None or not set(halves.handed) <= _local_variables(script.body):
+    if halves is None or not set(halves.handed) <= local_variables(script.body):
         return None
     rename = Rename({name: f"self.{name}" for name in halves.handed})
     first = function("__init__", [s.visit(rename) for s in halves.first], "self")
@@ -141,7 +194,7 @@ def two_methods(script: Script) -> cst.Module | None:
 def inherited_methods(script: Script) -> cst.Module | None:
     """The two halves become methods of a base class, and a subclass is built and run."""
     halves = halves_of(script)
-    if halves is None or not set(halves.handed) <= _local_variables(script.body):
+    if halves is None or not set(halves.handed) <= local_variables(script.body):
         return None
     rename = Rename({name: f"self.{name}" for name in halves.handed})
     first = function("set_up", [s.visit(rename) for s in halves.first], "self")
@@ -168,7 +221,7 @@ def _class(methods: list[cst.FunctionDef]) -> Statement:
     return statements("\n\nclass Phases:\n    pass\n")[0].with_changes(body=block(methods))
 
 
-def _local_variables(body: list[Statement]) -> set[str]:
+def local_variables(body: list[Statement]) -> set[str]:
     """The variables of statements that are only assigned, and in no other scope bound."""
     table = scope(body)
     if has_own(body, cst.Global, cst.NamedExpr, cst.Match):

@@ -91,6 +91,33 @@ def settings_dict(module: cst.Module) -> cst.Module | None:
 
 
 @refactoring()
+def settings_by_namespace(module: cst.Module) -> cst.Module | None:
+    """Constants that are arguments become attributes of `SimpleNamespace(**dict)`."""
+    before, after = (
+        "import types\n\nSETTINGS_AS_DICT = {\n",
+        ("}\nSETTINGS = types.SimpleNamespace(**SETTINGS_AS_DICT)\n"),
+    )
+    return _constants(module, "SETTINGS.value_{}", '    "value_{}": {},\n', before, after)
+
+
+@refactoring()
+def settings_by_vars(module: cst.Module) -> cst.Module | None:
+    """Constants that are arguments become entries of `vars()` of a settings object."""
+    before = "class Settings:\n    def __init__(self):\n"
+    line, after = "        self.value_{} = {}\n", "\n\nSETTINGS = vars(Settings())\n"
+    return _constants(module, 'SETTINGS["value_{}"]', line, before, after)
+
+
+@refactoring()
+def settings_as_typed_dict(module: cst.Module) -> cst.Module | None:
+    """Constants that are arguments become entries of a `TypedDict`."""
+    before = "import typing\n\n\nclass Settings(typing.TypedDict, total=False):\n    name: str\n"
+    before += "\n\nSETTINGS = Settings(name='settings')\n"
+    line = 'SETTINGS["value_{}"] = {}\n'
+    return _constants(module, 'SETTINGS["value_{}"]', line, before)
+
+
+@refactoring()
 def strings_in_enum(module: cst.Module) -> cst.Module | None:
     """Strings that are arguments become values of an enum."""
     before, after = "import enum\n\n\nclass Name(enum.Enum):\n", "\n\n"

@@ -117,5 +117,20 @@ def star_import(module: cst.Module) -> Split | None:
     return Split(cst.parse_module(text), split.files)
 
 
+@refactoring(is_of_script=True)
+def module_getattr(module: cst.Module) -> Split | None:
+    """Definitions move to another file; a package gives them by the `__getattr__` of a module."""
+    parts = _parts(module)
+    if parts is None or not parts[2]:
+        return None
+    moved, rest, names = parts
+    lazy = (
+        "def __getattr__(name):\n    from . import definitions\n\n"
+        "    return getattr(definitions, name)\n"
+    )
+    files = {f"{NAME}/__init__.py": lazy, f"{NAME}/definitions.py": _file(moved)}
+    return _split(module, rest, f"from {NAME} import {', '.join(names)}\n", files)
+
+
 def _file(moved: Sequence[Statement]) -> str:
     return cst.Module(list(moved)).code
