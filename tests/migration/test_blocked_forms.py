@@ -65,9 +65,10 @@ BLOCKED = {
     "a model on the meta device, and a policy by size": (
         "from functools import partial\n"
         "from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy\n"
-        "with torch.device('meta'):\n    net = Net()\n"
-        "policy = partial(size_based_auto_wrap_policy, min_num_params=10)\n"
-        "model = FSDP(net, auto_wrap_policy=policy)",
+        "def build(policy):\n    with torch.device('meta'):\n        net = Net()\n"
+        "    return FSDP(net, auto_wrap_policy=policy)\n\n\n"
+        "build(partial(size_based_auto_wrap_policy, min_num_params=10))\n"
+        "build(partial(size_based_auto_wrap_policy, min_num_params=20))",
         "on the meta device is wrapped without `param_init_fn`, with a policy by size",
     ),
     "the forward of a part": (

@@ -172,7 +172,24 @@ dist.destroy_process_group()
 RESET = META.replace("        param_init_fn=materialize if on_meta else None,\n", "")
 
 
-@pytest.mark.parametrize("program", [META, RESET], ids=["function", "reset"])
+# The same with other policies.
+BLOCKS = """
+def blocks(module, recurse, nonwrapped_numel):
+    return recurse or (isinstance(module, Block) and nonwrapped_numel > 10)
+
+
+"""
+BY_FUNCTION = META.replace("ModuleWrapPolicy({Block})", "blocks").replace(
+    "\n\ndist.init", f"\n{BLOCKS}dist.init"
+)
+BY_SIZE = RESET.replace(
+    "ModuleWrapPolicy({Block})", "partial(size_based_auto_wrap_policy, min_num_params=70)"
+).replace("import ModuleWrapPolicy", "import size_based_auto_wrap_policy")
+BY_SIZE = f"from functools import partial\n{BY_SIZE}"
+ON_META = {"function": META, "reset": RESET, "policy function": BY_FUNCTION, "size": BY_SIZE}
+
+
+@pytest.mark.parametrize("program", list(ON_META.values()), ids=list(ON_META))
 def test_the_meta_device_gives_the_same_weights(
     program: str, tmp_path: Path, two_ranks: TwoRanks
 ) -> None:

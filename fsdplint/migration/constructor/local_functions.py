@@ -8,7 +8,7 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import fresh, function_name
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import META_TO_SEVERAL_DEVICES
-from fsdplint.migration.blockers.policies import TWO_SIZE_POLICIES
+from fsdplint.migration.blockers.policies import PARAM_INIT_FN_WITH_POLICY, TWO_SIZE_POLICIES
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
@@ -22,14 +22,25 @@ def containers(migration: Migration, source: Source, at: cst.CSTNode) -> str:
 
 
 def size_helper(
-    migration: Migration, source: Source, at: cst.CSTNode, leaves: str | None, excluded: str | None
+    migration: Migration,
+    source: Source,
+    at: cst.CSTNode,
+    leaves: str | None,
+    excluded: str | None,
+    *,
+    initializes: bool,
 ) -> str:
-    """Write the function that shards by size as FSDP1 does; returns its name."""
+    """Write the function that shards by size as FSDP1 does; returns its name.
+
+    initializes: whether the function also initializes each submodule before it shards it.
+    """
     name = function_name(source, "shard_large_modules")
     conflict = Blocked(source, at, TWO_SIZE_POLICIES())
-    if not migration.add_helper(f"size {source.path}", f"{leaves} {excluded}", conflict):
+    variant = f"{leaves} {excluded} {initializes}"
+    if not migration.add_helper(f"size {source.path}", variant, conflict):
         return name
     top = helper_place(migration, source, at)
+    function, line = _initializing(migration, source, at) if initializes else ("", [])
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     if leaves is None:
         leaves = library_name(migration.rewrite, source, "torch.nn.MultiheadAttention", top)
@@ -39,7 +50,7 @@ def size_helper(
         source,
         top,
         [
-            f"def {name}(model, min_num_params, **kwargs):",
+            f"def {name}(model, min_num_params, {function}**kwargs):",
             '\t"""Shard each submodule that holds at least min_num_params parameters which no',
             "\tsubmodule of its own has taken.",
             '\t"""',
@@ -53,6 +64,7 @@ def size_helper(
             "\t\t\treturn taken",
             "\t\tif numel - taken < min_num_params:",
             "\t\t\treturn taken",
+            *line,
             f"\t\t{shard}(module, **kwargs)",
             "\t\treturn numel",
             "",
@@ -62,18 +74,25 @@ def size_helper(
     return name
 
 
-def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """Write the function that applies a policy of three parameters; returns its name."""
+def policy_helper(
+    migration: Migration, source: Source, at: cst.CSTNode, *, initializes: bool
+) -> str:
+    """Write the function that applies a policy of three parameters; returns its name.
+
+    initializes: whether the function also initializes each submodule before it shards it.
+    """
     name = function_name(source, "shard_by_policy")
-    if not migration.add_helper(f"policy {source.path}"):
+    conflict = Blocked(source, at, PARAM_INIT_FN_WITH_POLICY())
+    if not migration.add_helper(f"policy {source.path}", str(initializes), conflict):
         return name
     top = helper_place(migration, source, at)
+    function, line = _initializing(migration, source, at) if initializes else ("", [])
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     migration.rewrite.insert_function(
         source,
         top,
         [
-            f"def {name}(model, policy, **kwargs):",
+            f"def {name}(model, policy, {function}**kwargs):",
             '\t"""Shard the submodules that a policy(module, recurse, nonwrapped_numel) picks,',
             "\tchildren first.",
             '\t"""',
@@ -87,6 +106,7 @@ def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
             "\t\t\treturn taken",
             "\t\tif not policy(module=module, recurse=False, nonwrapped_numel=numel - taken):",
             "\t\t\treturn taken",
+            *line,
             f"\t\t{shard}(module, **kwargs)",
             "\t\treturn numel",
             "",
@@ -94,6 +114,12 @@ def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
         ],
     )
     return name
+
+
+def _initializing(migration: Migration, source: Source, at: cst.CSTNode) -> tuple[str, list[str]]:
+    """The parameter and the line with which a helper initializes a module before it shards it."""
+    initialize = initialize_helper(migration, source, at)
+    return "param_init_fn, ", [f"\t\t{initialize}(module, param_init_fn)"]
 
 
 def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:

@@ -41,7 +41,7 @@ def initialize_if_meta(
     Raises:
         Blocked: other arguments of the call decide on these values, too.
     """
-    if keywords.initialize or keywords.materialize or not _may_be_meta(migration, call):
+    if keywords.initialize or keywords.materialize or not may_be_meta(migration, call):
         return
     if rest:
         raise Blocked(source, call, META_WITH_DICT())
@@ -49,7 +49,8 @@ def initialize_if_meta(
         raise Blocked(source, call, META_WITH_SYNC())
     if keywords.has_ignored:
         raise Blocked(source, call, META_WITH_IGNORED())
-    if keywords.policy is not None and keywords.policy.helper:
+    policy = keywords.policy
+    if policy is not None and policy.helper and not policy.initializes:
         raise Blocked(source, call, META_WITH_POLICY())
     device_id = named.get("device_id")
     target = _device(migration, source, call, device_id.value if device_id is not None else None)
@@ -77,7 +78,7 @@ def _device(
     return f"{cuda}.current_device() if {cuda}.is_available() else {cpu}"
 
 
-def _may_be_meta(migration: Migration, call: cst.Call) -> bool:
+def may_be_meta(migration: Migration, call: cst.Call) -> bool:
     """Whether the model that a call wraps, or a part of it, is on the meta device."""
     return any(
         event.site.node is call and _is_meta_when_wrapped(migration, trace, event)

@@ -29,6 +29,7 @@ class Policy:
         unit: the keywords of `fully_shard` that units get besides those of the model.
         units: the units, if they are known by their names and not picked by a test.
         parts: these units.
+        initializes: whether the helper initializes the modules, too.
         gives_arguments: whether the test gives such keywords, or None for no unit.
     """
 
@@ -41,6 +42,7 @@ class Policy:
     classes: list[cst.BaseExpression] | None = field(default_factory=list)
     variable: str = "module"
     unit: tuple[tuple[str, str], ...] = ()
+    initializes: bool = False
     gives_arguments: bool = False
     units: UnitTree | None = None
     parts: list[ModuleValue] = field(default_factory=list)

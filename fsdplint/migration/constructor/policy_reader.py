@@ -45,8 +45,11 @@ CLASS_POLICIES = ("ModuleWrapPolicy", "transformer_auto_wrap_policy", "_module_w
 class PolicyReader:
     """Reads one policy into `policy`."""
 
-    def __init__(self, migration: Migration, source: Source, at: cst.CSTNode) -> None:
+    def __init__(
+        self, migration: Migration, source: Source, at: cst.CSTNode, *, initializes: bool = False
+    ) -> None:
         self.migration = migration
+        self.initializes = initializes  # whether the modules get values before they are sharded
         self.source = source
         self.at = at
         self.scope = PolicyScope(migration, source, at)
@@ -73,7 +76,7 @@ class PolicyReader:
         if self._is_shared_variable(node):
             self._call_rewritten(node)
             return self.policy
-        if read_size(self.scope, node):
+        if read_size(self.scope, node, initializes=self.initializes):
             return self.policy
         test = self.tests.test(node, self.policy.variable)
         if test is not None:
@@ -137,7 +140,10 @@ class PolicyReader:
         if not sites or self.sources.may_be_none(node):
             self.policy.guard = f"{name} is not None"
         if kinds == {"function"}:
-            helper = policy_helper(self.migration, self.source, self.at)
+            helper = policy_helper(
+                self.migration, self.source, self.at, initializes=self.initializes
+            )
+            self.policy.initializes = self.initializes
             self.policy.helper = f"{helper}({{model}}, {name}"
             self.policy.classes = None
         elif "size" in kinds:

@@ -15,8 +15,10 @@ from fsdplint.syntax.layout import descend
 OPTIONS = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
 
 
-def read_size(scope: PolicyScope, node: cst.BaseExpression) -> bool:
+def read_size(scope: PolicyScope, node: cst.BaseExpression, *, initializes: bool = False) -> bool:
     """Have a helper shard by size if the code here makes such a policy; whether it does.
+
+    initializes: whether the helper also initializes the modules.
 
     Raises:
         Blocked: an argument of the policy has no rewrite.
@@ -42,7 +44,10 @@ def read_size(scope: PolicyScope, node: cst.BaseExpression) -> bool:
     size = scope.text(options["min_num_params"].value) if "min_num_params" in options else ""
     leaves = _classes(scope, options.get("force_leaf_modules"))
     excluded = _classes(scope, options.get("exclude_wrap_modules"))
-    helper = size_helper(migration, scope.source, scope.at, leaves, excluded)
+    helper = size_helper(
+        migration, scope.source, scope.at, leaves, excluded, initializes=initializes
+    )
+    scope.policy.initializes = initializes
     scope.policy.helper = f"{helper}({{model}}, {size or 'int(1e8)'}"
     scope.policy.classes = None
     return True

@@ -17,6 +17,7 @@ from fsdplint.migration.constructor import (
     device,
     empty_weights,
     ignored,
+    meta,
     moved_models,
     reading,
     strategy,
@@ -110,7 +111,13 @@ class Reader:
     # One argument each --------------------------------------------------------------------------
 
     def _auto_wrap_policy(self, value: cst.BaseExpression) -> None:
-        reader = PolicyReader(self.migration, self.source, self.at)
+        function = self.values.get("param_init_fn")
+        initializes = meta.may_be_meta(self.migration, self.at) or (
+            function is not None
+            and not is_constant(function, "None")
+            and reading.to_empty_device(self._init_function(function)) is None
+        )
+        reader = PolicyReader(self.migration, self.source, self.at, initializes=initializes)
         policy = self.keywords.policy = reader.read(value)
         if policy is not None and strategy.KEY in dict(policy.unit):
             self._check_unit_strategy(value, policy)

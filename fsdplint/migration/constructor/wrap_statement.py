@@ -320,10 +320,12 @@ class WrapStatement:
         """The call of the helper of a policy by size or of three parameters."""
         if self.keywords.has_ignored:
             raise Blocked(self.source, self.call, IGNORED_WITH_SIZE_POLICY())
-        if self.keywords.initialize:
+        if self.keywords.initialize and not policy.initializes:
             raise Blocked(self.source, self.call, PARAM_INIT_FN_WITH_POLICY())
         name, _, rest = policy.helper.partition("({model}")
         options = [rest.removeprefix(", ")] if rest else []
+        if policy.initializes:
+            options.append(self.keywords.initialize or "None")
         arguments = [model, *options, *self.keywords.arguments(inner=True)]
         return call(self.source, self.call, name, arguments)
 
