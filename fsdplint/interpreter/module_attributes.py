@@ -165,7 +165,7 @@ def may_set(klass: Class, name: str) -> bool:
 
 
 def element_of(run: Run, module: ModuleValue, index: Value) -> Value:
-    """`module[index]`."""
+    """`module[index]`. An unknown index gives a part that may be any of several elements."""
     items = module.elements.items if module.elements is not None else []
     if isinstance(index, Const) and isinstance(index.value, int) and items:
         if -len(items) <= index.value < len(items):
@@ -173,6 +173,12 @@ def element_of(run: Run, module: ModuleValue, index: Value) -> Value:
         return items[-1]
     if isinstance(index, Const) and isinstance(index.value, str):
         return module_attribute(run, module, index.value, cst.Name("element"))
-    if items:
-        return items[0]
+    if len(items) == 1 or (items and _are_units(items)):
+        return items[0]  # what is wrong for this one is wrong for all of them
     return hidden_child(run, module)
+
+
+def _are_units(items: list[Value]) -> bool:
+    """Whether all elements of a list are units of their own, sharded by the same API."""
+    kinds = {(i.sharded, i.wrapper) if isinstance(i, ModuleValue) else None for i in items}
+    return len(kinds) == 1 and not kinds & {None, (False, "")}

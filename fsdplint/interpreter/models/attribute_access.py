@@ -15,10 +15,9 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.type_tests import is_dtensor
 from fsdplint.interpreter.module_attributes import (
     WRAPPER_ATTRIBUTES,
-    element_of,
     lacks_attribute,
 )
-from fsdplint.interpreter.modules import set_element
+from fsdplint.interpreter.modules import hidden_child, set_element
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_attributes
@@ -71,7 +70,7 @@ def get_attribute(run: Run, name: str, call: Call) -> Value:
         return run.settle(value)
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, ModuleValue):
-        return element_of(run, value, Unknown())
+        return hidden_child(run, value)
     found = member(run, value, call.args[1], call.node) if len(call.args) >= 2 else None
     return found if found is not None else unknown_result(call)
 
