@@ -33,13 +33,18 @@ FSDP1_KEYWORDS = {
 }
 
 
+DTYPES = {
+    "torch.bfloat16", "torch.float16", "torch.half", "torch.float32", "torch.float",
+}  # fmt: skip
+
+
 class WrongShardingArgument(Rule):
     """`fully_shard` gets an argument that it does not have, or an object of FSDP1.
 
     ## What it does
     Finds calls of `fully_shard` with keywords of FSDP1's constructor (`device_mesh`, `mixed_precision`,
-    `sharding_strategy`, ...), with options by position, with `mp_policy=None`, and with objects of FSDP1
-    as options: `MixedPrecision` as `mp_policy`, `CPUOffload` as `offload_policy`, a `ShardingStrategy`
+    `sharding_strategy`, ...), with options by position, with None or a dtype as `mp_policy`, and with
+    objects of FSDP1 as options: `MixedPrecision` as `mp_policy`, `CPUOffload` as `offload_policy`, a `ShardingStrategy`
     as `reshard_after_forward`, and a number as `reshard_after_forward` that does not divide the
     dimension of the mesh that shards.
 
@@ -49,7 +54,8 @@ class WrongShardingArgument(Rule):
     ## Why is this bad?
     - A keyword of FSDP1: `TypeError: fully_shard() got an unexpected keyword argument 'device_mesh'`.
     - `mp_policy=None` is accepted, and the first forward ends with
-      `AttributeError: 'NoneType' object has no attribute 'param_dtype'`.
+      `AttributeError: 'NoneType' object has no attribute 'param_dtype'`. A dtype is accepted as well, with
+      the same error.
     - `MixedPrecision` is accepted too, but inputs are not cast: `RuntimeError: mat1 and mat2 must have the same
       dtype, but got Float and BFloat16`, or `'MixedPrecision' object has no attribute 'output_dtype'`.
     - A number that does not divide the ranks: `ValueError: If passing reshard_after_forward as an int, it
@@ -61,7 +67,8 @@ class WrongShardingArgument(Rule):
     Safe: `device_mesh` becomes `mesh`, `SHARD_GRAD_OP` becomes `reshard_after_forward=False`, and arguments
     that match the default are removed (`mp_policy=None`, `FULL_SHARD`, `use_orig_params`). Unsafe:
     FSDP1's `MixedPrecision` and `CPUOffload` become FSDP2's policies, which cast and move more than
-    before. There is no fix if an argument has no counterpart, or comes from a dict.
+    before. There is no fix if an argument is a dtype, has no
+    counterpart, or comes from a dict.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -151,6 +158,9 @@ def _wrong_policies(event: Sharded) -> Iterator[tuple[str, tuple[str, str]]]:
             yield "mp_policy", ("gets None as `mp_policy`, which fails in the forward", advice)
         elif str(policy).partition("(")[0] == "torch.distributed.fsdp.MixedPrecision":
             yield "mp_policy", ("gets FSDP1's `MixedPrecision` as `mp_policy`", advice)
+        elif policy in DTYPES:
+            what = f"gets `{policy}` as `mp_policy`, which fails in the forward"
+            yield "mp_policy", (what, "Pass `MixedPrecisionPolicy(param_dtype=...)`")
     offload = event.options.get("offload_policy")
     if offload is True or str(offload).endswith(".CPUOffload(offload_params=True)"):
         what = "True" if offload is True else "FSDP1's `CPUOffload`"

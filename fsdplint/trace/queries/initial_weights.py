@@ -57,7 +57,7 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
     seeds = list(trace.of(Seeded))
     if not any(seed.per_rank for seed in seeds) or other_parallelism(trace):
         return
-    for module, sharded in _roots(trace):
+    for module, sharded in sharded_roots(trace):
         family = {*trace.submodules(module), *trace.ancestors(module)}
         if _out_of_sight(trace, family):
             continue
@@ -76,7 +76,7 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
             seed.per_rank and not seed.ranks.partial for seed in (before[-1], *between)
         ):
             continue
-        if _seen_equal(trace, family):
+        if were_equal(trace, family):
             continue
         yield OwnWeights(module, before[-1], builds[0], sharded, _replicates(trace, sharded))
 
@@ -95,7 +95,7 @@ def _out_of_sight(trace: Trace, family: set[str]) -> bool:
     )
 
 
-def _roots(trace: Trace) -> Iterator[tuple[str, Sharded | Wrapped]]:
+def sharded_roots(trace: Trace) -> Iterator[tuple[str, Sharded | Wrapped]]:
     """The outermost sharded modules."""
     events = [event for event in trace if isinstance(event, Sharded | Wrapped)]
     modules = {m for event in events for m in _modules(event)}
@@ -143,16 +143,17 @@ def _brought_together(
             return True
         if isinstance(event, ModuleMoved) and event.method == "to_empty" and event.module in family:
             return True
-        if isinstance(event, Collective) and _sends(event) and not started:
+        if isinstance(event, Collective) and sends_tensors(event) and not started:
             return True
     return False
 
 
-def _sends(event: Collective) -> bool:
+def sends_tensors(event: Collective) -> bool:
+    """Whether a collective may give all ranks the weights of one."""
     return event.api.rpartition(".")[2] in SENDING
 
 
-def _seen_equal(trace: Trace, family: set[str]) -> bool:
+def were_equal(trace: Trace, family: set[str]) -> bool:
     """Whether the recorder saw equal weights on all ranks at the sharding."""
     seen = [
         event.same_weights

@@ -1,0 +1,150 @@
+"""Weights that one rank alone has when its model is sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.trace import (
+    BackwardRun,
+    Collective,
+    Event,
+    Guard,
+    GuardKind,
+    Loaded,
+    ModuleBuilt,
+    ModuleMoved,
+    Ranks,
+    Sharded,
+    StateLoaded,
+    Trace,
+    WeightsSet,
+    Wrapped,
+)
+from fsdplint.trace.queries.initial_weights import (
+    other_parallelism,
+    sends_tensors,
+    sharded_roots,
+    were_equal,
+)
+
+
+@dataclass(frozen=True)
+class OneRankWeights:
+    """A model whose weights one rank alone has read or set before the model is sharded.
+
+    source: where that rank gets them.
+    sharded: where the whole is sharded.
+    """
+
+    module: str
+    source: Event
+    sharded: Sharded | Wrapped
+
+
+def weights_of_one_rank(trace: Trace) -> Iterator[OneRankWeights]:
+    """The sharded models of which one rank alone has the weights, and nothing sends them."""
+    if not trace.complete or other_parallelism(trace):
+        return
+    for module, first in sharded_roots(trace):
+        sharded = _on_all_ranks(trace, first)
+        family = {*trace.submodules(module), *trace.ancestors(module)}
+        if sharded is None or any(trace.modules[one].escaped for one in family):
+            continue
+        source = _source(trace, family, sharded)
+        if source is None or were_equal(trace, family):
+            continue
+        if not _reaches_others(trace, family, source, sharded):
+            yield OneRankWeights(module, source, sharded)
+
+
+def _on_all_ranks(trace: Trace, sharded: Sharded | Wrapped) -> Sharded | Wrapped | None:
+    """The event after which all ranks have sharded a model, perhaps each one of its own; None if
+    some do not."""
+    if not sharded.ranks.partial:
+        return sharded
+    same = [one for one in trace.of(type(sharded)) if one.site == sharded.site]
+    return same[-1] if {Ranks.ONE, Ranks.OTHERS} <= {one.ranks for one in same} else None
+
+
+def _source(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> Event | None:
+    """The last event before the sharding that gives one rank the weights; None if others may also
+    get them."""
+    found: Event | None = None
+    for event in trace.before(sharded, StateLoaded, WeightsSet, ModuleBuilt):
+        on_others = event.ranks in (Ranks.OTHERS, Ranks.SOME)
+        if not on_others and not _gives_weights(event, family):
+            continue
+        if on_others and isinstance(event, ModuleBuilt) and event.random_weights is not False:
+            continue
+        if event.ranks is not Ranks.ONE or event.callbacks or _varies(event):
+            return None
+        if not isinstance(event, ModuleBuilt) or _others_start_anew(trace, event):
+            found = event
+    return found
+
+
+def _gives_weights(event: Event, family: set[str]) -> bool:
+    """Whether an event gives a module of a family weights that are no random ones."""
+    if isinstance(event, StateLoaded):
+        return event.into in family
+    if isinstance(event, WeightsSet):
+        return not event.modules or not family.isdisjoint(event.modules)
+    return (
+        isinstance(event, ModuleBuilt) and event.module in family and event.random_weights is False
+    )
+
+
+def _varies(event: Event) -> bool:
+    """Whether an event may happen on another rank at another time: `if rank == turn`."""
+    return event.in_loop or any(guard.kind is GuardKind.VARYING for guard in event.guards)
+
+
+def _others_start_anew(trace: Trace, built: ModuleBuilt) -> bool:
+    """Whether the other ranks build a model of the same class with random weights instead."""
+    tests = {_opposite(guard) for guard in built.guards if guard.kind is GuardKind.RANK}
+    return any(
+        (other.random_weights or other.on_meta)
+        and not tests.isdisjoint(_test(guard) for guard in other.guards)
+        and _class_of(trace, other) == _class_of(trace, built)
+        for other in trace.of(ModuleBuilt)
+        if other.ranks is Ranks.OTHERS
+    )
+
+
+def _test(guard: Guard) -> tuple[str, bool]:
+    return guard.text, guard.holds
+
+
+def _opposite(guard: Guard) -> tuple[str, bool]:
+    return guard.text, not guard.holds
+
+
+def _class_of(trace: Trace, built: ModuleBuilt) -> str:
+    return trace.modules[built.module].class_name
+
+
+def _reaches_others(
+    trace: Trace, family: set[str], source: Event, sharded: Sharded | Wrapped
+) -> bool:
+    """Whether the other ranks may get the weights between their source and the first backward."""
+    if isinstance(sharded, Wrapped):
+        # False is the default of FSDP1; an unknown value may be True.
+        if sharded.options.get("sync_module_states", False) is not False or (
+            "**" in sharded.options or "param_init_fn" in sharded.options
+        ):
+            return True
+    for event in trace.events[source.index + 1 :]:
+        if isinstance(event, BackwardRun):
+            return False
+        if isinstance(event, StateLoaded) and event.into in family:
+            return True
+        if isinstance(event, WeightsSet) and _gives_weights(event, family):
+            return True
+        if isinstance(event, Loaded) and event.api.startswith("torch.distributed."):
+            return True
+        if isinstance(event, ModuleMoved) and event.method == "to_empty" and event.module in family:
+            return True
+        if isinstance(event, Collective) and sends_tensors(event):
+            return True
+    return False
