@@ -75,6 +75,8 @@ FOUND = {
     "A folder of a distributed checkpoint is no file": "FSDP316/folder_as_file",
     "An asynchronous save ends before the next use of the group": "FSDP317/end_of_the_group",
     "The state of one rank is broadcast": "FSDP310/read_on_rank_0",
+    "Weights that one rank has are sent before FSDP1 shards them": "FSDP318/no_sync_module_states",
+    "Weights that one rank has are sent before `fully_shard`": "FSDP318/loaded_before_sharding",
     "Whole tensors are set with `full_state_dict`": "FSDP302/set_without_the_option",
     "All ranks set a state": "FSDP501/state_set_on_rank0",
     "All ranks gather a state": "FSDP501/state_on_rank0",

@@ -142,3 +142,35 @@ def state_type_of_fsdp1(syntax: FileSyntax) -> Iterator[Plan]:
         inner = statement.deep_replace(call, taken).with_changes(leading_lines=[])
         changed = block.with_changes(body=cst.IndentedBlock([inner]))
         yield Plan(call, {statement: [changed]}, head)
+
+
+@operator("FSDP318")
+def load_of_one_rank(syntax: FileSyntax) -> Iterator[Plan]:
+    """One rank alone loads a file into a model that is sharded later on."""
+    if "sync_module_states" in syntax.text or "broadcast" in syntax.text:
+        return
+    name, head = syntax.dist
+    for call in syntax.calls("load_state_dict"):
+        statement = syntax.statement(call)
+        if statement is None or "torch.load(" not in text_of(call) or syntax.loop(statement):
+            continue
+        block = syntax.block(statement)
+        after = "".join(text_of(one) for one in block[block.index(statement) + 1 :])
+        model = text_of(call.func).removesuffix(".load_state_dict")
+        if f"fully_shard({model}" in after or f"FSDP({model}" in after:
+            test = cst.parse_statement(f"if {name}.get_rank() == 0:\n    pass\n")
+            assert isinstance(test, cst.If)
+            inner = statement.with_changes(leading_lines=[])
+            guarded = test.with_changes(body=cst.IndentedBlock([inner]))
+            yield Plan(statement, {statement: [guarded]}, head)
+
+
+@operator("FSDP318")
+def synchronization_dropped(syntax: FileSyntax) -> Iterator[Plan]:
+    """FSDP1 does not send the weights that one rank alone has loaded."""
+    if "load_state_dict" not in syntax.text or "rank" not in syntax.text:
+        return
+    for call in syntax.calls("FullyShardedDataParallel"):
+        sync = argument(call, "sync_module_states")
+        if sync is not None and text_of(sync.value) == "True":
+            yield Plan(call, {call: without(call, "sync_module_states")})
