@@ -97,3 +97,23 @@ def test_frozen_modules_as_ignored_states(tmp_path: Path) -> None:
     assert expected in after
     found, _ = plan(tmp_path, FREEZE + MODULES.replace("net.side.requires_grad_(False)\n", ""))
     assert "`ignored_states`" in str(found.blockers)
+
+
+RETURNED = """
+def ignored_of(net):
+    print(net)
+    return 1, [net.side]
+
+
+net.side = nn.Linear(8, 8)
+net.side.requires_grad_(False)
+number, ignored = ignored_of(net)
+model = FSDP(net, ignored_modules=ignored)
+"""
+
+
+def test_frozen_modules_that_a_function_returns(tmp_path: Path) -> None:
+    _, after = plan(tmp_path, FREEZE + RETURNED)
+    assert "ignored_params={p for module in ignored for p in module.parameters()}" in after
+    found, _ = plan(tmp_path, FREEZE + RETURNED.replace("net.side.requires_grad_(False)\n", ""))
+    assert "`ignored_modules`" in str(found.blockers)

@@ -55,6 +55,9 @@ def ignored_params(
         return text if isinstance(display, cst.SetComp) else f"set({text})"
     if modules and _frozen_modules(migration, display):
         return _parameters_of(text)
+    if modules and holds_modules(migration, value) and not _selects(source, display):
+        if all(map(_is_frozen, migration.values(value))):
+            return _parameters_of(text)
     if not modules and _frozen_parameters(migration, value) and not _selects(source, display):
         return f"set({_without_list(text)})"
     raise Blocked(source, value, IGNORED_PERHAPS_TRAINED(argument=argument))
@@ -87,7 +90,7 @@ def _parameters_of(modules: str) -> str:
 
 
 def holds_modules(migration: Migration, value: cst.BaseExpression) -> bool:
-    """Whether the value of `ignored_states` is certainly a list of modules, which FSDP1 accepts."""
+    """Whether a value is certainly a list of modules, which `ignored_states` also accepts."""
     values = migration.values(value)
     return bool(values) and all(
         isinstance(one, Items)
