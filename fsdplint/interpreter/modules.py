@@ -263,12 +263,22 @@ def fill_container(run: Run, module: ModuleValue, items: Value | None) -> None:
     if isinstance(items, Dict):
         for key, value in items.items.items():
             set_element(run, module, Const(key), value)
-        info.children_known = info.children_known and not items.open
+        elements = [run.settle(value) for value in items.items.values()]
+        made = [one for one in elements if isinstance(one, ModuleValue)]
+        # A comprehension gives elements with unknown keys, and no others.
+        every = bool(made) and len(made) == len(elements) and all(map(_is_any_key, items.items))
+        for one in made if every and items.open else ():
+            run.trace.modules[one.id].repeated = True
+        info.children_known = info.children_known and (every or not items.open)
     elif isinstance(items, Sequence):
         for item in items.items:
             append_element(run, module, item, repeated=items.open)
     elif items is not None:
         info.children_known = False
+
+
+def _is_any_key(key: object) -> bool:
+    return isinstance(key, str) and key.startswith("*")
 
 
 def append_element(run: Run, module: ModuleValue, item: Value, *, repeated: bool = False) -> None:

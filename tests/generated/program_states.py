@@ -144,6 +144,7 @@ def checksum(d: Description) -> list[str]:
         '    print("parameter", name, value.dtype, value.double().sum().item(), value.double().abs().sum().item())',
         'for name, entries in sorted(optimizer_state["state"].items()):',
         "    for key, value in sorted(entries.items()):",
-        '        print("state", name, key, torch.as_tensor(value).double().sum().item())',
+        "        value = torch.as_tensor(value).double()",
+        '        print("state", name, key, value.sum().item(), value.abs().sum().item())',
     ]
     return lines

@@ -83,11 +83,10 @@ def _near(one: str, other: str, limit: float) -> bool:
     if NUMBER.sub("#", one) != NUMBER.sub("#", other):
         return False
     ours, theirs = ([float(x) for x in NUMBER.findall(text)] for text in (one, other))
-    # The second sum of a parameter is that of its absolute values: errors of the first one are as
-    # large as the values that are added.
-    size = (
-        max(map(abs, [*ours, *theirs])) if one.startswith("parameter") and len(ours) == 2 else 0.1
-    )
+    # The second sum of a parameter or state is that of its absolute values: errors of the first one
+    # are as large as the values that are added.
+    has_sizes = one.startswith(("parameter", "state")) and len(ours) == 2
+    size = max(map(abs, [*ours, *theirs])) if has_sizes else 0.1
     return all(_close(a, b, limit, size) for a, b in zip(ours, theirs, strict=True))
 
 

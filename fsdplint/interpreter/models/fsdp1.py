@@ -170,6 +170,8 @@ def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     kinds = _classes(run, policy)
     if kinds is not None:
         return functools.partial(_is_one_of, run, kinds)
+    if isinstance(policy, Partial) and option(policy) == f"{WRAP}._or_policy":
+        return _any_of(run, policy.kwargs.get("policies"), node)
     given = None
     if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.CustomPolicy":
         given = policy.get("0", "lambda_fn")
@@ -179,6 +181,21 @@ def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     if isinstance(given, Function):
         return functools.partial(_call_policy, run, given, node)
     return None
+
+
+def _any_of(run: Run, policies: Value | None, node: cst.CSTNode) -> Test | None:
+    """The test of `_or_policy`: any of its policies."""
+    policies = run.settle(policies) if policies is not None else None
+    if not isinstance(policies, Sequence) or policies.open:
+        return None
+    tests = [_test(run, run.settle(one), node) for one in policies.items]
+    known = [test for test in tests if test is not None]
+
+    def matches(part: ModuleValue) -> Answer:
+        answers = [test(part) for test in known]
+        return True if any(answers) else (None if None in answers else False)
+
+    return matches if len(known) == len(tests) else None
 
 
 def _is_one_of(run: Run, kinds: list[Value], part: ModuleValue) -> bool | None:

@@ -101,9 +101,7 @@ def _tree(
         return None
     container = _CONTAINERS.get(info.qualified_class or "", "")
     first = next(iter(holding.values()))
-    # A dict comprehension gives elements with unknown keys.
-    known = info.children_known or all(name.startswith("*") for name in info.children)
-    if container and known and all(tree == first for tree in children.values()):
+    if container and info.children_known and all(tree == first for tree in children.values()):
         return UnitTree(container=container, children={EVERY: first})
     for name in holding:
         repeated = trace.modules[info.children[name]].repeated

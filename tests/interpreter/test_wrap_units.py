@@ -1,0 +1,63 @@
+"""The modules that a policy of FSDP1 wraps, in the event of the constructor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.interpreter import load
+from fsdplint.trace import Wrapped
+
+PROGRAM = """\
+import functools
+
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp.wrap import (
+    CustomPolicy, _or_policy, lambda_auto_wrap_policy, transformer_auto_wrap_policy,
+)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+
+class Net(nn.Module):
+    def __init__(self, depth=2):
+        super().__init__()
+        self.blocks = nn.ModuleDict({str(i): Block() for i in range(depth)})
+        self.head = nn.Linear(8, 2)
+
+
+def choose(module):
+    if isinstance(module, Block):
+        return {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+    return {}
+
+
+classes = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+linear = functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, nn.Linear))
+model = FSDP(Net(), auto_wrap_policy=POLICY)
+"""
+POLICIES = {
+    "classes": ["Block"],
+    "linear": ["Linear", "Linear"],
+    "functools.partial(_or_policy, policies=[classes, linear])": ["Block", "Linear", "Linear"],
+    "functools.partial(_or_policy, policies=[])": [],
+    "functools.partial(_or_policy, policies=[classes, print])": None,
+    "CustomPolicy(choose)": ["Block"],
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_units_of_a_policy(tmp_path: Path, policy: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM.replace("POLICY", policy))
+    for trace in load([path]).traces:
+        (event,) = trace.of(Wrapped)
+        units = event.units
+        names = None if units is None else sorted(trace.modules[one].class_name for one in units)
+        assert names == POLICIES[policy]
