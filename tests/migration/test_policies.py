@@ -203,6 +203,66 @@ def test_the_meta_device_gives_the_same_weights(
     assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
 
 
+IGNORED = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.side = nn.Linear(8, 8)
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x):
+        x = x + self.side(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def linear(module, recurse, nonwrapped_numel):
+    return recurse or isinstance(module, nn.Linear)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+model.side.requires_grad_(False)
+model = FSDP(
+    model,
+    auto_wrap_policy=linear,
+    ignored_modules=[model.side],
+    device_id=torch.device("cpu"),
+    use_orig_params=True,
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+generator = torch.Generator().manual_seed(dist.get_rank())
+for _ in range(2):
+    loss = model(torch.randn(2, 8, generator=generator)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(dist.get_rank(), f"{loss.item():.7f}", len(FSDP.fsdp_modules(model)))
+dist.destroy_process_group()
+"""
+
+
+def test_a_policy_function_does_not_see_ignored_modules(
+    tmp_path: Path, two_ranks: TwoRanks
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(IGNORED, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    assert "shard_by_policy(model, linear, " in after
+    runs = [two_ranks.run(text, timeout=600) for text in (IGNORED, after)]
+    assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
+    assert len(runs[0].stdout.splitlines()) == 4
+    assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+
+
 def test_a_policy_of_another_file_in_a_branch_that_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "wrapping.py").write_text(
         "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"

@@ -64,6 +64,46 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "a policy by size beside ignored parameters": (
+        """
+        model = Net()
+        model.blocks[0].requires_grad_(False)
+        model = FSDP(
+            model,
+            auto_wrap_policy=functools.partial(size_based_auto_wrap_policy, min_num_params=20),
+            ignored_modules=[model.blocks[0]],
+        )
+        """,
+        """
+        model = Net()
+        model.blocks[0].requires_grad_(False)
+
+
+        def shard_large_modules(model, min_num_params, ignored_params=frozenset(), **kwargs):
+            \"\"\"Shard each submodule that holds at least min_num_params parameters which no
+            submodule of its own has taken.
+            \"\"\"
+
+            def visit(module):
+                numel = sum(p.numel() for p in module.parameters() if p not in ignored_params)
+                if numel < min_num_params or isinstance(module, nn.MultiheadAttention):
+                    return 0
+                taken = sum(visit(child) for child in module.children())
+                if module is model or isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+                    return taken
+                if numel - taken < min_num_params:
+                    return taken
+                fully_shard(module, ignored_params=ignored_params, **kwargs)
+                return numel
+
+            visit(model)
+
+
+        ignored_params = {p for module in [model.blocks[0]] for p in module.parameters()}
+        shard_large_modules(model, 20, ignored_params=ignored_params)
+        fully_shard(model, ignored_params=ignored_params)
+        """,
+    ),
     "a policy that gives all units the same arguments": (
         """
         def choose(module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import libcst as cst
 
 from fsdplint.fixes.syntax import library_name
@@ -29,18 +31,21 @@ def size_helper(
     excluded: str | None,
     *,
     initializes: bool,
+    ignores: bool,
 ) -> str:
     """Write the function that shards by size as FSDP1 does; returns its name.
 
     initializes: whether the function also initializes each submodule before it shards it.
+    ignores: whether some parameters are not sharded, which do not count.
     """
     name = function_name(source, "shard_large_modules")
     conflict = Blocked(source, at, TWO_SIZE_POLICIES())
-    variant = f"{leaves} {excluded} {initializes}"
+    variant = f"{leaves} {excluded} {initializes} {ignores}"
     if not migration.add_helper(f"size {source.path}", variant, conflict):
         return name
     top = helper_place(migration, source, at)
     function, line = _initializing(migration, source, at) if initializes else ("", [])
+    ignored = _IGNORED if ignores else _Ignored()
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     if leaves is None:
         leaves = library_name(migration.rewrite, source, "torch.nn.MultiheadAttention", top)
@@ -50,13 +55,13 @@ def size_helper(
         source,
         top,
         [
-            f"def {name}(model, min_num_params, {function}**kwargs):",
+            f"def {name}(model, min_num_params, {function}{ignored.parameter}**kwargs):",
             '\t"""Shard each submodule that holds at least min_num_params parameters which no',
             "\tsubmodule of its own has taken.",
             '\t"""',
             "",
             "\tdef visit(module):",
-            "\t\tnumel = sum(p.numel() for p in module.parameters())",
+            f"\t\tnumel = sum(p.numel() for p in module.parameters(){ignored.test})",
             f"\t\tif numel < min_num_params or isinstance(module, {leaves}):",
             "\t\t\treturn 0",
             "\t\ttaken = sum(visit(child) for child in module.children())",
@@ -65,7 +70,7 @@ def size_helper(
             "\t\tif numel - taken < min_num_params:",
             "\t\t\treturn taken",
             *line,
-            f"\t\t{shard}(module, **kwargs)",
+            f"\t\t{shard}(module, {ignored.argument}**kwargs)",
             "\t\treturn numel",
             "",
             "\tvisit(model)",
@@ -75,30 +80,32 @@ def size_helper(
 
 
 def policy_helper(
-    migration: Migration, source: Source, at: cst.CSTNode, *, initializes: bool
+    migration: Migration, source: Source, at: cst.CSTNode, *, initializes: bool, ignores: bool
 ) -> str:
     """Write the function that applies a policy of three parameters; returns its name.
 
-    initializes: whether the function also initializes each submodule before it shards it.
+    initializes, ignores: see `size_helper`.
     """
     name = function_name(source, "shard_by_policy")
     conflict = Blocked(source, at, PARAM_INIT_FN_WITH_POLICY())
-    if not migration.add_helper(f"policy {source.path}", str(initializes), conflict):
+    if not migration.add_helper(f"policy {source.path}", f"{initializes} {ignores}", conflict):
         return name
     top = helper_place(migration, source, at)
     function, line = _initializing(migration, source, at) if initializes else ("", [])
+    ignored = _IGNORED if ignores else _Ignored()
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     migration.rewrite.insert_function(
         source,
         top,
         [
-            f"def {name}(model, policy, {function}**kwargs):",
+            f"def {name}(model, policy, {function}{ignored.parameter}**kwargs):",
             '\t"""Shard the submodules that a policy(module, recurse, nonwrapped_numel) picks,',
             "\tchildren first.",
             '\t"""',
             "",
             "\tdef visit(module):",
-            "\t\tnumel = sum(p.numel() for p in module.parameters())",
+            *ignored.skip,
+            f"\t\tnumel = sum(p.numel() for p in module.parameters(){ignored.test})",
             "\t\tif not policy(module=module, recurse=True, nonwrapped_numel=numel):",
             "\t\t\treturn 0",
             "\t\ttaken = sum(visit(child) for child in module.children())",
@@ -107,13 +114,35 @@ def policy_helper(
             "\t\tif not policy(module=module, recurse=False, nonwrapped_numel=numel - taken):",
             "\t\t\treturn taken",
             *line,
-            f"\t\t{shard}(module, **kwargs)",
+            f"\t\t{shard}(module, {ignored.argument}**kwargs)",
             "\t\treturn numel",
             "",
             "\tvisit(model)",
         ],
     )
     return name
+
+
+@dataclass(frozen=True)
+class _Ignored:
+    """The parts of a helper for a model of which some parameters are not sharded."""
+
+    parameter: str = ""
+    argument: str = ""
+    test: str = ""
+    skip: tuple[str, ...] = ()
+
+
+_IGNORED = _Ignored(
+    "ignored_params=frozenset(), ",
+    "ignored_params=ignored_params, ",
+    " if p not in ignored_params",
+    (
+        "\t\tparameters = set(module.parameters())",
+        "\t\tif parameters and parameters <= ignored_params:",
+        "\t\t\treturn 0",
+    ),
+)
 
 
 def _initializing(migration: Migration, source: Source, at: cst.CSTNode) -> tuple[str, list[str]]:

@@ -30,6 +30,7 @@ class Policy:
         units: the units, if they are known by their names and not picked by a test.
         parts: these units.
         initializes: whether the helper initializes the modules, too.
+        ignores: whether the helper leaves parameters out.
         gives_arguments: whether the test gives such keywords, or None for no unit.
     """
 
@@ -43,6 +44,7 @@ class Policy:
     variable: str = "module"
     unit: tuple[tuple[str, str], ...] = ()
     initializes: bool = False
+    ignores: bool = False
     gives_arguments: bool = False
     units: UnitTree | None = None
     parts: list[ModuleValue] = field(default_factory=list)

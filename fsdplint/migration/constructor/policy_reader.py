@@ -46,10 +46,21 @@ class PolicyReader:
     """Reads one policy into `policy`."""
 
     def __init__(
-        self, migration: Migration, source: Source, at: cst.CSTNode, *, initializes: bool = False
+        self,
+        migration: Migration,
+        source: Source,
+        at: cst.CSTNode,
+        *,
+        initializes: bool = False,
+        ignores: bool = False,
     ) -> None:
+        """Read a policy for a place.
+
+        initializes: whether the modules get values before they are sharded.
+        ignores: whether some parameters are not sharded.
+        """
         self.migration = migration
-        self.initializes = initializes  # whether the modules get values before they are sharded
+        self.options = {"initializes": initializes, "ignores": ignores}
         self.source = source
         self.at = at
         self.scope = PolicyScope(migration, source, at)
@@ -76,7 +87,7 @@ class PolicyReader:
         if self._is_shared_variable(node):
             self._call_rewritten(node)
             return self.policy
-        if read_size(self.scope, node, initializes=self.initializes):
+        if read_size(self.scope, node, **self.options):
             return self.policy
         test = self.tests.test(node, self.policy.variable)
         if test is not None:
@@ -140,10 +151,9 @@ class PolicyReader:
         if not sites or self.sources.may_be_none(node):
             self.policy.guard = f"{name} is not None"
         if kinds == {"function"}:
-            helper = policy_helper(
-                self.migration, self.source, self.at, initializes=self.initializes
-            )
-            self.policy.initializes = self.initializes
+            helper = policy_helper(self.migration, self.source, self.at, **self.options)
+            self.policy.initializes = self.options["initializes"]
+            self.policy.ignores = self.options["ignores"]
             self.policy.helper = f"{helper}({{model}}, {name}"
             self.policy.classes = None
         elif "size" in kinds:

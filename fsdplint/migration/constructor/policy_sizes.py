@@ -15,10 +15,17 @@ from fsdplint.syntax.layout import descend
 OPTIONS = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
 
 
-def read_size(scope: PolicyScope, node: cst.BaseExpression, *, initializes: bool = False) -> bool:
+def read_size(
+    scope: PolicyScope,
+    node: cst.BaseExpression,
+    *,
+    initializes: bool = False,
+    ignores: bool = False,
+) -> bool:
     """Have a helper shard by size if the code here makes such a policy; whether it does.
 
-    initializes: whether the helper also initializes the modules.
+    initializes: whether the helper also initializes the modules. ignores: whether some parameters
+    are not sharded.
 
     Raises:
         Blocked: an argument of the policy has no rewrite.
@@ -45,9 +52,11 @@ def read_size(scope: PolicyScope, node: cst.BaseExpression, *, initializes: bool
     leaves = _classes(scope, options.get("force_leaf_modules"))
     excluded = _classes(scope, options.get("exclude_wrap_modules"))
     helper = size_helper(
-        migration, scope.source, scope.at, leaves, excluded, initializes=initializes
+        *(migration, scope.source, scope.at, leaves, excluded),
+        initializes=initializes,
+        ignores=ignores,
     )
-    scope.policy.initializes = initializes
+    scope.policy.initializes, scope.policy.ignores = initializes, ignores
     scope.policy.helper = f"{helper}({{model}}, {size or 'int(1e8)'}"
     scope.policy.classes = None
     return True

@@ -37,6 +37,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
 ARGUMENTS = {*PARAMETERS[1:], "ignored_parameters"}  # the last one is of torch 2.0
+IGNORED = ("ignored_modules", "ignored_states", "ignored_parameters")
 UNUSED_ARGUMENTS = {"limit_all_gathers", "use_orig_params", "device_id"}
 BOTH_BACKENDS = '`init_process_group("cpu:gloo,cuda:nccl")` has both.'
 
@@ -117,7 +118,11 @@ class Reader:
             and not is_constant(function, "None")
             and reading.to_empty_device(self._init_function(function)) is None
         )
-        reader = PolicyReader(self.migration, self.source, self.at, initializes=initializes)
+        given = [self.values.get(name) for name in IGNORED]
+        ignores = any(x is not None and not is_constant(x, "None") for x in given)
+        reader = PolicyReader(
+            *(self.migration, self.source, self.at), initializes=initializes, ignores=ignores
+        )
         policy = self.keywords.policy = reader.read(value)
         if policy is not None and strategy.KEY in dict(policy.unit):
             self._check_unit_strategy(value, policy)

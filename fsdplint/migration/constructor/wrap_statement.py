@@ -318,7 +318,7 @@ class WrapStatement:
 
     def _helper_call(self, policy: Policy, model: str) -> str:
         """The call of the helper of a policy by size or of three parameters."""
-        if self.keywords.has_ignored:
+        if self.keywords.has_ignored and not policy.ignores:
             raise Blocked(self.source, self.call, IGNORED_WITH_SIZE_POLICY())
         if self.keywords.initialize and not policy.initializes:
             raise Blocked(self.source, self.call, PARAM_INIT_FN_WITH_POLICY())
