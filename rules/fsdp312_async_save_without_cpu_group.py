@@ -51,7 +51,7 @@ class AsyncSaveWithoutCpuGroup(Rule):
             elif (
                 isinstance(event, Saved) and event.api.endswith(".async_save") and group is not None
             ):
-                if event.collective and not _has_cpu_backend(group):
+                if event.collective and not event.own_group and not _has_cpu_backend(group):
                     yield self.finding(
                         group,
                         "this process group has no CPU backend, which `async_save` needs",

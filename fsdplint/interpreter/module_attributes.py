@@ -43,6 +43,12 @@ QUIET_METHODS = {
 }  # fmt: skip
 
 
+# Methods that `fully_shard` adds to a module.
+ONLY_FSDP2_HAS = {
+    "set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward",
+    "set_reshard_after_forward", "set_reshard_after_backward", "set_modules_to_forward_prefetch",
+    "set_modules_to_backward_prefetch", "reshard", "unshard",
+}  # fmt: skip
 # Attributes by which the wrappers of FSDP1 and DDP give the wrapped module.
 WRAPPER_ATTRIBUTES = {"module", "_fsdp_wrapped_module"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.interpreter.module_attributes import ONLY_FSDP2_HAS
 from fsdplint.interpreter.torch_values import LoaderValue, RankValue, SamplerValue, StateValue
 from fsdplint.interpreter.values import (
     Class,
@@ -10,6 +11,7 @@ from fsdplint.interpreter.values import (
     Function,
     Instance,
     LibraryObject,
+    Method,
     ModuleValue,
     Namespace,
     OptimizerValue,
@@ -40,6 +42,8 @@ def _is_never_none(value: Value) -> bool:
     """Whether a value is certainly an object. An entry of a state dict may be None."""
     if isinstance(value, StateValue):
         return value.of is not None and not (value.tensor or value.view)
+    if isinstance(value, Method):
+        return value.name in ONLY_FSDP2_HAS
     return isinstance(value, NEVER_NONE)
 
 

@@ -126,6 +126,7 @@ class Saved(Event):
     per_rank: whether the path differs, or may differ, between ranks.
     path: the file, or the code that computes its path; "" if unknown.
     dropped: whether the program drops the result of `async_save`, by which it could wait.
+    own_group: whether a process group is passed that may be another one than the default group.
     """
 
     kind: ClassVar[str] = "saved"
@@ -136,6 +137,7 @@ class Saved(Event):
     per_rank: bool = combined(differs, source="path", default=False)
     path: str = ""
     dropped: bool = False
+    own_group: bool = False
 
 
 @event

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import events, program
 
-from fsdplint.trace import Collective, OptimizerStepped, Sharded, StateTaken, Wrapped
+from fsdplint.trace import Collective, OptimizerStepped, Saved, Sharded, StateTaken, Wrapped
 
 
 def test_a_condition_is_decided_the_same_way_along_a_trace(tmp_path: Path) -> None:
@@ -214,6 +214,62 @@ def test_a_contextmanager_runs_around_its_block(tmp_path: Path) -> None:
     )
     layouts = [e.layout.value for e in found.traces[0].of(StateTaken)]
     assert layouts == ["sharded", "full"]
+
+
+def test_both_sides_of_a_contextmanager_run_the_block(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        from contextlib import contextmanager
+
+        @contextmanager
+        def accumulating(m, step, steps):
+            last = step + 1 == steps
+            if last or not hasattr(m, "set_requires_gradient_sync"):
+                yield
+            else:
+                m.set_requires_gradient_sync(False)
+                try:
+                    yield
+                finally:
+                    m.set_requires_gradient_sync(True)
+
+        model = Net()
+        fully_shard(model)
+        for step in range(args.steps):
+            with accumulating(model, step, args.steps):
+                model(x).sum().backward()
+        """,
+    )
+    assert len(found.traces) == 1
+    switches = {"SyncSwitched", "BackwardRun"}
+    kinds = [(type(e).__name__, getattr(e, "enabled", None)) for e in found.traces[0]]
+    order = [(kind, enabled) for kind, enabled in kinds if kind in switches]
+    assert order[:4] == [
+        ("SyncSwitched", False),
+        ("BackwardRun", None),
+        ("SyncSwitched", True),
+        ("BackwardRun", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "has"), [("", False), ("fully_shard(model)", True), ("model = FSDP(model)", False)]
+)
+def test_what_fully_shard_adds_to_a_module(tmp_path: Path, before: str, has: bool) -> None:
+    found = program(
+        tmp_path,
+        f"""
+        model = Net()
+        {before}
+        switch = getattr(model, "set_requires_gradient_sync", None)
+        if hasattr(model, "unshard") and switch is not None:
+            switch(False)
+            torch.save(model, "has.pt")
+        """,
+    )
+    assert len(found.traces) == 1
+    assert bool(list(events(found, Saved))) is has
 
 
 def test_the_size_of_a_module_differs_between_modules(tmp_path: Path) -> None:

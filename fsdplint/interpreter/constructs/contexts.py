@@ -17,6 +17,7 @@ from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.values import Condition, GeneratorContext, Value
 from fsdplint.source.positions import descend
+from fsdplint.trace import GuardKind
 
 
 @executes(cst.With)
@@ -55,14 +56,25 @@ def _with_generator(
     item: cst.WithItem,
     body: Callable[[], Signal | None],
 ) -> Signal | None:
-    """Execute the function of a @contextmanager with the `with` block at its `yield`."""
+    """Execute the function of a @contextmanager with the `with` block at its `yield`.
+
+    Where both sides of a test have a `yield`, the block is executed on both.
+    """
     signals: list[Signal | None] = []
     here = run.frames[-1]
     source = run.source
+    outside = {id(entry) for entry in run.guards}
+    sides: list[tuple[tuple[str, bool], ...]] = []
 
     def on_yield(value: Value) -> None:
-        if signals:
+        side = tuple(
+            (entry.guard.text, entry.guard.holds)
+            for entry in run.guards
+            if id(entry) not in outside and entry.guard.kind is not GuardKind.CONFIG
+        )
+        if sides and (side in sides or not side or not sides[0]):
             return
+        sides.append(side)
         inner = run.frames[-1], run.source
         run.frames.append(here)
         run.source = source
@@ -78,7 +90,7 @@ def _with_generator(
     call_with_yield(run, function, context, item.item, on_yield)
     if not signals:
         signals.append(body())
-    return signals[0]
+    return None if None in signals else signals[0]
 
 
 @executes(cst.Try)

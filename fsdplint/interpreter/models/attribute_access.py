@@ -14,6 +14,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.type_tests import is_dtensor
 from fsdplint.interpreter.module_attributes import (
+    ONLY_FSDP2_HAS,
     WRAPPER_ATTRIBUTES,
     lacks_attribute,
 )
@@ -45,7 +46,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Gathered, Sharded
+from fsdplint.trace import Escaped, Gathered, Sharded
 from fsdplint.trace.groups import Groups
 
 
@@ -63,6 +64,10 @@ def get_attribute(run: Run, name: str, call: Call) -> Value:
                 return run.settle(call.args[2]) if has is False else unknown_result(call)
             if attribute == "no_sync" and _wrapped_by_fsdp1(module):
                 return Method(module, OPTIONAL_NO_SYNC)
+        if len(call.args) == 3 and isinstance(module, ModuleValue) and attribute in ONLY_FSDP2_HAS:
+            has = _fsdp2_has(run, module, attribute)
+            if has is not None:
+                return Method(module, attribute) if has else run.settle(call.args[2])
         if len(call.args) == 3 and isinstance(module, Instance):
             if instance_lacks(module, attribute):
                 return run.settle(call.args[2])
@@ -108,6 +113,23 @@ def replace_parameters(run: Run, module: ModuleValue, value: Value, call: Call) 
 
 OPTIONAL_NO_SYNC = "no_sync, or a default"  # the result of `getattr` with a default
 ONLY_WRAPPERS_HAVE = {"no_sync": {"fsdp1", "ddp"}, "clip_grad_norm_": {"fsdp1"}}
+
+
+def _fsdp2_has(run: Run, module: ModuleValue, attribute: str) -> bool | None:
+    """Whether a module has a method that `fully_shard` adds; None if unknown."""
+    if module.wrapper == "compile" and module.inner is not None:
+        return _fsdp2_has(run, module.inner, attribute)
+    if module.wrapper:
+        return False
+    if any(one.module == module.id for one in run.trace.of(Sharded)):
+        return True
+    if any(one.module == module.id for one in run.trace.of(Escaped)):
+        return None
+    if module.cls is None:
+        return False if (module.library_class or "").startswith("torch.nn.") else None
+    if module.cls.has_unknown_base() or module.cls.lookup(attribute) is not None:
+        return None
+    return False
 
 
 def _wrapped_by_fsdp1(module: ModuleValue) -> bool:
@@ -160,6 +182,10 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
         if isinstance(value, ModuleValue) and attribute in ONLY_WRAPPERS_HAVE:
             known = _wrapper_has(run, value, attribute)
             return Const(known) if known is not None else Unknown(origin=run.text(call.node))
+        if isinstance(value, ModuleValue) and attribute in ONLY_FSDP2_HAS:
+            known = _fsdp2_has(run, value, attribute)
+            if known is not None:
+                return Const(known)
         if isinstance(value, Instance) and (
             attribute in value.attributes or value.cls.lookup(attribute) is not None
         ):

@@ -65,6 +65,7 @@ def emit_saved(
     collective: bool,
     per_rank: bool | None = None,
     dropped: bool = False,
+    own_group: bool = False,
 ) -> None:
     """Emit the event of a file that is written.
 
@@ -88,6 +89,7 @@ def emit_saved(
         path=path_pattern(run.settle(path)) if path is not None else "",
         collective=collective,
         dropped=dropped,
+        own_group=own_group,
     )
 
 
@@ -138,6 +140,7 @@ def dcp_save(run: Run, name: str, call: Call) -> Value:
         collective=_takes_all_ranks(call),
         per_rank=per_rank,
         dropped=alone and name.endswith("async_save"),
+        own_group=not is_none(call.kwargs.get("process_group", Const(None))) or call.open,
     )
     return Unknown()
 

@@ -82,6 +82,7 @@ def _record_saving(
         path=path or "",
         collective=collective,
         dropped=api.endswith("async_save") and is_result_dropped(frame),
+        own_group=collective and kwargs.get("process_group") is not None,
     )
 
 
