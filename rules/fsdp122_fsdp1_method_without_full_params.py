@@ -184,12 +184,13 @@ def _is_unknown(trace: Trace, module: str) -> bool:
     """Whether unknown code may have changed a module, or its parts cannot be followed."""
     family = [trace.modules[m] for m in (*trace.submodules(module), *trace.ancestors(module))]
     return not trace.complete or any(
-        one.escaped or not (one.children_known or _of_transformers(one)) for one in family
+        one.escaped or not (one.children_known or _of_library(one)) for one in family
     )
 
 
-def _of_transformers(module: Module) -> bool:
-    return (module.qualified_class or "").startswith("transformers.")
+def _of_library(module: Module) -> bool:
+    """Whether a library has a model whose parts take parameters of the root."""
+    return (module.qualified_class or "").startswith(("transformers.", "peft."))
 
 
 def _computes(trace: Trace, event: Called, unit: set[str]) -> bool:
@@ -197,7 +198,7 @@ def _computes(trace: Trace, event: Called, unit: set[str]) -> bool:
     parts = unit & set(trace.submodules(event.module))
     if any(trace.modules[part].own_parameters for part in parts):
         return True
-    return _of_transformers(trace.modules[event.module])
+    return _of_library(trace.modules[event.module])
 
 
 def _still_gathered(trace: Trace, event: Called, wrapper: Wrapped) -> bool:
