@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.interpreter import rank_local
 from fsdplint.interpreter.choices import entry_of, member, namespace_of, parsed_object
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind, call_function
-from fsdplint.interpreter.imports import given_by_module, import_module
+from fsdplint.interpreter.imports import given_by_module, import_module, load_registrations
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_attributes import element_of, module_attribute
@@ -87,7 +89,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, Instance):
         return _instance_attribute(run, value, name, node)
     if isinstance(value, Class):
-        return _class_attribute(value, name)
+        return _class_attribute(run, value, name)
     if isinstance(value, Super):
         return _super_attribute(run, value, name)
     if isinstance(value, Function) and name in ("__name__", "__qualname__"):
@@ -164,8 +166,13 @@ def _delegated(run: Run, value: Instance, name: str, node: cst.CSTNode) -> Value
     return None if isinstance(found, Unknown) else found
 
 
-def _class_attribute(value: Class, name: str) -> Value:
+def _class_attribute(run: Run, value: Class, name: str) -> Value:
     found = value.lookup(name)
+    if isinstance(found, Const) and found.value is None and _is_set_later(run, value, name):
+        load_registrations(run)
+        found = value.lookup(name)
+        if isinstance(found, Const):
+            return Unknown(origin=f"{value.name}.{name}")
     if isinstance(found, Function) and "classmethod" in found.decorators:
         return Bound(found, value)
     if found is not None:
@@ -178,6 +185,24 @@ def _class_attribute(value: Class, name: str) -> Value:
     if name == "__dict__":
         return Namespace(Scope(value.site.source, kind="class", names=value.attributes), value)
     return Method(value, name)
+
+
+def _is_set_later(run: Run, cls: Class, name: str) -> bool:
+    """Whether a method of a class sets an attribute of the class that is None at first.
+
+    A registry is such an attribute: decorators fill it in files that are imported somewhere.
+    """
+    assigns = re.compile(rf"\bcls\.{re.escape(name)}\b(?:\s*:[^=\n]+)?\s*=(?!=)")
+    if not any(f"cls.{name}" in one.site.source.text for one in cls.mro()):
+        return False
+    methods = [
+        method
+        for one in cls.mro()
+        for method in one.attributes.values()
+        if isinstance(method, Function) and assigns.search(one.site.source.code(method.node))
+    ]
+    function = run.frames[-1].function if run.frames else None
+    return bool(methods) and not any(function is method for method in methods)
 
 
 def _super_attribute(run: Run, value: Super, name: str) -> Value:

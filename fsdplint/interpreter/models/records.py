@@ -1,4 +1,4 @@
-"""`types.SimpleNamespace`, `collections.namedtuple` and the methods of named tuples."""
+"""`types.SimpleNamespace`, `argparse.Namespace`, `collections.namedtuple` and the methods of named tuples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fsdplint.interpreter.values import (
 )
 
 
-@function("types.SimpleNamespace")
+@function("types.SimpleNamespace", "argparse.Namespace")
 def simple_namespace(run: Run, name: str, call: Call) -> Value:
     if call.open or call.args:  # some attributes are unknown
         by_rank = any(map(depends_on_rank, [*call.args, *call.spread]))
