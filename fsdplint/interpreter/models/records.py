@@ -1,4 +1,4 @@
-"""`types.SimpleNamespace`, `argparse.Namespace`, `collections.namedtuple` and the methods of named tuples."""
+"""`SimpleNamespace`, `argparse.Namespace`, `collections.namedtuple`, methods of named tuples."""
 
 from __future__ import annotations
 
