@@ -16,6 +16,7 @@ from fsdplint.comparison.options import (
 )
 from fsdplint.comparison.states import RANK_0
 from fsdplint.comparison.strategies import conditions_of, possible
+from fsdplint.comparison.unit_classes import unit_classes
 from fsdplint.migration.names import STRATEGIES
 from fsdplint.trace import (
     Checkpointed,
@@ -43,6 +44,7 @@ from fsdplint.trace.groups import shard_events, sharded_by, shards_unknown_part
 
 UNIT = "unit"
 UNKNOWN_MODEL = "a part of the model is unknown"
+UNKNOWN_PART = ".*"  # the end of the path of some part of a model
 
 
 def add_sharding(plan: Plan, trace: Trace, names: ModelNames) -> None:
@@ -93,16 +95,22 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
     strategies = possible(conditions_of(trace))
     taken = _taken(trace, inside.values())
     paths = {unit: names.path(unit) for unit in inside}
+    by_class = unit_classes(plan, trace, names, sharded)
     for unit, path in paths.items():
         event = inside[unit]
         root = not any(path.startswith(f"{other}.") for other in paths.values())
-        plan.add(UNIT, path, taken[event.index], event)
+        if not (path.endswith(UNKNOWN_PART) and any(event is one for _, one in by_class)):
+            plan.add(UNIT, path, taken[event.index], event)
         options = unit_options(trace, event, unit, root=root, strategies=strategies)
         if isinstance(event, Sharded):
             for text in against_strategies(options, strategies or (), root=root):
                 plan.add(f"{text} under {' or '.join(strategies or ())}", path, "yes", event)
         for option, value in options.items():
             plan.add(option, path, value, event)
+    for name, event in by_class:
+        options = unit_options(trace, event, "", root=False, strategies=strategies)
+        for option, value in options.items():
+            plan.add(option, f"each {name}", value, event)
     _add_groups(plan, trace, names)
     _add_same_weights(plan, trace, sharded)
 
