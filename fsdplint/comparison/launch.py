@@ -46,15 +46,29 @@ def add_launch(plan: Plan, trace: Trace) -> None:
             plan.add("seed", value, "yes", seeded)
     for sampler in trace.of(SamplerBuilt):
         plan.add("DistributedSampler", "", "built", sampler)
+        if sampler.shuffle is not None:
+            plan.add("DistributedSampler shuffle", "", sampler.shuffle, sampler)
+        else:
+            plan.gaps["DistributedSampler shuffle"] = "an argument of the sampler is unknown"
     for loader in trace.of(LoaderBuilt):
         if loader.sampler is not None:
             plan.add("DataLoader with a DistributedSampler", "", "built", loader)
     for epoch in trace.of(EpochSet):
         plan.add("set_epoch of a sampler", "", "called", epoch)
+        if _is_literal(epoch):
+            plan.add("epoch of a sampler", "", "always the same", epoch)
     for collective in trace.of(Collective):
         if collective.ranks.partial:
             name = f"{collective.api} on {collective.ranks.value}"
             plan.add("collective", name, "yes", collective)
+
+
+def _is_literal(event: EpochSet) -> bool:
+    """Whether a call of `set_epoch` has a number as its argument."""
+    node = event.site.node if isinstance(event.site, NodeSite) else None
+    return isinstance(node, cst.Call) and any(
+        isinstance(one.value, cst.Integer) for one in node.args
+    )
 
 
 def _spawn_of_ranks(trace: Trace) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
+from fsdplint.comparison.steps import add_steps
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -41,12 +42,13 @@ _ENABLED = "enabled"
 def add_training(plan: Plan, trace: Trace, names: ModelNames) -> None:
     """Add the facts about training."""
     _add_optimizers(plan, trace, names)
-    _add_clipping(plan, trace)
+    _add_clipping(plan, trace, names)
     _add_accumulation(plan, trace, names)
     _add_schedulers(plan, trace)
     _add_scheduler_steps(plan, trace)
     _add_scalers(plan, trace)
     _add_order(plan, trace)
+    add_steps(plan, trace)
 
 
 # Optimizers ---------------------------------------------------------------------------------------
@@ -105,8 +107,13 @@ def _add_parameter_groups(
 # Steps --------------------------------------------------------------------------------------------
 
 
-def _add_clipping(plan: Plan, trace: Trace) -> None:
+def _add_clipping(plan: Plan, trace: Trace, names: ModelNames) -> None:
     for event in trace.of(Clipped):
+        if event.modules:
+            clipped = ", ".join(sorted(map(names.path, event.modules)))
+            plan.add("parameters that are clipped", "", clipped, event)
+        else:
+            plan.gaps["parameters that are clipped"] = "the parameters are unknown"
         given = trace.arguments.get(event.index)
         plan.add("gradient clipping", "", "by norm" if event.by_norm else "by value", event)
         bound, norm = _bound_of(event, given)
@@ -151,10 +158,18 @@ def _add_accumulation(plan: Plan, trace: Trace, names: ModelNames) -> None:
         return
     resuming = any(one.api == "no_sync" or one.enabled is not False for one in switches)
     value = "paused for some passes" if resuming else "never done"
+    whole = [one for one in pausing if not _pauses_a_part(trace, one, names)]
+    plan.add(f"{_REDUCTION} is paused for", "", "all units" if whole else "some", pausing[0])
     is_known = resuming or unknown is None  # what is unknown may resume it
     plan.add(_REDUCTION, "", value if is_known else Opaque(code=value), pausing[0])
     if unknown is None and _pauses_last(trace, switches):
         plan.add(f"{_REDUCTION} in the last pass of a step", "", "paused", pausing[0])
+
+
+def _pauses_a_part(trace: Trace, switch: SyncSwitched, names: ModelNames) -> bool:
+    """Whether a switch certainly leaves units of its model as they are."""
+    given = trace.arguments.get(switch.index, Arguments()).get("recurse", "1")
+    return given == Constant(False) or names.root(switch.module) != trace.unwrap(switch.module)
 
 
 def _is_of_unknown(switch: SyncSwitched, names: ModelNames) -> bool:
