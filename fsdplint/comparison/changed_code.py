@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,10 @@ from fsdplint.trace import Location
 if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
+# What a migration rewrites in statements that facts judge.
+_API = re.compile(
+    r"clip_grad|sync|Scaler|state|wrap|summon|\.module\b|optimizer =|device|save|load"
+)
 _NUMBER = re.compile(r"(?<![\w.'\"])\d[\d_.]*(?:[eE][-+]?\d+)?(?![\w'\"])")
 
 
@@ -32,8 +37,13 @@ class ChangedLines:
 def changed_lines(
     before: Source, after: Source, compared: Set[Location], words: re.Pattern[str]
 ) -> Iterator[ChangedLines]:
-    """The changed statements with no place of a compared fact, no import and no such words."""
+    """The changed statements that no compared fact judges, without imports and such words.
+
+    A statement with the place of a fact is judged by it, unless the other version lacks it and it
+    has no words of the API.
+    """
     sides = _statements(before.text), _statements(after.text)
+    counts = [Counter(one.text for one in side) for side in sides]
     matcher = difflib.SequenceMatcher(
         None, [one.text for one in sides[0]], [one.text for one in sides[1]], autojunk=False
     )
@@ -41,8 +51,9 @@ def changed_lines(
     for kind, start, end, other, last in matcher.get_opcodes():
         if kind == "equal":
             continue
-        removed = [one for one in sides[0][start:end] if one.is_unknown(marks[0], words)]
-        added = [one for one in sides[1][other:last] if one.is_unknown(marks[1], words)]
+        more, fewer = counts[0] - counts[1], counts[1] - counts[0]
+        removed = [one for one in sides[0][start:end] if one.is_unknown(marks[0], words, more)]
+        added = [one for one in sides[1][other:last] if one.is_unknown(marks[1], words, fewer)]
         numbers = [
             (one, two) for one, two in zip(removed, added, strict=False) if _in_numbers(one, two)
         ]
@@ -68,10 +79,16 @@ class _Statement:
     line: int
     end_line: int
 
-    def is_unknown(self, marks: Set[int], words: re.Pattern[str]) -> bool:
-        """Whether it stands on none of some lines and has none of some words."""
+    def is_unknown(
+        self, marks: Set[int], words: re.Pattern[str], missing: Container[str] = ()
+    ) -> bool:
+        """Whether it has none of some words, and stands on none of some lines or is missing."""
+        if words.search(self.text) is not None:
+            return False
         lines = range(self.line, self.end_line + 1)
-        return marks.isdisjoint(lines) and words.search(self.text) is None
+        if marks.isdisjoint(lines):
+            return True
+        return self.text in missing and _API.search(self.text) is None
 
 
 def _place(path: str, statements: Sequence[_Statement]) -> Location | None:

@@ -10,8 +10,9 @@ from fsdplint.comparison.facts import Fact, Key, Plan, same
 from fsdplint.comparison.module_tests import chooses_modules
 from fsdplint.comparison.options import OF_STRATEGY
 from fsdplint.comparison.plan import plan_of
-from fsdplint.comparison.sharding import UNIT, strategies_of
+from fsdplint.comparison.sharding import UNIT, UNKNOWN_MODEL, strategies_of
 from fsdplint.comparison.strategies import conditions_of
+from fsdplint.comparison.unit_classes import TOPIC as CLASSES
 from fsdplint.migration.names import STRATEGIES
 from fsdplint.trace import Location, Trace
 from fsdplint.trace.arguments import Constant, Opaque
@@ -310,16 +311,24 @@ def _one_sided(
     key: Key, left: list[Fact], right: list[Fact], before: Plan, after: Plan
 ) -> _Verdict | None:
     """A fact that one program has and the other has not."""
-    topic, _ = key
+    topic, subject = key
     present, own, other = (left, before, after) if left else (right, after, before)
     if any(same(one.value, NO) for one in present):
         return None
     if topic not in UNITS_HAVE:
         reasons = [*other.gaps.items(), *own.doubts.items()]
         reason = next((why for start, why in reasons if topic.startswith(start)), "")
+        whole_model = topic == UNIT and "." not in subject
+        if whole_model and reason == UNKNOWN_MODEL and _knows_classes(other):
+            reason = ""  # the units among its unknown parts are known by their classes
         outcome = Outcome.NOT_FOLLOWED if reason else Outcome.DIFFERS
         return _Verdict(outcome, left, right, reason)
     return None  # the unit itself is missing, which is the difference
+
+
+def _knows_classes(plan: Plan) -> bool:
+    """Whether all units among the unknown parts of models are of known classes."""
+    return CLASSES not in plan.gaps and any(topic == CLASSES for topic, _ in plan.facts)
 
 
 def _texts(facts: Sequence[Fact]) -> str:

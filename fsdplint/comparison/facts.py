@@ -105,7 +105,8 @@ def same(one: Argument, other: Argument) -> bool | None:
         case Opaque(), Opaque():
             if one.origin and one.origin == other.origin:
                 return True
-            return False if differ_in_constants(one.code, other.code) else None
+            differ = differ_in_constants(one.code, other.code) or is_scaled(one.code, other.code)
+            return False if differ else None
         case PartOfModel(), PartOfModel() if not (one.complete and other.complete):
             return None
     if is_known(one) and is_known(other):
@@ -156,3 +157,31 @@ def differ_in_constants(one: str, other: str) -> bool:
             if isinstance(node, ast.Constant):
                 node.value = None
     return ast.dump(left) == ast.dump(right)
+
+
+_NEUTRAL = {ast.Mult: 1, ast.Div: 1, ast.Pow: 1, ast.Add: 0, ast.Sub: 0}
+
+
+def is_scaled(one: str, other: str) -> bool:
+    """Whether one of two expressions is the other, changed by a number: `lr` and `lr * 2`."""
+    try:
+        left, right = (ast.parse(text.strip(), mode="eval").body for text in (one, other))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return _is_changed_by_number(left, right) or _is_changed_by_number(right, left)
+
+
+def _is_changed_by_number(plain: ast.expr, changed: ast.expr) -> bool:
+    if not isinstance(changed, ast.BinOp) or type(changed.op) not in _NEUTRAL:
+        return False
+    parts = [(changed.left, changed.right)]
+    if isinstance(changed.op, ast.Mult | ast.Add):
+        parts.append((changed.right, changed.left))
+    neutral = _NEUTRAL[type(changed.op)]
+    return any(
+        ast.dump(part) == ast.dump(plain)
+        and isinstance(number, ast.Constant)
+        and isinstance(number.value, int | float)
+        and number.value != neutral
+        for part, number in parts
+    )

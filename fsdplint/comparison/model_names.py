@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from fsdplint.trace import Called, ModuleBuilt, Trace
+from fsdplint.trace import Called, Location, ModuleBuilt, Trace
 
 MODEL = "model"
 
@@ -33,9 +33,28 @@ class ModelNames:
         return ".".join([self.label(root), *parts])
 
     def label(self, root: str) -> str:
-        """The name of a model: its class if the trace has several classes of them."""
+        """The name of a model: its class if the trace has several classes of them.
+
+        A model of the same class that another place of the program builds gets a number.
+        """
         info = self.trace.modules[root]
-        return MODEL if len(self._classes) < 2 else info.class_name or MODEL
+        name = MODEL if len(self._classes) < 2 else info.class_name or MODEL
+        number = self._numbers.get(root, 1)
+        return name if number == 1 else f"{name} {number}"
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Of each sharded model, the number of the statement that builds it among its class's."""
+        statements: dict[str, list[Location]] = {}
+        numbers: dict[str, int] = {}
+        for event in self.trace.of(ModuleBuilt):
+            if event.module in self.sharded_models:
+                found = statements.setdefault(self.trace.modules[event.module].class_name, [])
+                at = event.site.location()
+                if at not in found:
+                    found.append(at)
+                numbers[event.module] = found.index(at) + 1
+        return numbers
 
     @cached_property
     def _classes(self) -> set[str]:
