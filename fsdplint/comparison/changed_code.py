@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # What a migration rewrites in statements that facts judge.
 _API = re.compile(
-    r"clip_grad|sync|Scaler|state|wrap|summon|\.module\b|optimizer =|device|save|load"
+    r"clip_grad|sync|Scaler|state|wrap|summon|\.module\b|optimizer =|device|save|\bload(?!er)"
 )
 _NUMBER = re.compile(r"(?<![\w.'\"])\d[\d_.]*(?:[eE][-+]?\d+)?(?![\w'\"])")
 
@@ -54,10 +54,10 @@ def changed_lines(
         more, fewer = counts[0] - counts[1], counts[1] - counts[0]
         removed = [one for one in sides[0][start:end] if one.is_unknown(marks[0], words, more)]
         added = [one for one in sides[1][other:last] if one.is_unknown(marks[1], words, fewer)]
-        numbers = [
-            (one, two) for one, two in zip(removed, added, strict=False) if _in_numbers(one, two)
-        ]
-        for one, two in numbers:
+        for one in list(removed):
+            two = next((two for two in added if _in_numbers(one, two)), None)
+            if two is None:
+                continue
             removed.remove(one)
             added.remove(two)
             yield ChangedLines(_place(before.path, [one]), _place(after.path, [two]), True)

@@ -96,6 +96,30 @@ PLANTED: dict[str, tuple[str, Edits]] = {
     )),
     "gradients are always reduced": ("reduction of gradients", ((_SYNC, ""), (_RESUME, ""))),
     "gradients are never reduced": ("reduction of gradients", ((_RESUME, ""),)),
+    "the gradients of a part are clipped": ("parameters that are clipped", (
+        (_CLIP, "nn.utils.clip_grad_norm_(model.head.parameters(), 0.5)"),
+    )),
+    "the reduction of the root alone is paused": ("reduction of gradients is paused for", (
+        ("sync(False)", "sync(False, recurse=False)"),
+    )),
+    "the reduction of a part is paused": ("reduction of gradients is paused for", (
+        (_SYNC, _SYNC.replace("model", "model.first")),
+    )),
+    "gradients are not set to zero": ("gradients are set to zero", (
+        ("            optimizer.zero_grad()\n", ""),
+    )),
+    "the gradients of a pass are set to zero": ("gradients of a pass are set to zero", (
+        ("            optimizer.zero_grad()\n", ""),
+        ("            scaler.unscale_", "            optimizer.zero_grad()\n            scaler.unscale_"),
+    )),
+    "the optimizer steps without the scaler": ("optimizer steps", (
+        ("scaler.step(optimizer)", "optimizer.step()"),
+    )),
+    "the sampler does not shuffle": ("DistributedSampler shuffle", (
+        ("DistributedSampler(data)", "DistributedSampler(data, shuffle=False)"),
+    )),
+    "each epoch has the same order": ("epoch of a sampler", (("set_epoch(epoch)", "set_epoch(0)"),)),
+    "another batch size": ("number", (("batch_size=4", "batch_size=8"),)),
     "no scaler": ("gradient scaler", (
         ("    scaler = torch.amp.GradScaler()\n", ""),
         ("scaler.scale((model(x) - y).square().mean()).backward()",
