@@ -86,6 +86,7 @@ class Wrapped(Event):
         before; None if unknown.
     units: the modules in `inner` that its policy wraps separately (a recorded trace also has an
         event for each); None if the policy is unknown.
+    outside: the modules in `inner` that the policy certainly does not wrap, if it is else unknown.
     mixes: whether parameters with and without gradients certainly share a unit.
     keeps_rest: whether the policy wraps only classes of a library, and so leaves parameters of a
         model of this library in the outermost unit.
@@ -98,6 +99,7 @@ class Wrapped(Event):
     options: Mapping[str, object] = field(default_factory=dict)
     same_weights: bool | None = combined(all_same, default=None)
     units: tuple[str, ...] | None = unrecorded("each unit has its own event", default=())
+    outside: tuple[str, ...] = unrecorded("each unit has its own event", default=())
     mixes: bool = False
     keeps_rest: bool = unrecorded("each unit has its own event", default=False)
     mesh: str | None = reference(default=None)

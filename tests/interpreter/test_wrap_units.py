@@ -61,3 +61,44 @@ def test_the_units_of_a_policy(tmp_path: Path, policy: str) -> None:
         units = event.units
         names = None if units is None else sorted(trace.modules[one].class_name for one in units)
         assert names == POLICIES[policy]
+
+
+UNKNOWN = {
+    "lambda module, recurse, nonwrapped_numel: recurse or isinstance(module, Block)": {
+        "ModuleDict",
+        "Linear",
+    },
+    "sized": {"ModuleDict", "Linear"},
+    "functools.partial(sized, least=3)": {"ModuleDict", "Linear"},
+    "print": set(),
+}
+SIZED = """\
+def sized(module, recurse, nonwrapped_numel, least=2):
+    return recurse or (isinstance(module, Block) and nonwrapped_numel > least)
+
+
+"""
+
+
+@pytest.mark.parametrize("policy", UNKNOWN)
+def test_the_modules_that_a_policy_function_leaves_alone(tmp_path: Path, policy: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM.replace("POLICY", policy).replace("def choose", f"{SIZED}def choose"))
+    for trace in load([path]).traces:
+        (event,) = trace.of(Wrapped)
+        assert event.units is None
+        assert {trace.modules[one].class_name for one in event.outside} == UNKNOWN[policy]
+
+
+def test_the_sizes_of_layers(tmp_path: Path) -> None:
+    small = (
+        "functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m is not None and SMALL)"
+    )
+    small = small.replace("SMALL", "isinstance(m, nn.Linear) and m.out_features == 2")
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM.replace("POLICY", small))
+    for trace in load([path]).traces:
+        (event,) = trace.of(Wrapped)
+        (head,) = event.units or ()
+        (root,) = (one for one in trace.modules.values() if one.class_name == "Net")
+        assert head == root.children["head"]

@@ -87,7 +87,8 @@ def constructor(run: Run, name: str, call: Call) -> Value:
     # A call with other arguments raises TypeError: what it is meant to wrap is not known.
     unknown = call.open or not set(given) <= set(PARAMETERS)
     own: dict[str, dict[str, Value]] = {}
-    units = None if unknown else _units(run, module, policy, call.node, own)
+    outside: list[str] = []
+    units = None if unknown else _units(run, module, policy, call.node, own, outside)
     with run.under_guards(guards_of(run, given.get("sharding_strategy"))):
         event = run.emit(
             Wrapped,
@@ -97,6 +98,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             options={key: option(value) for key, value in given.items()}
             | ({"**": "?"} if call.open else {}),
             units=tuple(unit.id for unit in units) if units is not None else None,
+            outside=tuple(outside) if units is None else (),
             mixes=(units is not None and _mixes_frozen(run, module, units, given))
             or (not call.open and _mixes_adapters(run, module, given)),
             keeps_rest=not call.open and _keeps_rest(run, given),
@@ -142,10 +144,12 @@ def _units(
     policy: Value | None,
     node: cst.CSTNode,
     own: dict[str, dict[str, Value]],
+    outside: list[str],
 ) -> list[ModuleValue] | None:
     """The modules that a policy wraps separately; None if unknown.
 
-    own: gets the arguments that the policy gives single units, by module.
+    own: gets the arguments that the policy gives single units, by module. outside: gets the modules
+    that it certainly does not wrap separately.
     """
     policy = run.settle(policy) if policy is not None else None
     if policy is None or is_none(policy):
@@ -154,15 +158,18 @@ def _units(
     if test is None:
         return None
     found = []
+    known = True
     for part in submodule_values(run, ModulesOf(inner, "modules"))[1:]:
         answer = test(part) if isinstance(part, ModuleValue) else None
         if not isinstance(part, ModuleValue) or answer is None:
-            return None
-        if answer:
+            known = False
+        elif answer:
             found.append(part)
-        if answer and isinstance(answer, dict):
-            own[part.id] = answer
-    return found
+            if isinstance(answer, dict):
+                own[part.id] = answer
+        else:
+            outside.append(part.id)
+    return found if known else None
 
 
 def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
@@ -172,6 +179,10 @@ def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
         return functools.partial(_is_one_of, run, kinds)
     if isinstance(policy, Partial) and option(policy) == f"{WRAP}._or_policy":
         return _any_of(run, policy.kwargs.get("policies"), node)
+    if isinstance(policy, Function) or (
+        isinstance(policy, Partial) and isinstance(policy.function, Function)
+    ):
+        return functools.partial(_refuses, run, policy, node)
     given = None
     if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.CustomPolicy":
         given = policy.get("0", "lambda_fn")
@@ -181,6 +192,16 @@ def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     if isinstance(given, Function):
         return functools.partial(_call_policy, run, given, node)
     return None
+
+
+def _refuses(run: Run, policy: Value, node: cst.CSTNode, part: ModuleValue) -> bool | None:
+    """False if a policy of three parameters certainly does not wrap a module.
+
+    Whether it does depends on its answer for the modules above, and on the number of parameters.
+    """
+    given = {"module": part, "recurse": Const(False), "nonwrapped_numel": Unknown()}
+    answer = constant(run.call(policy, Call(node, [], given)))
+    return False if answer is False else None
 
 
 def _any_of(run: Run, policies: Value | None, node: cst.CSTNode) -> Test | None:

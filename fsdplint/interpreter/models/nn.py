@@ -15,7 +15,13 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_frozen, freeze_parameters, set_frozen
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.copies import duplicate_module
-from fsdplint.interpreter.models.nn_classes import COMPOSITE, CONTAINERS, PARAMETERIZED, PARTS
+from fsdplint.interpreter.models.nn_classes import (
+    COMPOSITE,
+    CONTAINERS,
+    PARAMETERIZED,
+    PARTS,
+    SIZES,
+)
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_attributes import element_of
@@ -88,6 +94,10 @@ def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
         children_known=name not in COMPOSITE,
         own_parameters=_registers_parameters(name, call),
     )
+    for number, attribute in enumerate(SIZES.get(name, ())):
+        size = call.arg(number, attribute)
+        if isinstance(size, Const) and isinstance(size.value, int):
+            module.attributes[attribute] = size
     device = constant(call.kwargs.get("device"))
     module.on_meta = module.on_meta or str(device).startswith("meta")
     module.must_be_meta = meta_device.torch_class_on_meta(run, call, module.must_be_meta)

@@ -9,6 +9,15 @@ PARAMETERIZED = re.compile(
     r"[Ll]inear$|Conv(Transpose)?\dd$|(Batch|Group|Instance|Layer|RMS)Norm(\dd)?$|^Embedding|^(RNN|LSTM|GRU)"
     r"|^(MultiheadAttention|PReLU|Transformer|TransformerEncoder|TransformerDecoder)$|^Parameter"
 )
+# The first arguments of classes, which modules have as attributes.
+SIZES = {
+    "Linear": ("in_features", "out_features"),
+    "Embedding": ("num_embeddings", "embedding_dim"),
+    "Conv1d": ("in_channels", "out_channels"),
+    "Conv2d": ("in_channels", "out_channels"),
+    "Conv3d": ("in_channels", "out_channels"),
+    "MultiheadAttention": ("embed_dim", "num_heads"),
+}
 CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
 # Classes with submodules that depend on their arguments.
 COMPOSITE = {"Transformer", "TransformerEncoder", "TransformerDecoder"}

@@ -33,12 +33,15 @@ class Units:
 
         None if it is not known, or if FSDP1 does not wrap the module.
         """
+        between: list[str] = []
         for candidate in (module, *self.groups.ancestors(module)):
             event = self.wraps.get(candidate)
             if event is not None:
-                if candidate == event.inner and candidate != module and event.units is None:
+                unknown = event.units is None and candidate == event.inner
+                if unknown and not set(between) <= set(event.outside):
                     return None  # an unreadable policy may wrap a module in between
                 return candidate
+            between.append(candidate)
         return None
 
     def outermost_wrap(self, module: str) -> Wrapped | None:
