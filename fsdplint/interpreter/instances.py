@@ -22,6 +22,7 @@ from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.values import (
     Class,
     Const,
+    Dict,
     Function,
     Instance,
     LibraryObject,
@@ -31,6 +32,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import SchedulerBuilt
 
+TYPED_DICTS = {"typing.TypedDict", "typing_extensions.TypedDict"}
 ENUM_BASES = {"enum.Enum", "enum.StrEnum", "enum.IntEnum"}
 
 
@@ -55,6 +57,8 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
         return call.args[0]  # a member of an enum stands for its value
     if klass.has_unknown_base() or any("FullyShardedDataParallel" in b for b in bases):
         escape(run, call)
+    if not TYPED_DICTS.isdisjoint(bases) and not call.args:
+        return Dict(dict(call.kwargs), call.open, created_at=run.site(call.node))
     instance = Instance(klass)
     if is_named_tuple(klass):
         instance.attributes = named_tuple_fields(klass, call)

@@ -33,7 +33,7 @@ def filters_in(run: Run, tests: Iterable[cst.CSTNode]) -> set[str]:
     """The properties of a parameter that evaluated tests read."""
     found: set[str] = set()
     for test in tests:
-        nodes = _nodes(run, test)
+        nodes = _with_called(run, test)
         if any(_is_dimensions(run, node) for node in nodes):
             found.add(DIMENSIONS)
         if any(isinstance(run.evaluations.get(node), ParameterName) for node in nodes):
@@ -45,15 +45,17 @@ def filters_in(run: Run, tests: Iterable[cst.CSTNode]) -> set[str]:
 def tests_tensor(run: Run, test: cst.CSTNode) -> bool:
     """Whether a test reads one of several tensors (parameters, entries of a state), or its name,
     itself or in a function that it calls."""
-    values = run.evaluations
+    return any(_is_one_tensor(run.evaluations.get(node)) for node in _with_called(run, test))
+
+
+def _with_called(run: Run, test: cst.CSTNode) -> list[cst.CSTNode]:
+    """The nodes of a test, and those of the functions of the program that it calls."""
+    found = list(_nodes(run, test))
     for node in _nodes(run, test):
-        if _is_one_tensor(values.get(node)):
-            return True
-        called = values.get(node.func) if isinstance(node, cst.Call) else None
+        called = run.evaluations.get(node.func) if isinstance(node, cst.Call) else None
         if isinstance(called, Function):
-            if any(_is_one_tensor(values.get(one)) for one in _nodes(run, called.node)):
-                return True
-    return False
+            found += _nodes(run, called.node)
+    return found
 
 
 def attributes_asked_for(run: Run, test: cst.CSTNode) -> frozenset[str]:

@@ -239,3 +239,21 @@ def test_a_suppressed_error_is_no_other_context(tmp_path: Path) -> None:
             model.encode(torch.ones(2, 8))
         """
     assert len(findings(program(tmp_path, code), "FSDP102")) == 1
+
+
+def test_a_typed_dict_is_a_dict(tmp_path: Path) -> None:
+    code = """\
+        import typing
+
+
+        class Options(typing.TypedDict, total=False):
+            reshard_after_forward: bool
+            mesh: object
+
+
+        options = Options(reshard_after_forward=False)
+        options["mesh"] = dist.init_device_mesh("cpu", (2,))
+        fully_shard(nn.Linear(8, 8), **options)
+        """
+    (sharded,) = events(program(tmp_path, code), Sharded)
+    assert sharded.options["reshard_after_forward"] is False and "**" not in sharded.options

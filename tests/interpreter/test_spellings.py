@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import events, findings, program
 
-from fsdplint.trace import Called, Sharded
+from fsdplint.trace import Called, OptimizerBuilt, Sharded
 
 CHECKPOINT = """\
 import os
@@ -167,3 +167,23 @@ def test_a_loop_over_positions_visits_each_module(tmp_path: Path, loop: str) -> 
     trace = found.traces[0]
     assert len({one.module for one in trace.of(Sharded)}) == 4
     assert all(one.collective for one in events(found, Called))
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def small(n, p):\n    return p.ndim < 2\n",
+        "def small(n, p):\n    return n.endswith('.bias')\n",
+        "def small(n, p):\n    short = len(p.shape) < 2\n    return short\n",
+    ],
+)
+def test_parameters_are_filtered_by_a_function(tmp_path: Path, test: str) -> None:
+    code = test + (
+        "dist.init_process_group('gloo')\nmodel = FSDP(Net(), use_orig_params=True)\n"
+        "decayed, others = [], []\n"
+        "for n, p in model.named_parameters():\n"
+        "    if small(n, p):\n        others.append(p)\n    else:\n        decayed.append(p)\n"
+        "torch.optim.AdamW([{'params': decayed}, {'params': others, 'weight_decay': 0.0}])\n"
+    )
+    built = next(events(program(tmp_path, code), OptimizerBuilt))
+    assert built.filtered_by

@@ -15,8 +15,5 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "the device in a variable of the environment may not be a GPU": [
         ("environment_defaults", "FSDP135/empty_on_the_gpu"),
     ],
-    "a test of the name of a parameter is not followed into a function": [
-        ("test_in_function", "FSDP126/biases_in_loop"),
-    ],
 }
 MISSES = {miss: cause for cause, misses in CAUSES.items() for miss in misses}
