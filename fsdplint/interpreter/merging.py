@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from fsdplint.interpreter.ranks import is_distinct
@@ -169,18 +170,33 @@ _WITHOUT_PARTS = (Const, Condition, Unknown)
 
 def matters(value: Value | None) -> bool:
     """Whether the FSDP contract depends on a value: losing it may lose a finding."""
-    if value is None:
-        return False
-    value = value.value or value if isinstance(value, LazyImport) else value
+    return value is not None and any(map(_matters, _leaves(value)))
+
+
+def _matters(value: Value) -> bool:
     if isinstance(value, Unknown):
         return value.refined is not None or value.part_of is not None
-    if isinstance(value, Sequence):
-        return any(matters(item) for item in value.items)
-    if isinstance(value, Dict):
-        return any(matters(item) for item in value.items.values())
     if isinstance(value, Symbol):
         return value.name.startswith("torch.") and not _is_dtype(value.name)
     return not isinstance(value, _WITHOUT_PARTS)
+
+
+def _leaves(value: Value, *, dicts: bool = True) -> Iterator[Value]:
+    """The values in lists and dicts, which may contain themselves; the value itself if it is none.
+
+    dicts: whether to look into dicts.
+    """
+    stack = [value]
+    seen: set[int] = set()
+    while stack:
+        one = stack.pop()
+        if isinstance(one, LazyImport):
+            one = one.value or one
+        if not isinstance(one, Sequence) and not (dicts and isinstance(one, Dict)):
+            yield one
+        elif id(one) not in seen:
+            seen.add(id(one))
+            stack += one.items.values() if isinstance(one, Dict) else one.items
 
 
 _DECISIVE = (
@@ -191,14 +207,14 @@ _DECISIVE = (
 
 def decisive(value: Value | None) -> bool:
     """Whether a decision that leads to this value is worth its own configuration."""
-    if isinstance(value, LazyImport):
-        value = value.value
+    return value is not None and any(map(_decides, _leaves(value, dicts=False)))
+
+
+def _decides(value: Value) -> bool:
     if isinstance(value, Lazy):
         return decisive(value.source)
     if isinstance(value, Symbol):
         return value.name.startswith("torch.distributed")
-    if isinstance(value, Sequence):
-        return any(decisive(item) for item in value.items)
     return isinstance(value, _DECISIVE)
 
 

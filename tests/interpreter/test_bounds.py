@@ -56,6 +56,9 @@ LARGE = {
     "an f-string that doubles": "x = 'ab'\n" + "x = f'{x}{x}'\n" * 60 + "FSDP(model, x)\n",
     "a dict that doubles": "x = {'a': model}\n" + "x = {'a': x, 'b': x}\n" * 60 + "FSDP(x['a'])\n",
     "numbers that double": "x = 3\n" + "x = x * x\n" * 80 + "FSDP(model, x)\n",
+    "a list that contains itself": (
+        "x = [1]\nx.append(x)\ny = x if os.environ.get('DEEP') else None\nFSDP(model)\n"
+    ),
     "a list that is added to itself": "x = [model]\n" + "x += x\n" * 60 + "FSDP(x[0])\n",
     "large numbers": "u = " + "9" * 4400 + "\nx = 10 ** 10 ** 10\ny = 1 << 10 ** 12\nz = 'a' * 10 ** 12\n"
     "w = [0] * 10 ** 12\nFSDP(model, x)\n",
