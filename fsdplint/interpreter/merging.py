@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
+from fsdplint.interpreter.leaves import leaves
 from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.torch_values import (
     ModulesOf,
@@ -19,9 +19,7 @@ from fsdplint.interpreter.values import (
     Condition,
     Const,
     Context,
-    Dict,
     Lazy,
-    LazyImport,
     LibraryObject,
     ModuleValue,
     OptimizerValue,
@@ -170,7 +168,7 @@ _WITHOUT_PARTS = (Const, Condition, Unknown)
 
 def matters(value: Value | None) -> bool:
     """Whether the FSDP contract depends on a value: losing it may lose a finding."""
-    return value is not None and any(map(_matters, _leaves(value)))
+    return value is not None and any(map(_matters, leaves(value)))
 
 
 def _matters(value: Value) -> bool:
@@ -181,24 +179,6 @@ def _matters(value: Value) -> bool:
     return not isinstance(value, _WITHOUT_PARTS)
 
 
-def _leaves(value: Value, *, dicts: bool = True) -> Iterator[Value]:
-    """The values in lists and dicts, which may contain themselves; the value itself if it is none.
-
-    dicts: whether to look into dicts.
-    """
-    stack = [value]
-    seen: set[int] = set()
-    while stack:
-        one = stack.pop()
-        if isinstance(one, LazyImport):
-            one = one.value or one
-        if not isinstance(one, Sequence) and not (dicts and isinstance(one, Dict)):
-            yield one
-        elif id(one) not in seen:
-            seen.add(id(one))
-            stack += one.items.values() if isinstance(one, Dict) else one.items
-
-
 _DECISIVE = (
     ModuleValue, OptimizerValue, StateValue, ParametersOf, ModulesOf, Partial, Context,
     LibraryObject,
@@ -207,7 +187,7 @@ _DECISIVE = (
 
 def decisive(value: Value | None) -> bool:
     """Whether a decision that leads to this value is worth its own configuration."""
-    return value is not None and any(map(_decides, _leaves(value, dicts=False)))
+    return value is not None and any(map(_decides, leaves(value, dicts=False)))
 
 
 def _decides(value: Value) -> bool:

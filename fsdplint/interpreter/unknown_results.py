@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.leaves import leaves
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.values import (
-    Sequence,
     Unknown,
     Value,
 )
@@ -23,6 +23,4 @@ def unknown_result(call: Call, origin: str = "") -> Unknown:
 
 def varies(value: Value) -> bool:
     """Whether a value, or an element of it, differs within a run."""
-    if isinstance(value, Sequence):
-        return any(varies(item) for item in value.items)
-    return isinstance(value, Unknown) and value.varying
+    return any(isinstance(one, Unknown) and one.varying for one in leaves(value, dicts=False))
