@@ -165,6 +165,8 @@ def certainly_lacks(run: Run, module: ModuleValue, name: str) -> bool:
 
 def may_set(klass: Class, name: str) -> bool:
     """Whether any code of a class may set an attribute on its objects."""
+    if klass.node is not klass.site.node:
+        return False  # a call makes it, as `SimpleNamespace(...)` does
     text = klass.site.source.code(klass.node)
     ways = rf"\.{name}\b\s*(:[^=\n]*)?=[^=]|\bsetattr\b|\b(add|register)_module\b|__dict__"
     return re.search(ways, text) is not None

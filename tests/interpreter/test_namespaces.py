@@ -1,0 +1,35 @@
+"""Objects of `SimpleNamespace` and `argparse.Namespace`, which have no class statement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.interpreter import load
+from fsdplint.trace import Sharded
+
+PROGRAM = """\
+import argparse
+import types
+
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+config = {0}
+model = nn.Linear(4, 4)
+if {1}:
+    fully_shard(model)
+"""
+
+
+@pytest.mark.parametrize("made", ["types.SimpleNamespace(width=4)", "argparse.Namespace(width=4)"])
+@pytest.mark.parametrize(
+    "test", ['getattr(config, "plain", None) is None', 'not hasattr(config, "plain")']
+)
+def test_an_attribute_that_a_namespace_lacks(tmp_path: Path, made: str, test: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM.format(made, test), encoding="utf-8")
+    program = load([path])
+    assert not program.problems
+    assert any(True for trace in program.traces for _ in trace.of(Sharded))
