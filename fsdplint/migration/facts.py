@@ -96,11 +96,13 @@ class ForwardMethods:
         by_call: the methods to register after a constructor call, and whether all models of the call
             certainly have them.
         uses: the code that calls them, and the constructor calls of its model.
+        plain_uses: the code that calls them on modules with whole parameters.
         registered: the constructor calls whose rewrite registers them.
     """
 
     by_call: dict[cst.Call, dict[str, bool]] = field(default_factory=dict)
     uses: list[tuple[Source, cst.Attribute, list[cst.Call]]] = field(default_factory=list)
+    plain_uses: list[tuple[Source, cst.Attribute]] = field(default_factory=list)
     registered: set[cst.Call] = field(default_factory=set)
 
 

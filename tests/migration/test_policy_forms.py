@@ -240,7 +240,7 @@ FORMS = {
         """,
         """
         model = Net()
-        for submodule in reversed(list(model.modules())[1:]):
+        for submodule in reversed(list(model.modules())):
             if isinstance(submodule, Block):
                 fully_shard(submodule)
         fully_shard(model)

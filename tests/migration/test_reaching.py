@@ -63,6 +63,38 @@ IN_ORDER = {
     ),
 }
 PARTIALS = {
+    "two policies": (
+        """
+        def choose(module):
+            if isinstance(module, Block):
+                return {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+            return False
+
+
+        policy = CustomPolicy(choose)
+        first = FSDP(Net(), auto_wrap_policy=policy)
+        policy = CustomPolicy(choose)
+        second = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        def choose(module):
+            if isinstance(module, Block):
+                return True
+            return False
+
+
+        first = Net()
+        for submodule in reversed(list(first.modules())[1:]):
+            if choose(submodule):
+                fully_shard(submodule, reshard_after_forward=False)
+        fully_shard(first)
+        second = Net()
+        for submodule in reversed(list(second.modules())[1:]):
+            if choose(submodule):
+                fully_shard(submodule, reshard_after_forward=False)
+        fully_shard(second)
+        """,
+    ),
     "two partials": (
         """
         shard = functools.partial(FSDP, auto_wrap_policy=CustomPolicy(lambda m: isinstance(m, Block)))
@@ -142,7 +174,7 @@ def test_one_dict_after_the_other(tmp_path: Path, body: str, expected: str | Non
 
 
 @pytest.mark.parametrize(("body", "expected"), list(PARTIALS.values()), ids=list(PARTIALS))
-def test_one_partial_after_the_other(tmp_path: Path, body: str, expected: str) -> None:
+def test_one_value_after_the_other(tmp_path: Path, body: str, expected: str) -> None:
     assert migrated(tmp_path, body).strip() == textwrap.dedent(expected).strip()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.migration.analysis.reaching import reach
 from fsdplint.migration.analysis.variables import (
     Definition,
-    definitions,
     fresh,
     function_of,
     home_of,
@@ -46,16 +46,14 @@ class PolicyScope:
         return definition.value if definition is not None else node
 
     def definition(self, node: cst.CSTNode) -> Definition | None:
-        """The only definition of a variable of this function or of the file."""
+        """The definition that a variable of this function or of the file gets its value from."""
         if not isinstance(node, cst.Name) or self.migration.symbol(node):
             return None
         home = home_of(self.source, node)
         if home is not self.function and home is not self.source.tree:
             return None
-        found = definitions(self.source, node)
-        if found is None or len(found) != 1:
-            return None
-        return found[0]
+        found = reach(self.source, node)
+        return found.definition if found is not None else None
 
     def drop_variable(self, node: cst.BaseExpression) -> None:
         """Delete the definition of the variable `node` with the rewrite.
@@ -72,6 +70,9 @@ class PolicyScope:
 
     def is_only_read(self, node: cst.Name) -> bool:
         """Whether a variable is read here and nowhere else."""
+        found = reach(self.source, node)
+        if found is not None:
+            return len(found.reads) == 1
         home = home_of(self.source, node)
         return home is not None and len(reads(self.source, home, node.value)) == 1
 

@@ -16,6 +16,7 @@ from fsdplint.migration.analysis import external_wrapping
 from fsdplint.migration.analysis.variables import Function as FunctionNode
 from fsdplint.migration.analysis.variables import ancestors, function_of
 from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.summon import SUMMON_CALLS_IN_FULL_PRECISION
 from fsdplint.migration.blockers.training import (
     GENERATE_OUTSIDE_FORWARD,
     METHOD_ON_SOME_RANKS,
@@ -60,6 +61,10 @@ def rewrite(
         return
     if name not in GENERATES and not _runs_parts(migration, source, node):
         return
+    if any(around in migration.blocks.replaced for around in ancestors(source, node)):
+        # The modules have whole parameters there, and a registered method would gather them again.
+        migration.methods.plain_uses.append((source, node))
+        return
     calls = _constructors(migration, model)
     if not calls:
         raise _not_registered(source, node)
@@ -81,6 +86,11 @@ def rewrite(
 
 def check_registered(migration: Migration) -> None:
     """Block on a method that the rewrite of its model's constructor calls did not register."""
+    registered = {name for found in migration.methods.by_call.values() for name in found}
+    for source, node in migration.methods.plain_uses:
+        if node.attr.value in registered:
+            blocker = Blocked(source, node, SUMMON_CALLS_IN_FULL_PRECISION())
+            migration.blockers.append(blocker)
     for source, node, calls in migration.methods.uses:
         if not migration.methods.registered.issuperset(calls):
             migration.blockers.append(_not_registered(source, node))
