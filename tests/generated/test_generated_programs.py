@@ -72,8 +72,8 @@ def test_a_program_that_waits_for_ever_is_ended(plain_ranks: PlainRanks) -> None
 
 
 def test_shrinking_drops_what_the_failure_does_not_need(plain_ranks: PlainRanks) -> None:
-    description = consistent({**simplest(), "layout": "functions", "policy": "custom_arguments"})
+    description = consistent({**simplest(), "layout": "functions", "clip": "infinite"})
     outcome = judge(description, plain_ranks)
     assert outcome.kind == BLOCKED
     small, _ = shrink(description, outcome, plain_ranks)
-    assert differences(small) == {"policy": "custom_arguments"}
+    assert differences(small) == {"clip": "infinite"}
