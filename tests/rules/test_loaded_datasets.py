@@ -58,6 +58,8 @@ def _findings(folder: Path, code: str, **texts: str) -> list[Finding]:
 
 
 SAME = [
+    'torch.load("data.pt")',
+    'torch.load("data.pt")["train"]',
     'datasets.load_from_disk("data")["train"]',
     'datasets.load_dataset("name", split="train").map(tokenize)',
     'datasets.load_dataset("name", split="train").shuffle(seed=1)',
@@ -71,6 +73,8 @@ def test_every_rank_loads_the_same_dataset(tmp_path: Path, rows: str, dataset: s
 
 
 OTHER = [
+    'torch.load(f"data{dist.get_rank()}.pt")',
+    'torch.load("data.pt") if dist.get_rank() == 0 else receive()',
     'datasets.load_dataset("name", split="train").shard(2, dist.get_rank())',
     'datasets.load_dataset(f"part{dist.get_rank()}")["train"]',
     'read("data")',

@@ -14,7 +14,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import GeneratorValue, LoaderValue
+from fsdplint.interpreter.torch_values import GeneratorValue, LoaderValue, StateValue
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -29,6 +29,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
+from fsdplint.trace import Loaded, Ranks
 
 DATA = "torch.utils.data"
 # Libraries whose functions return the same on every rank for the same arguments.
@@ -88,6 +89,8 @@ def _shuffles_alike(run: Run, generator: GeneratorValue | None) -> bool:
 def _same_dataset(run: Run, value: Value) -> bool:
     if isinstance(value, LibraryObject) and value.name == f"{DATA}.TensorDataset":
         return not value.open and all(_rank_invariant(run, item) for item in value.args.values())
+    if isinstance(value, StateValue):
+        return _is_same_file(run, value)
     if isinstance(value, Unknown) and value.library.startswith(_LOADED):
         if _MIXES.search(value.origin) and run.seeded is not True:
             return False
@@ -99,6 +102,14 @@ def _same_dataset(run: Run, value: Value) -> bool:
         return False
     return _rank_invariant_code(run, value.cls) and all(
         _rank_invariant(run, v) for v in value.attributes.values()
+    )
+
+
+def _is_same_file(run: Run, value: StateValue) -> bool:
+    """Whether all ranks have read the same file by `torch.load`."""
+    return value.api == "torch.load" and any(
+        event.state == value.id and not event.per_rank and event.ranks is Ranks.ALL
+        for event in run.trace.of(Loaded)
     )
 
 
@@ -139,6 +150,8 @@ def _rank_invariant(run: Run, value: Value, depth: int = 0) -> bool:
         return True
     if isinstance(value, Symbol):
         return _is_invariant_library(value.name)
+    if isinstance(value, StateValue):
+        return _is_same_file(run, value)
     if isinstance(value, Sequence):
         return all(_rank_invariant(run, item, depth + 1) for item in value.items)
     if isinstance(value, Dict):
