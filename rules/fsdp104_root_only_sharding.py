@@ -25,10 +25,10 @@ class RootOnlySharding(Rule):
     """Only the root of a model of blocks is sharded.
 
     ## What it does
-    Finds `fully_shard(model)`, and FSDP1's constructor without `auto_wrap_policy`, on a model that
-    holds a list of equal blocks with parameters, if no block is sharded by the end of the program.
-    The language models of Transformers are such models. Other models of unknown structure are not reported, nor programs that shard the blocks in another
-    configuration.
+    Finds `fully_shard(model)`, and FSDP1's constructor without an `auto_wrap_policy` or with one that wraps
+    no part of the model, on a model that holds a list of equal blocks with parameters, if no block is sharded
+    by the end of the program. The language models of Transformers are such models. Other models of unknown
+    structure are not reported, nor programs that shard the blocks in another configuration.
 
     ## Why is this bad?
     Each sharded module is one group of parameters that is gathered as a whole. If only the root is sharded,
@@ -77,7 +77,12 @@ class RootOnlySharding(Rule):
             if blocks and not trace.family_escaped(module):
                 seen.add(event.site)
                 yield self._finding(trace, event, f"none of its {names} blocks", f"each {names}")
-            elif not blocks and not _is_block(trace, event) and _holds_stack(trace, module):
+            elif (
+                not blocks
+                and not _names_policy(event)
+                and not _is_block(trace, event)
+                and _holds_stack(trace, module)
+            ):
                 seen.add(event.site)
                 yield self._finding(trace, event, "none of its blocks", "each decoder layer")
 
@@ -145,9 +150,14 @@ def _gathers_root(trace: Trace, site: Site) -> bool:
 
 
 def _has_policy(event: Shard) -> bool:
+    """Whether a policy may wrap blocks: one is given, and it is not known to wrap none."""
     if isinstance(event, Sharded):
         return False
-    return event.options.get("auto_wrap_policy") is not None or "**" in event.options
+    return "**" in event.options or (_names_policy(event) and event.units != ())
+
+
+def _names_policy(event: Shard) -> bool:
+    return isinstance(event, Wrapped) and event.options.get("auto_wrap_policy") is not None
 
 
 def _is_block(trace: Trace, event: Shard) -> bool:

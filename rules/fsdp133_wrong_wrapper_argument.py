@@ -29,6 +29,12 @@ _ADVICE = {
     "mixed_precision_policy": "pass `mixed_precision=MixedPrecision(...)`",
 }
 
+# Policies, with the argument of theirs that FSDP1 does not pass.
+_UNBOUND = {
+    "torch.distributed.fsdp.wrap.transformer_auto_wrap_policy": "transformer_layer_cls",
+    "torch.distributed.fsdp.wrap.lambda_auto_wrap_policy": "lambda_fn",
+}
+
 
 class WrongWrapperArgument(Rule):
     """FSDP1's constructor gets an argument that it does not have, or an object of another kind.
@@ -39,7 +45,8 @@ class WrongWrapperArgument(Rule):
     `mixed_precision`, with FSDP2's `CPUOffloadPolicy` or True as `cpu_offload`, with a string or number
     as `sharding_strategy`, and with the name of a backend as `process_group`. Also finds wrap policies
     that are called where they have to be bound:
-    `auto_wrap_policy=transformer_auto_wrap_policy(transformer_layer_cls={Block})`.
+    `auto_wrap_policy=transformer_auto_wrap_policy(transformer_layer_cls={Block})`, and those that are
+    passed without their argument.
 
     ## Why is this bad?
     The constructor fails:
@@ -51,6 +58,8 @@ class WrongWrapperArgument(Rule):
     - A backend as `process_group`: `AttributeError: 'str' object has no attribute 'rank'`.
     - A policy that is called: `TypeError: transformer_auto_wrap_policy() missing 3 required positional
       arguments: 'module', 'recurse', and 'nonwrapped_numel'`. `functools.partial` binds the arguments.
+    - A policy without its argument: `TypeError: transformer_auto_wrap_policy() missing 1 required
+      positional argument: 'transformer_layer_cls'`.
 
     ## Since
     torch 2.0.
@@ -114,6 +123,13 @@ def _wrong_arguments(event: Wrapped) -> Iterator[tuple[str, str]]:
         yield (
             f"gets {strategy!r} as `sharding_strategy`",
             "Pass a member of the enumeration `ShardingStrategy`",
+        )
+    policy = str(event.options.get("auto_wrap_policy"))
+    if policy in _UNBOUND:
+        name = policy.rpartition(".")[2]
+        yield (
+            f"gets `{name}` as `auto_wrap_policy` without its argument `{_UNBOUND[policy]}`",
+            f"Bind it: `functools.partial({name}, {_UNBOUND[policy]}=...)`",
         )
     group = event.options.get("process_group")
     if isinstance(group, str) and group in BACKENDS:

@@ -67,7 +67,7 @@ def option(value: Value) -> object:
     if isinstance(value, Symbol | LibraryObject):
         return value.name
     if isinstance(value, Partial):
-        return option(value.function)
+        return f"functools.partial({option(value.function)})"
     if isinstance(value, Function | Class):
         return value.name
     return "?"
