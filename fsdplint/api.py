@@ -198,9 +198,9 @@ def _several(selectors: Selectors) -> tuple[str, ...]:
 
 def _by_cell(result: Result) -> Result:
     """The result with the places in notebooks counted by cell."""
-    from fsdplint.report.cells import translated
+    from fsdplint.report.cells import translate_locations
 
-    return translated(result, "json")
+    return translate_locations(result, "json")
 
 
 def _fixed_findings(found: Iterable[_Finding]) -> tuple[Finding, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
-from fsdplint.diagnostics.wording import quoted
+from fsdplint.diagnostics.wording import quote_names
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     BackwardRun,
@@ -86,9 +86,11 @@ class RootNotSharded(Rule):
         name = groups.name(groups.trace.unwrap(root))
         api = "fully_shard" if isinstance(last, Sharded) else "FSDP"
         rest = [path for path in (module_path(groups.trace, root, m) for m in unsharded) if path]
-        what = f"its own parameters and those of {quoted(rest)}" if rest else "its own parameters"
+        what = (
+            f"its own parameters and those of {quote_names(rest)}" if rest else "its own parameters"
+        )
         if rest and len(rest) == len(unsharded):
-            what = f"the parameters of {quoted(rest)}"
+            what = f"the parameters of {quote_names(rest)}"
         return self.finding(
             last,
             f"parts of {name} are sharded but {name} is not: the gradients of {what} are not "

@@ -60,7 +60,7 @@ class OffloadedParametersMoved(Rule):
         for move in trace.of(ModuleMoved):
             if not _to_accelerator(move) or move.site in seen:
                 continue
-            shard = _offloaded(trace, move) or _offloaded_by_fsdp1(trace, move)
+            shard = _offloading_call(trace, move) or _offloaded_by_fsdp1(trace, move)
             if shard is None or not _is_called_next(trace, move):
                 continue
             seen.add(move.site)
@@ -80,7 +80,7 @@ def _to_accelerator(move: ModuleMoved) -> bool:
     return move.method in ("to", "cuda", "to_empty") and named.startswith(_ACCELERATORS)
 
 
-def _offloaded(trace: Trace, move: ModuleMoved) -> Sharded | None:
+def _offloading_call(trace: Trace, move: ModuleMoved) -> Sharded | None:
     """The call that has sharded a part of the moved module with CPU offloading."""
     for shard in trace.before(move, Sharded):
         policy = str(shard.options.get("offload_policy"))

@@ -55,7 +55,7 @@ class TiesLostByToEmpty(Rule):
         for tie in trace.of(ParametersTied):
             if tie.other is None or not {tie.module, tie.other} <= on_meta:
                 continue
-            moved = _separated(trace, tie)
+            moved = _separating_move(trace, tie)
             if moved is None or _tied_again(trace, tie, moved):
                 continue
             sharded = _sharded_later(trace, tie, moved)
@@ -71,18 +71,18 @@ class TiesLostByToEmpty(Rule):
             return
 
 
-def _separated(trace: Trace, tie: ParametersTied) -> ModuleMoved | None:
+def _separating_move(trace: Trace, tie: ParametersTied) -> ModuleMoved | None:
     """The `to_empty` that moves both modules before any sharding of them."""
     both = {tie.module, tie.other}
     for event in trace.after(tie, ModuleMoved):
         if event.method == "to_empty" and both <= set(trace.submodules(event.module)):
             earlier = (one for one in trace.before(event, Sharded))
-            shared = any(both & _held(trace, one) for one in earlier)
+            shared = any(both & _held_paths(trace, one) for one in earlier)
             return None if shared else event
     return None
 
 
-def _held(trace: Trace, event: Sharded) -> set[str]:
+def _held_paths(trace: Trace, event: Sharded) -> set[str]:
     return {part for module in sharded_by(event) for part in trace.submodules(module)}
 
 
@@ -100,6 +100,6 @@ def _tied_again(trace: Trace, tie: ParametersTied, moved: ModuleMoved) -> bool:
 def _sharded_later(trace: Trace, tie: ParametersTied, moved: ModuleMoved) -> Sharded | None:
     """The later sharding of both modules, if the model is trained after it."""
     both = {tie.module, tie.other}
-    found = first(e for e in trace.after(moved, Sharded) if both <= _held(trace, e))
+    found = first(e for e in trace.after(moved, Sharded) if both <= _held_paths(trace, e))
     trained = found is not None and any(True for _ in trace.after(found, OptimizerStepped))
     return found if trained else None

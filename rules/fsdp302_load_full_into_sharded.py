@@ -98,7 +98,7 @@ class LoadFullIntoSharded(Rule):
             sharded = next((m for m in modules if only_fsdp2(trace, m, event)), None)
             if sharded is None:
                 if built is not None:
-                    yield from self._unconverted(trace, event, built)
+                    yield from self._check_unconverted(trace, event, built)
                 continue
             origin = _full_tensor_evidence(trace, event)
             if origin is not None:
@@ -109,7 +109,7 @@ class LoadFullIntoSharded(Rule):
                 else:
                     yield self._finding(event, name, because, optimizer=built is not None)
 
-    def _unconverted(
+    def _check_unconverted(
         self, trace: Trace, event: StateLoaded, built: OptimizerBuilt
     ) -> Iterator[Finding]:
         """A state that FSDP1's methods made, which they also have to convert back."""

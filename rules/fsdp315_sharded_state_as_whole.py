@@ -54,10 +54,10 @@ class ShardedStateAsWhole(Rule):
                 f"each rank has its shards of the state that is set into "
                 f"`{class_name(trace, event.into)}` as a whole state of rank 0",
                 help="Leave out `full_state_dict` and `broadcast_from_rank0`.",
-                because=_taken(trace, event),
+                because=_taken_states(trace, event),
             )
 
 
-def _taken(trace: Trace, event: StateLoaded) -> list[tuple[Event, str]]:
+def _taken_states(trace: Trace, event: StateLoaded) -> list[tuple[Event, str]]:
     found = [one for one in trace.before(event, StateTaken) if one.state == event.state]
     return [(one, "taken as shards here") for one in found[-1:]]

@@ -86,10 +86,10 @@ class LossReducedBeforeBackward(Rule):
                 help="Run backward on each rank's own loss, and average a copy for the log.",
                 because=because[-1:],
             )
-        yield from self._divided(trace)
+        yield from self._check_divided(trace)
         yield from self._gradients(trace)
 
-    def _divided(self, trace: Trace) -> Iterable[Finding]:
+    def _check_divided(self, trace: Trace) -> Iterable[Finding]:
         if other_parallelism(trace):
             return
         seen = set()

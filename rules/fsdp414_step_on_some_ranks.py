@@ -62,9 +62,9 @@ class StepOnSomeRanks(Rule):
         for scheduled in schedules_of_some_ranks(trace):
             if scheduled.site not in seen:
                 seen.add(scheduled.site)
-                yield self._scheduled(trace, scheduled)
+                yield self._check_scheduled(trace, scheduled)
 
-    def _scheduled(self, trace: Trace, event: SchedulerStepped) -> Finding:
+    def _check_scheduled(self, trace: Trace, event: SchedulerStepped) -> Finding:
         built = optimizer_of(trace, event.optimizer)
         name = optimizer_named(built) if built is not None else "the optimizer"
         why = "only some ranks do"

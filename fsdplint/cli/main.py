@@ -277,10 +277,10 @@ def _refuse_together(values: dict[str, Any], watch: bool, stdin: bool) -> None:
 def _do(job: Any) -> int:
     from fsdplint.cli.check import do
 
-    return _guarded(lambda: do(job))
+    return _run_guarded(lambda: do(job))
 
 
-def _guarded(work: Callable[[], int]) -> int:
+def _run_guarded(work: Callable[[], int]) -> int:
     """Do the work; an error that the user can mend becomes a message."""
     from fsdplint.cli.overwriting import OverwriteError
     from fsdplint.config.settings import SettingsError
@@ -329,7 +329,7 @@ def baseline(
         no_baseline=True,
     )
     job = Job(paths or (Path(),), command_line, output=output_file, force=force)
-    sys.exit(_guarded(lambda: record_baseline(job)))
+    sys.exit(_run_guarded(lambda: record_baseline(job)))
 
 
 @main.command(short_help="Remove the caches of projects.")
@@ -338,7 +338,7 @@ def clean(paths: tuple[Path, ...]) -> None:
     """Remove the caches of the projects of files and folders (by default the current folder)."""
     from fsdplint.cli.caches import remove_caches
 
-    sys.exit(_guarded(lambda: remove_caches(paths or (Path(),))))
+    sys.exit(_run_guarded(lambda: remove_caches(paths or (Path(),))))
 
 
 @main.command(short_help="Print a script that makes a shell complete the commands.")

@@ -73,14 +73,14 @@ def plan_command(
     except (SettingsError, Interrupted, OverwriteError) as error:
         fail(str(error))
     if world_size is not None and result.programs:
-        result.programs[0].held = _held(paths[0], world_size, arguments)
+        result.programs[0].held = _simulate_memory(paths[0], world_size, arguments)
     for problem in result.problems:
         click.echo(problem, err=True)
-    emit(output_file, _written(result, output_format))
+    emit(output_file, _write_plan(result, output_format))
     sys.exit(FAILED if result.problems else CLEAN)
 
 
-def _written(result: Layouts, output_format: str) -> Iterator[str]:
+def _write_plan(result: Layouts, output_format: str) -> Iterator[str]:
     from fsdplint.comparison import unit_pages, unit_report
 
     writers = {
@@ -92,7 +92,7 @@ def _written(result: Layouts, output_format: str) -> Iterator[str]:
     return writers[output_format](result)
 
 
-def _held(script: Path, world_size: int, arguments: str) -> Held:
+def _simulate_memory(script: Path, world_size: int, arguments: str) -> Held:
     """What one rank of the program holds, from a simulation. A failure ends the command."""
     from fsdplint.cli.prove import arguments_of, cleanup_on_signals, require_torch
 

@@ -55,7 +55,7 @@ class RunsProgram(click.Command):
             return rest
         except click.NoSuchOption as error:
             at = [arg.partition("=")[0] for arg in given].index(error.option_name)
-            name = _hyphenated(error.option_name)
+            name = _option_name(error.option_name)
             if name.removeprefix("--") in _OF_TORCHRUN:
                 raise click.UsageError(_torchrun_text(name, given[at:]), ctx) from error
             has_script = any(arg.endswith(".py") for arg in given[:at])
@@ -72,8 +72,8 @@ class RunsProgram(click.Command):
         found = []
         for arg in args[:end]:
             name, equals, value = arg.partition("=")
-            known = arg.startswith("--") and _hyphenated(name) in own
-            found.append(f"{_hyphenated(name)}{equals}{value}" if known else arg)
+            known = arg.startswith("--") and _option_name(name) in own
+            found.append(f"{_option_name(name)}{equals}{value}" if known else arg)
         return [*found, *args[end:]]
 
     def _take_settings(self, ctx: click.Context, *, has_arguments: bool) -> None:
@@ -95,7 +95,7 @@ class RunsProgram(click.Command):
             ctx.params["args"] = settings.arguments_of(script)
 
 
-def _hyphenated(name: str) -> str:
+def _option_name(name: str) -> str:
     return name.replace("_", "-")
 
 

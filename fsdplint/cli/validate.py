@@ -49,7 +49,7 @@ def validate_command(
 
     try:
         with progress_line():
-            result = _compared(before, after, paths)
+            result = _compare(before, after, paths)
     except (RevisionError, SettingsError, Interrupted) as error:
         fail(str(error))
     for line in (as_json if output_format == "json" else as_text)(result):
@@ -60,7 +60,7 @@ def validate_command(
     sys.exit(FOUND if differs and not exit_zero else CLEAN)
 
 
-def _compared(before: str, after: str, paths: tuple[str, ...]) -> Result:
+def _compare(before: str, after: str, paths: tuple[str, ...]) -> Result:
     from fsdplint.engine.comparing import compare_sides
 
     with ExitStack() as stack:

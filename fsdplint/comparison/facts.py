@@ -122,7 +122,7 @@ def _same_constants(one: object, other: object) -> bool:
 
 def _same_objects(one: Built, other: Built) -> bool | None:
     """Whether two objects are the same; a list is the same as a tuple."""
-    if one.name == other.name == "mesh" and _exchanged(one, other):
+    if one.name == other.name == "mesh" and _dimensions_swapped(one, other):
         return False
     lists = {"list", "tuple"}
     if one.name != other.name and not {one.name, other.name} <= lists:
@@ -138,7 +138,7 @@ def _same_objects(one: Built, other: Built) -> bool | None:
     return None if None in answers else True
 
 
-def _exchanged(one: Built, other: Built) -> bool:
+def _dimensions_swapped(one: Built, other: Built) -> bool:
     """Whether two meshes have the same dimensions in another order."""
     left, right = ([str(size) for _, size in mesh.items] for mesh in (one, other))
     return left != right and sorted(left) == sorted(right) and str(Opaque()) not in left

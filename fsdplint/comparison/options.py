@@ -42,27 +42,27 @@ def of_fsdp1(arguments: Arguments, *, root: bool, possible: Sequence[str] | None
     return {
         RESHARD: _any_of(_reshard_of_strategy(one, root=root) for one in strategies),
         MESH: _mesh_of_fsdp1(found, strategies),
-        **_precision_of_fsdp1(_passed(found, "mixed_precision"), root=root),
-        "offload to the CPU": _offload_of_fsdp1(_passed(found, "cpu_offload")),
+        **_precision_of_fsdp1(_passed_argument(found, "mixed_precision"), root=root),
+        "offload to the CPU": _offload_of_fsdp1(_passed_argument(found, "cpu_offload")),
         "ignored parameters": _ignored_of_fsdp1(found),
     }
 
 
 def of_fsdp2(arguments: Arguments, *, root: bool) -> Options:
     """The options of `fully_shard(...)`."""
-    reshard = _passed(arguments, RESHARD)
+    reshard = _passed_argument(arguments, RESHARD)
     return {
         RESHARD: Constant(not root) if reshard == NOTHING else reshard,
-        MESH: _mesh(_passed(arguments, "mesh")),
-        **_precision_of_fsdp2(_passed(arguments, "mp_policy"), root=root),
-        "offload to the CPU": _offload_of_fsdp2(_passed(arguments, "offload_policy")),
-        "ignored parameters": _presence(_passed(arguments, "ignored_params")),
+        MESH: _mesh(_passed_argument(arguments, "mesh")),
+        **_precision_of_fsdp2(_passed_argument(arguments, "mp_policy"), root=root),
+        "offload to the CPU": _offload_of_fsdp2(_passed_argument(arguments, "offload_policy")),
+        "ignored parameters": _presence(_passed_argument(arguments, "ignored_params")),
     }
 
 
 def strategy_of(arguments: Arguments) -> str | None:
     """The strategy of `FullyShardedDataParallel(...)`; None if it is unknown."""
-    return _strategy(_passed(_by_parameter(arguments), "sharding_strategy"))
+    return _strategy(_passed_argument(_by_parameter(arguments), "sharding_strategy"))
 
 
 def _by_parameter(arguments: Arguments) -> Arguments:
@@ -74,7 +74,7 @@ def _parameter(name: str) -> str:
     return PARAMETERS[int(name)] if name.isdecimal() and int(name) < len(PARAMETERS) else name
 
 
-def _passed(arguments: Arguments, name: str) -> Argument:
+def _passed_argument(arguments: Arguments, name: str) -> Argument:
     return arguments.get(name) or NOTHING
 
 
@@ -105,7 +105,7 @@ def _reshard_of_strategy(strategy: str, *, root: bool) -> Argument:
 
 
 def _mesh_of_fsdp1(found: Arguments, strategies: Iterable[str]) -> Argument:
-    mesh, group = _passed(found, "device_mesh"), _passed(found, "process_group")
+    mesh, group = _passed_argument(found, "device_mesh"), _passed_argument(found, "process_group")
     if mesh != NOTHING:
         return _mesh(mesh)
     if group != NOTHING:
@@ -258,7 +258,7 @@ def _offload_of_fsdp2(value: Argument) -> Argument:
 
 
 def _ignored_of_fsdp1(found: Arguments) -> Argument:
-    given = [_passed(found, name) for name in ("ignored_modules", "ignored_states")]
+    given = [_passed_argument(found, name) for name in ("ignored_modules", "ignored_states")]
     return _presence(next((one for one in given if one != NOTHING), NOTHING))
 
 

@@ -93,7 +93,7 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
             plan.gaps.setdefault(UNIT, UNKNOWN_MODEL)
     inside = sharded_units(trace)
     strategies = possible(conditions_of(trace))
-    taken = _taken(trace, inside.values())
+    taken = _takes_modules(trace, inside.values())
     paths = {unit: names.path(unit) for unit in inside}
     by_class = unit_classes(plan, trace, names, sharded)
     for unit, path in paths.items():
@@ -157,7 +157,7 @@ def strategies_of(trace: Trace) -> frozenset[str]:
     return frozenset(found or STRATEGIES)
 
 
-def _taken(trace: Trace, events: Collection[Wrapped | Sharded]) -> dict[int, Argument]:
+def _takes_modules(trace: Trace, events: Collection[Wrapped | Sharded]) -> dict[int, Argument]:
     """By the index of each sharding, whether it takes each module that it may get.
 
     Several shardings of parts of lists may take all elements together.

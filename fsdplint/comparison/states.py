@@ -53,7 +53,9 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
             continue
         subject = _subject(trace, names, taken.of)
         plan.add("state is taken", subject, _ranks(trace, taken), taken)
-        plan.add(_TAKEN, subject, _layout(trace, taken), taken, _meant(trace, taken.of, taken))
+        plan.add(
+            _TAKEN, subject, _layout(trace, taken), taken, _chosen_kind(trace, taken.of, taken)
+        )
         plan.add("state is only on rank 0", subject, _on_rank_0(trace, taken), taken)
     own = {one.state for one in trace.of(StateTaken) if not _is_sharded(trace, one.of, one)}
     sharded = {one.state for one in trace.of(StateTaken) if _is_sharded(trace, one.of, one)}
@@ -66,7 +68,7 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
                 continue
         subject = _subject(trace, names, loaded.into)
         plan.add("state is loaded", subject, loaded.ranks.value, loaded)
-        meant = _meant(trace, loaded.into, loaded)
+        meant = _chosen_kind(trace, loaded.into, loaded)
         plan.add(_LOADED, subject, _loaded_as(trace, loaded), loaded, meant)
     _add_files(plan, trace, names)
 
@@ -91,7 +93,7 @@ def _is_own(trace: Trace, event: StateTaken) -> bool:
     return event.layout is Layout.LOCAL and event.of not in trace.modules
 
 
-def _meant(trace: Trace, name: str, event: StateTaken | StateLoaded) -> Argument | None:
+def _chosen_kind(trace: Trace, name: str, event: StateTaken | StateLoaded) -> Argument | None:
     """The kind of states that FSDP1's API chooses for a model of FSDP2, without any effect.
 
     None for any other model, and where nothing is chosen.
@@ -204,7 +206,7 @@ def _layouts(trace: Trace, event: Saved) -> Iterator[tuple[Argument, Argument | 
         if layout is Layout.LOCAL and state is not None:
             yield _layout(trace, state), None
         elif layout in _LAYOUTS:
-            yield _LAYOUTS[layout], None if state is None else _meant(trace, state.of, state)
+            yield _LAYOUTS[layout], None if state is None else _chosen_kind(trace, state.of, state)
 
 
 def _add_content(plan: Plan, trace: Trace, event: Saved, names: ModelNames) -> None:

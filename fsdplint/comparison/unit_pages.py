@@ -13,9 +13,9 @@ from fsdplint.comparison.unit_report import (
     api_text,
     class_text,
     details,
+    first_conditions,
     held_text,
     inner_path,
-    shortened,
 )
 from fsdplint.comparison.unit_tree import Layout, Unit
 from fsdplint.report import unit_picture
@@ -34,7 +34,7 @@ def as_page(result: Layouts) -> Iterator[str]:
 def _sections(program: ProgramLayouts) -> Iterator[str]:
     yield f"<h2><code>{html.escape(program.entry or NO_CALLER)}</code></h2>"
     if program.held is not None:
-        yield f"<p>{html.escape(_capitalized(held_text(program.held)))}.</p>"
+        yield f"<p>{html.escape(_capitalize(held_text(program.held)))}.</p>"
     for layout in program.layouts:
         title = _condition(program, layout)
         if title:
@@ -66,7 +66,7 @@ def _program_node(program: ProgramLayouts) -> Node:
 def _condition(program: ProgramLayouts, layout: Layout) -> str:
     """When the program has a layout; empty if it has no other."""
     if layout.conditions:
-        return f"When {' and '.join(shortened(layout.conditions))}"
+        return f"When {' and '.join(first_conditions(layout.conditions))}"
     return "In other configurations" if len(program.layouts) > 1 else ""
 
 
@@ -91,5 +91,5 @@ def _node(
     )
 
 
-def _capitalized(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]

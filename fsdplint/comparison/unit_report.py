@@ -127,7 +127,7 @@ class _Writer:
     def layout(self, layout: Layout) -> Iterator[str]:
         self.bytes = self.held.by_path(layout) if self.held is not None else {}
         if layout.conditions:
-            yield f"  when {' and '.join(shortened(layout.conditions))}:"
+            yield f"  when {' and '.join(first_conditions(layout.conditions))}:"
         elif self.several:
             yield "  in other configurations:"
         for model in layout.models:
@@ -186,7 +186,7 @@ def details(unit: Unit, above: Unit | None) -> Iterator[str]:
     """What is said about a unit: which modules it is, its options, parameters and collectives."""
     if unit.selection:
         yield f"only {unit.selection}"
-    if unit.api and above is not None and _shared(unit) == _shared(above):
+    if unit.api and above is not None and _shared_options(unit) == _shared_options(above):
         yield f"{RESHARD} {unit.options.get(RESHARD, '?')}; otherwise as above"
     elif unit.api:
         yield "; ".join(_options(unit.options))
@@ -196,18 +196,18 @@ def details(unit: Unit, above: Unit | None) -> Iterator[str]:
         for one in unit.parameters
     ]
     if names:
-        yield f"{what} {_listed(names)}"
+        yield f"{what} {_listing(names)}"
     if unit.collectives and (above is None or unit.collectives != above.collectives):
         yield f"a forward and a backward: {collectives_text(unit.collectives)}"
     if unit.ignored and (above is None or unit.ignored != above.ignored):
-        yield f"ignored: {_listed(unit.ignored)}"
+        yield f"ignored: {_listing(unit.ignored)}"
     if unit.marks:
         yield ", ".join(unit.marks)
     if unit.has_unknown_parts:
         yield "it may have further parts, whose code cannot be seen"
 
 
-def _shared(unit: Unit) -> dict[str, str]:
+def _shared_options(unit: Unit) -> dict[str, str]:
     """The options that units of one model usually share."""
     left_out = (RESHARD, "cast_forward_inputs")  # the latter matters at the root only
     return {name: text for name, text in unit.options.items() if name not in left_out}
@@ -221,13 +221,13 @@ def _options(options: Mapping[str, str]) -> Iterator[str]:
         yield name if (name, text) == (OFFLOAD, "True") else f"{name} {text}"
 
 
-def shortened(conditions: Sequence[str]) -> list[str]:
+def first_conditions(conditions: Sequence[str]) -> list[str]:
     """The first conditions, and how many more there are."""
     hidden = len(conditions) - MAX_CONDITIONS
     return [*conditions[:MAX_CONDITIONS], *([f"{hidden} more"] if hidden > 0 else [])]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listing(names: Sequence[str]) -> str:
     more = [f"{len(names) - MOST} more"] if len(names) > MOST else []
     return ", ".join([*names[:MOST], *more])
 

@@ -269,7 +269,7 @@ class _Model:
         given = self.trace.arguments.get(event.index, Arguments(complete=False))
         if options.pop(_IGNORED, Constant("none")) != Constant("none"):
             passed = [given.given[name] for name in _IGNORED_BY if name in given.given]
-            unit.ignored = [text for one in passed for text in self._ignored(one)] or ["?"]
+            unit.ignored = [text for one in passed for text in self._ignored_paths(one)] or ["?"]
         unit.options = {name: _text(value) for name, value in options.items()}
         if isinstance(options[RESHARD], OneOf):  # FSDP1 keeps the parameters of a root
             unit.options[RESHARD] = "False"
@@ -283,11 +283,11 @@ class _Model:
         if any(self.trace.unwrap(one.module) == module for one in self.trace.of(Compiled)):
             yield "torch.compile"
 
-    def _ignored(self, given: Argument) -> Iterator[str]:
+    def _ignored_paths(self, given: Argument) -> Iterator[str]:
         """What is ignored: the paths of modules, or an expression."""
         if isinstance(given, Built) and given.complete:
             for _, part in given.items:
-                yield from self._ignored(part)
+                yield from self._ignored_paths(part)
         elif isinstance(given, PartOfModel) and given.complete:
             yield from (self._path(one) for one in given.modules if one in self.trace.modules)
         else:

@@ -28,7 +28,7 @@ _TOKEN = re.compile(
 )
 
 
-def compiled(lines: Iterable[str]) -> GitIgnoreSpec:
+def compile_patterns(lines: Iterable[str]) -> GitIgnoreSpec:
     """The patterns in lines as in .gitignore.
 
     Raises:
@@ -53,7 +53,7 @@ def compiled(lines: Iterable[str]) -> GitIgnoreSpec:
 def pattern_error(pattern: str) -> str | None:
     """The error in a pattern as in .gitignore, if any."""
     try:
-        compiled([pattern])
+        compile_patterns([pattern])
     except re.error as error:
         return error.msg
     except (ValueError, OverflowError, RecursionError) as error:
@@ -92,7 +92,7 @@ def _names(tokens: list[tuple[str, str]]) -> list[tuple[str, str]]:
         elif kind == "star":
             text = "[^/]+" if "+" in text else "[^/]*"
             if star is not None:
-                result.append(("end", _kept(f"{star}?{rest}", f"s{number}")))
+                result.append(("end", _keep_match(f"{star}?{rest}", f"s{number}")))
                 number += 1
             star, rest = text, ""
         else:
@@ -118,10 +118,10 @@ def _folders(tokens: list[tuple[str, str]]) -> str:
             parts += [folders, rest]
         else:  # a slash follows, because whole names are compared
             lazy = folders.replace(".+", ".+?") + "?"
-            parts.append(_kept(f"{lazy}{rest}(?=/)", f"f{number}"))
+            parts.append(_keep_match(f"{lazy}{rest}(?=/)", f"f{number}"))
     return "".join(parts)
 
 
-def _kept(expression: str, name: str) -> str:
+def _keep_match(expression: str, name: str) -> str:
     """An expression that keeps its first match, by means of a look-ahead."""
     return f"(?=(?P<{name}>{expression}))(?P={name})"

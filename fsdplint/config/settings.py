@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.config.options import FULL
-from fsdplint.config.patterns import compiled
+from fsdplint.config.patterns import compile_patterns
 from fsdplint.config.run_settings import RunSettings
 from fsdplint.diagnostics.codes import Selection, resolve
 from fsdplint.source.files import MAX_BYTES
@@ -90,7 +90,7 @@ class Settings:
             here = os.path.relpath(path).replace(os.sep, "/")
             if _spec(self.given_exclude).match_file(here + end):
                 return True
-        return bool(self.exclude) and self._excluded.match_file(self._relative(path) + end)
+        return bool(self.exclude) and self._exclude_spec.match_file(self._relative(path) + end)
 
     def lines(self, path: Path) -> list[str]:
         """The settings of a file as text."""
@@ -121,7 +121,7 @@ class Settings:
         ]
 
     @cached_property
-    def _excluded(self) -> GitIgnoreSpec:
+    def _exclude_spec(self) -> GitIgnoreSpec:
         return _spec(self.exclude)
 
     def _relative(self, path: Path) -> str:
@@ -130,4 +130,4 @@ class Settings:
 
 @lru_cache(maxsize=1024)
 def _spec(patterns: tuple[str, ...]) -> GitIgnoreSpec:
-    return compiled(patterns)
+    return compile_patterns(patterns)

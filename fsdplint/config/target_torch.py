@@ -41,13 +41,13 @@ def of_project(path: Path, root: Path, problems: Problems = None) -> Target | No
     folder = path.absolute() if path.is_dir() else path.absolute().parent
     for parent in (folder, *folder.parents):
         if _of_torch(parent, problems):
-            return required(parent)
+            return required_torch(parent)
         if parent == root:
             break
     return None
 
 
-def required(root: Path) -> Target | None:
+def required_torch(root: Path) -> Target | None:
     """The target in the requirements of the project in this folder; None if they do not name torch.
 
     If several requirements name torch, the oldest lower bound counts. A newest torch is known only
@@ -92,7 +92,7 @@ def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
     return None
 
 
-def raised(target: Target, since: str) -> dict[Path, dict[str, str]] | None:
+def raise_lower_bound(target: Target, since: str) -> dict[Path, dict[str, str]] | None:
     """The requirements of a project with a lower bound of torch that is not older than a version.
 
     A bound keeps the form that it has: `torch>=2.1.0` becomes `torch>=2.6.0`.
@@ -110,7 +110,7 @@ def raised(target: Target, since: str) -> dict[Path, dict[str, str]] | None:
             return None
     found: dict[Path, dict[str, str]] = {}
     for name, text in _requirements(root, "torch"):
-        requirement = _parsed(text)
+        requirement = _parse_requirement(text)
         if requirement is None or requirement.name.lower() != "torch" or requirement.marker:
             continue
         low, high = _low(requirement), _high(requirement)
@@ -157,7 +157,7 @@ def _of_package(
     for origin, text in _requirements(root, package, problems):
         if not text.strip().lower().startswith(package):
             continue
-        requirement = _parsed(text)
+        requirement = _parse_requirement(text)
         if requirement is not None and requirement.name.lower() == package:
             requirements.append((requirement, f"{origin}: {package}{requirement.specifier}"))
     return requirements
@@ -200,7 +200,7 @@ def _clauses(requirement: Requirement) -> Iterator[tuple[str, str]]:
             yield spec.operator, numbers.group() if numbers.group(1) else f"{numbers.group()}.0"
 
 
-def _parsed(text: str) -> Requirement | None:
+def _parse_requirement(text: str) -> Requirement | None:
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:

@@ -40,7 +40,7 @@ class Baseline:
     file: Path
     counts: Counter[str] = field(default_factory=Counter)
 
-    def known(self, found: Sequence[Finding], sources: Mapping[str, Source]) -> set[int]:
+    def known_ids(self, found: Sequence[Finding], sources: Mapping[str, Source]) -> set[int]:
         """The ids of the recorded findings. Findings beyond the recorded number are new."""
         remaining = Counter(self.counts)
         result = set()

@@ -31,7 +31,7 @@ class CoveredSite:
         return self.gap is None
 
 
-def merged(sites: Iterable[CoveredSite]) -> list[CoveredSite]:
+def merge_sites(sites: Iterable[CoveredSite]) -> list[CoveredSite]:
     """The sites of several checks, each once and in order; one that a check covers is covered."""
     found: dict[Location, CoveredSite] = {}
     for site in sites:

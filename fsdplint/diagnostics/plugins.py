@@ -53,7 +53,7 @@ def plugins() -> Plugins:
         except (Exception, SystemExit) as error:
             if debugging():
                 raise
-            problems.append(broken(label, "cannot be loaded", error))
+            problems.append(plugin_problem(label, "cannot be loaded", error))
             continue
         for rule in found:
             rule.plugin = label
@@ -61,7 +61,7 @@ def plugins() -> Plugins:
     return Plugins(tuple(rules.values()), tuple(problems))
 
 
-def broken(plugin: str, what: str, error: BaseException) -> Problem:
+def plugin_problem(plugin: str, what: str, error: BaseException) -> Problem:
     """The problem of a broken plug-in."""
     return Problem(
         plugin,

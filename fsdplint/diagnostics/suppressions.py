@@ -218,7 +218,7 @@ class _Reader:
             self.result.directives.append(directive)
             for selector in directive.selectors:
                 self._apply(directive, selector, before)
-        self.result.unknown += ((line, why) for why in _unknown(comment))
+        self.result.unknown += ((line, why) for why in _unknown_reasons(comment))
 
     def _apply(self, directive: Directive, selector: str, before: str) -> None:
         """Find the lines that a directive applies to. before: the text before its comment."""
@@ -301,7 +301,7 @@ def _directives(comment: str, line: int, offset: int) -> list[Directive]:
     return result
 
 
-def _unknown(comment: str) -> Iterator[str]:
+def _unknown_reasons(comment: str) -> Iterator[str]:
     """The reasons why comments for this tool are no directives."""
     for match in _ADDRESSED.finditer(comment):
         if _OWN.match(comment, match.start()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def quoted(items: Sequence[str], limit: int = 3) -> str:
+def quote_names(items: Sequence[str], limit: int = 3) -> str:
     """Such as "`a` and `b`" and "`a`, `b`, `c` and 2 more"."""
     listed = [f"`{item}`" for item in items[:limit]]
     rest = len(items) - limit
@@ -18,7 +18,7 @@ def quoted(items: Sequence[str], limit: int = 3) -> str:
 
 def names(items: Sequence[str], kind: str, limit: int = 3) -> str:
     """Such as "parameter `a`" and "parameters `a`, `b`, `c` and 2 more"."""
-    return f"{kind}{'' if len(items) == 1 else 's'} {quoted(items, limit)}"
+    return f"{kind}{'' if len(items) == 1 else 's'} {quote_names(items, limit)}"
 
 
 def ranks(numbers: Sequence[int], limit: int = 4) -> str:

@@ -59,7 +59,7 @@ class Statement:
     imports: bool = False
 
     @cached_property
-    def used(self) -> Set[str]:
+    def used_names(self) -> Set[str]:
         """The dotted names in it, with all their prefixes."""
         found = set(_USED.findall(self.text))
         used = {b"".join(name.split()).decode("utf-8", "replace") for name in found}
@@ -74,18 +74,18 @@ class Statement:
         """Whether it uses one of some dotted names."""
         return any(
             name.rpartition(".")[2].encode() in self.text for name in names
-        ) and not self.used.isdisjoint(names)
+        ) and not self.used_names.isdisjoint(names)
 
 
 def statements(data: bytes) -> list[Statement]:
     """The statements of a file."""
-    text = _COMMENT_OR_STRING.sub(_stripped, data)
+    text = _COMMENT_OR_STRING.sub(_replacement, data)
     if b"\\" in text:
         text = _CONTINUED.sub(b" ", text)
     return [_statement(one) for one in _split(text)]
 
 
-def reached(
+def reachable_statements(
     pending: Sequence[Statement],
     names: set[str],
     uses: Callable[[Statement], bool],
@@ -113,7 +113,7 @@ def reached(
             return found, unused
 
 
-def _stripped(match: re.Match[bytes]) -> bytes:
+def _replacement(match: re.Match[bytes]) -> bytes:
     """The replacement of a comment or string: nothing for a comment; the fields in braces of a
     string with spaces, which may be values; other strings without brackets and `#=:`."""
     text = match.group()

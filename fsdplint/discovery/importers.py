@@ -134,7 +134,7 @@ class ProjectIndex:
         self.queries.importers.append((list(map(str, targets)), list(map(str, found))))
         return found
 
-    def imported(
+    def imported_files(
         self, files: Iterable[Path], matters: Callable[[bytes], bool], depth: int = MAX_DEPTH
     ) -> list[Path]:
         """The files that matter and that some files of their projects import, directly or

@@ -52,12 +52,12 @@ class ModuleIndex:
         folder = os.path.dirname(importer)
         if not INSTALLED.isdisjoint(folder.split(os.sep)):
             return None
-        found = self._named(folder, parts)
+        found = self._module_name(folder, parts)
         if found is None or found == importer:
             return None
         return found if name is None or self._defines(found, name) else None
 
-    def _named(self, folder: str, parts: Sequence[str]) -> str | None:
+    def _module_name(self, folder: str, parts: Sequence[str]) -> str | None:
         tail = os.sep + os.path.join(*parts)
         modules = self._of_project(folder)
         found = [

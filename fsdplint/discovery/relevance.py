@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.discovery.byte_scanner import Statement, reached, statements
+from fsdplint.discovery.byte_scanner import Statement, reachable_statements, statements
 from fsdplint.discovery.module_resolver import Modules, Target, code_of, imports
 from fsdplint.source.files import MAX_BYTES, Unreadable, is_too_large
 from fsdplint.source.fsdp_words import mentions
@@ -84,7 +84,7 @@ class TaintedFile:
 
     def propagate(self) -> set[str]:
         """Taint names to a fixpoint; returns those that are new to its importers."""
-        relevant, self.pending = reached(
+        relevant, self.pending = reachable_statements(
             self.pending,
             self.tainted,
             lambda one: one.mentions_fsdp or one.uses(self.tainted),
@@ -136,7 +136,7 @@ class Relevance:
             for file in level:
                 new = file.propagate()
                 if new:
-                    users.update(dict.fromkeys(self._spread(file, new)))
+                    users.update(dict.fromkeys(self._spread_taint(file, new)))
             level = list(users)
         found = {
             path
@@ -204,7 +204,7 @@ class Relevance:
             self._files[path] = TaintedFile.of(path, code_of(path, data), self._max_bytes)
         return self._files[path]
 
-    def _spread(self, file: TaintedFile, new: Set[str]) -> list[TaintedFile]:
+    def _spread_taint(self, file: TaintedFile, new: Set[str]) -> list[TaintedFile]:
         """Taint names in the importers of a file; returns the importers with new names."""
         result = []
         for path, prefix, target in self._users(file.path):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.config.patterns import compiled, pattern_error
+from fsdplint.config.patterns import compile_patterns, pattern_error
 from fsdplint.source import config_files
 from fsdplint.source.files import SUFFIXES, Problem, missing
 from fsdplint.source.folders import PROJECT_MARKERS, Folder, holds, project_root
@@ -141,14 +141,14 @@ class _Search:
             for entry in entries:
                 path = folder / entry.name
                 if holds(entry.is_dir):
-                    if entry.name not in DEFAULT_EXCLUDES and self._wanted(path, True, ignores):
+                    if entry.name not in DEFAULT_EXCLUDES and self._is_wanted(path, True, ignores):
                         (self.links if entry.is_symlink() else below).append((path, ignores))
                 elif entry.name.startswith(JOURNAL_PREFIX):
                     self.journals.append(str(path))
                 elif (
                     entry.name.endswith((*SUFFIXES, *config_files.SUFFIXES))
                     and holds(entry.is_file)
-                    and self._wanted(path, False, ignores)
+                    and self._is_wanted(path, False, ignores)
                     and (entry.name.endswith(SUFFIXES) or config_files.found_matters(path))
                 ):
                     if entry.is_symlink():
@@ -157,7 +157,7 @@ class _Search:
                         yield path, os.path.join(real, entry.name)
             stack.extend(reversed(below))
 
-    def _wanted(self, path: Path, is_folder: bool, ignores: list[_IgnoreFile]) -> bool:
+    def _is_wanted(self, path: Path, is_folder: bool, ignores: list[_IgnoreFile]) -> bool:
         if self.excluded(path, is_folder):
             return False
         for ignore in reversed(ignores):  # the nearest file decides
@@ -173,10 +173,10 @@ class _IgnoreFile:
     def __init__(self, base: str, lines: list[str]) -> None:
         self.base = base
         try:
-            self.spec = compiled(lines)
+            self.spec = compile_patterns(lines)
         except (re.error, ValueError, OverflowError, RecursionError):
             # git ignores invalid patterns silently
-            self.spec = compiled([one for one in lines if not pattern_error(one)])
+            self.spec = compile_patterns([one for one in lines if not pattern_error(one)])
 
     @classmethod
     def read(

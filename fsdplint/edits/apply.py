@@ -257,7 +257,7 @@ def _shifted_import(item: Import, changed: Pieces) -> Import:
     """The import, with its offset moved to the changed text."""
     if item.at is None:
         return item
-    return Import(item.module, item.name, item.alias, changed.moved(item.at))
+    return Import(item.module, item.name, item.alias, changed.current_offset(item.at))
 
 
 def _parse(source: Source, text: str) -> Source:

@@ -80,7 +80,7 @@ class MappingEdit:
             name = entry.key.quote + self._keys[key] + entry.key.quote
             edits.append(self._edit(entry.key.start, entry.key.end, name))
         if key in self._values:
-            text = self.written(self._values[key])
+            text = self.format_value(self._values[key])
             if not isinstance(value, Scalar) or value.anchored:
                 raise ConfigError(f"`{key}` is not a scalar")
             if value.start == value.end:  # `key:` without a value
@@ -94,7 +94,7 @@ class MappingEdit:
             edits.append(self._edit(*comment, ""))
         return edits
 
-    def written(self, value: object) -> str:
+    def format_value(self, value: object) -> str:
         """A value in the style of the mapping's other values."""
         if isinstance(value, bool):
             scalars = {
@@ -110,7 +110,7 @@ class MappingEdit:
 
     def _pair(self, name: str, value: object) -> str:
         quote = '"' if self.source.is_json else ""
-        return f"{quote}{name}{quote}: {self.written(value)}"
+        return f"{quote}{name}{quote}: {self.format_value(value)}"
 
     def _places(self) -> dict[str, list[tuple[str, object]]]:
         """The new keys, by the key that they follow: in sorted position if the keys are sorted,

@@ -254,7 +254,7 @@ def _check_own(path: str, descriptor: int) -> None:
     if recorded != _identity(os.path.dirname(os.path.realpath(path))):
         raise _foreign(path, "belongs to another folder, of which this is a copy")
     if version != _VERSION:
-        raise _unknown(path)
+        raise _unknown_journal(path)
 
 
 def _foreign(path: str, why: str) -> ForeignJournal:
@@ -264,7 +264,7 @@ def _foreign(path: str, why: str) -> ForeignJournal:
     )
 
 
-def _unknown(path: str) -> Interrupted:
+def _unknown_journal(path: str) -> Interrupted:
     return Interrupted(
         f"{path}: this version cannot read this journal; the version that wrote it can "
         "complete the write"
@@ -306,7 +306,7 @@ def _decode(path: str, data: bytes) -> list[Entry]:
             for file in json.loads(data.split(b"\n", 1)[1])
         ]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise _unknown(path) from error
+        raise _unknown_journal(path) from error
 
 
 def _resolve(path: str, folder: str, name: str) -> str:

@@ -66,7 +66,7 @@ class Pieces:
             take(edit.end, keep=False)
         self._pieces = pieces + list(reversed(rest))
 
-    def moved(self, offset: int) -> int:
+    def current_offset(self, offset: int) -> int:
         """The current offset of a character of the original; if it was deleted, the offset of its
         place."""
         position = 0

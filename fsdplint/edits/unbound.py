@@ -18,7 +18,7 @@ from fsdplint.trace import Location
 PREDEFINED = frozenset(dir(builtins)) | {"__file__", "__path__", "__builtins__", "__class__"}
 
 
-def unbound(bindings: Bindings) -> set[str]:
+def unbound_names(bindings: Bindings) -> set[str]:
     """The names that a file reads but never binds; empty if an `import *` may bind them."""
     if any(scope.star for scope in bindings.scopes.values()):
         return set()
@@ -49,7 +49,7 @@ def lost_names(
     for path, source in changed.items():
         before, after = bindings_of(sources[path]), bindings_of(source)
         open_names = {name for file, name in undecided if file == path}
-        for name in sorted(unbound(after) - unbound(before) - open_names):
+        for name in sorted(unbound_names(after) - unbound_names(before) - open_names):
             yield f"`{name}` without a value in {path}", None
         for name in _read_early(source, _top_level(after) - _top_level(before)):
             yield f"`{name}` before its definition in {path}", None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.discovery.byte_scanner import Statement, reached, statements
+from fsdplint.discovery.byte_scanner import Statement, reachable_statements, statements
 from fsdplint.discovery.importers import ProjectIndex
 from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import Program
@@ -47,7 +47,7 @@ def callers_of_unreached(workspace: Workspace, program: Program) -> Callers:
             names.setdefault(path, set()).update(_definitions_around(one.source, one.site.node))
     if not names:
         return Callers()
-    return _followed(
+    return _follow(
         workspace.projects,
         {
             Path(path): one | _users_in(program.sources[path].text.encode("utf-8", "replace"), one)
@@ -56,7 +56,7 @@ def callers_of_unreached(workspace: Workspace, program: Program) -> Callers:
     )
 
 
-def _followed(projects: ProjectIndex, names: dict[Path, set[str]]) -> Callers:
+def _follow(projects: ProjectIndex, names: dict[Path, set[str]]) -> Callers:
     """The files that may call some functions.
 
     names: for files, what leads to the functions.
@@ -79,7 +79,7 @@ def _followed(projects: ProjectIndex, names: dict[Path, set[str]]) -> Callers:
 def _users_in(data: bytes, names: Set[str]) -> set[str]:
     """Those of some names that a file uses, and the names of its own that lead to them."""
     known = set(names)
-    users, _ = reached(
+    users, _ = reachable_statements(
         statements(data),
         known,
         lambda one: not known.isdisjoint(_last_names(one)),
@@ -91,7 +91,7 @@ def _users_in(data: bytes, names: Set[str]) -> set[str]:
 
 def _last_names(statement: Statement) -> set[str]:
     """The names in a statement, without what they are attributes of."""
-    return {name.rpartition(".")[2] for name in statement.used}
+    return {name.rpartition(".")[2] for name in statement.used_names}
 
 
 def _definitions_around(source: Source, node: cst.CSTNode) -> set[str]:

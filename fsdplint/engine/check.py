@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fsdplint.config.options import DEFAULT, Options
 from fsdplint.diagnostics.finding import Finding, Fix, finding_order, sorted_findings
-from fsdplint.diagnostics.plugins import broken
+from fsdplint.diagnostics.plugins import plugin_problem
 from fsdplint.engine.requirements import raise_bound
 from fsdplint.engine.workspace import COMPLETE, Effort, Workspace
 from fsdplint.interpreter import load
@@ -120,7 +120,7 @@ def check(
             if existing is None or len(finding.configuration) < len(existing[0].configuration):
                 selected[key] = (finding, rule)
     for key, (finding, _) in selected.items():
-        finding.configuration = _needed(finding.configuration, shown[key])
+        finding.configuration = _needed_conditions(finding.configuration, shown[key])
         needed = _conditions(finding.configuration)
         finding.one_of_several = any(not needed <= other for other in shown[key])
     for config in program.configs.values():
@@ -143,13 +143,15 @@ def _conditions(configuration: Iterable[Guard]) -> Conditions:
     return frozenset((guard.text, guard.holds) for guard in configuration)
 
 
-def _needed(configuration: tuple[Guard, ...], shown: Set[Conditions]) -> tuple[Guard, ...]:
+def _needed_conditions(
+    configuration: tuple[Guard, ...], shown: Set[Conditions]
+) -> tuple[Guard, ...]:
     """The conditions without those whose opposite shows the same finding, all else being equal."""
     for guard in configuration:
         rest = tuple(one for one in configuration if one is not guard)
         opposite = _conditions(rest) | {(guard.text, not guard.holds)}
         if any(other <= opposite for other in shown):
-            return _needed(rest, shown)
+            return _needed_conditions(rest, shown)
     return configuration
 
 
@@ -236,7 +238,7 @@ def _ask(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Iterabl
 def rule_failures(rules: Sequence[Rule]) -> list[Problem]:
     """The problems of the rules of plug-ins that raised."""
     return [
-        broken(f"{rule.plugin} ({rule.code})", "raised", rule.failure)
+        plugin_problem(f"{rule.plugin} ({rule.code})", "raised", rule.failure)
         for rule in rules
         if rule.failure is not None
     ]

@@ -34,9 +34,9 @@ class EditableFiles(Container[str]):
         if self._project is None:
             return False
         found = Path(str(path))
-        return found.is_relative_to(self._project) and not self._excluded(found, self._project)
+        return found.is_relative_to(self._project) and not self._is_excluded(found, self._project)
 
-    def _excluded(self, path: Path, project: Path) -> bool:
+    def _is_excluded(self, path: Path, project: Path) -> bool:
         """Whether a search of the project leaves out a file."""
         folders = path.relative_to(project).parents
         return any(folder.name in DEFAULT_EXCLUDES for folder in folders) or any(

@@ -92,7 +92,7 @@ def _with_importers(
         wanted += _imported_for_fixes(workspace, rules, files)
     wanted += callers.files
     for _ in range(MAX_WIDENINGS):
-        unread = _unread(checked.program, wanted, workspace.paths[0])
+        unread = _unread_files(checked.program, wanted, workspace.paths[0])
         if not unread:
             break
         importers = [*checked.importers, *unread]
@@ -103,7 +103,7 @@ def _with_importers(
         wanted = sorted(program.files_to_fix)
         wanted = [*workspace.projects.importers(wanted), *wanted]
         wanted += _imported_for_fixes(workspace, rules, map(str, unread))
-    searched = _unread(checked.program, callers.searched, workspace.paths[0])
+    searched = _unread_files(checked.program, callers.searched, workspace.paths[0])
     return replace(checked, searched=frozenset(map(str, searched)))
 
 
@@ -116,12 +116,12 @@ def _imported_for_fixes(
     """
     if workspace.projects is None or not any(rule.grouped for rule in rules):
         return []
-    return workspace.projects.imported(
+    return workspace.projects.imported_files(
         map(Path, sorted(files)), lambda data: names_fsdp1(data.decode("utf-8", "replace"))
     )
 
 
-def _unread(program: Program, files: Iterable[Path], like: Path) -> list[Path]:
+def _unread_files(program: Program, files: Iterable[Path], like: Path) -> list[Path]:
     """The files that were not read yet, relative to the current folder if `like` is relative."""
     real_paths = {os.path.realpath(path) for path in program.sources}
     result = []

@@ -50,12 +50,14 @@ class FindingFilter:
         self._baseline = baseline
         self._read: dict[tuple[str, int], Suppressions] = {}
 
-    def enabled(self, found: Sequence[Finding], sources: Mapping[str, Source]) -> list[Finding]:
+    def enabled_findings(
+        self, found: Sequence[Finding], sources: Mapping[str, Source]
+    ) -> list[Finding]:
         """The findings that are enabled, in order."""
         on = [one for one in found if self.is_enabled(one, sources)]
         if self._baseline is None:
             return on
-        known = self._baseline.known(on, sources)
+        known = self._baseline.known_ids(on, sources)
         return [one for one in on if id(one) not in known]
 
     def is_enabled(self, finding: Finding, sources: Mapping[str, Source]) -> bool:

@@ -105,21 +105,23 @@ class _Rounds:
         """The result of all rounds."""
         result, program = self._result, self._program
         result.found = self._found
-        result.remaining = self._enabled()
+        result.remaining = self._enabled_findings()
         result.problems = program.problems
         result.sources = program.files
         return result
 
-    def _enabled(self) -> list[Finding]:
+    def _enabled_findings(self) -> list[Finding]:
         if self._workspace.filter is None:
             return self._found
-        return self._workspace.filter.enabled(self._found, self._program.files)
+        return self._workspace.filter.enabled_findings(self._found, self._program.files)
 
     def _usable(self) -> list[Finding]:
         """The findings whose fixes are applied in this round."""
         assert self._editable is not None
         enabled = [
-            one for one in self._enabled() if self._codes is None or one.rule.code in self._codes
+            one
+            for one in self._enabled_findings()
+            if self._codes is None or one.rule.code in self._codes
         ]
         unsafe = self._workspace.unsafe
         usable = applicable(self._found, enabled, self._editable, unsafe=lambda _: unsafe)

@@ -88,7 +88,7 @@ class Fixer:
             before = source.text
             if after == before:
                 continue
-            contents = session.encoded(source, before), session.encoded(source, after)
+            contents = session.encode_text(source, before), session.encode_text(source, after)
             changes.contents[path] = contents
             if path.suffix == NOTEBOOK:  # a diff shows the file, not the code in its cells
                 before, after = (one.decode("utf-8", "surrogateescape") for one in contents)

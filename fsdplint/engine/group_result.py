@@ -75,14 +75,14 @@ def without_trace(finding: Finding) -> Finding:
     """The finding without the trace that it was found in."""
     return replace(
         finding,
-        site=_fixed(finding.site),
+        site=_fixed_site(finding.site),
         events=(),
-        related=tuple((_fixed(site), word) for site, word in finding.related),
+        related=tuple((_fixed_site(site), word) for site, word in finding.related),
         configuration=tuple(replace(guard, site=None) for guard in finding.configuration),
     )
 
 
-def _fixed(site: Site) -> FixedSite:
+def _fixed_site(site: Site) -> FixedSite:
     return FixedSite(site.location())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.config.options import Assist, Refused
-from fsdplint.diagnostics.coverage import merged
+from fsdplint.diagnostics.coverage import merge_sites
 from fsdplint.edits.annotations import with_blocker_comments
 from fsdplint.engine.changes import Changes
 from fsdplint.engine.check import CheckedProgram
@@ -35,7 +35,7 @@ def migration_rules() -> list[type[Rule]]:
     return [rule for rule in all_rules() if rule.grouped or rule.code.startswith(FRAMEWORKS)]
 
 
-def _refused(program: Program) -> list[Refused]:
+def _refused_code(program: Program) -> list[Refused]:
     """The code whose rewrite the validation refused."""
     from fsdplint.migration.plan import REFUSALS
     from fsdplint.migration.planner import plans_of
@@ -105,7 +105,7 @@ class Migrator:
         session.add_problems(program.problems)
         named = {str(path) for path in session.files}
         sites = [one for one in reported_coverage(program) if one.at.path in named]
-        report.coverage = merged([*report.coverage, *sites])
+        report.coverage = merge_sites([*report.coverage, *sites])
         migrated = {name_of(one) for one in changes.applied}
         for section in sections.all:
             if section.group in migrated:
@@ -126,7 +126,7 @@ class Migrator:
             assist = self._session.assist
             if assist is None:
                 return checked
-            refused = [*assist.refused, *_refused(checked.program)]
+            refused = [*assist.refused, *_refused_code(checked.program)]
             if len(refused) == len(assist.refused):
                 return checked
             self._session.assist = Assist(tuple(refused))

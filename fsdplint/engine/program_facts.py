@@ -64,7 +64,7 @@ def _of_entry(
     else:
         partner = others.get(name, ())
     if not partner:
-        return [_unsharded(name, runs, after)]
+        return [_compare_unsharded(name, runs, after)]
     if partner is traces or [*partner] == [*traces]:
         return []  # the run of an entry whose files are the same is not repeated
     facts = compare(runs, configurations_of(partner), outcomes)
@@ -74,7 +74,7 @@ def _of_entry(
     return without_unseen(facts, *unseen)
 
 
-def _unsharded(name: str, runs: Sequence[Configuration], after: Half) -> Compared:
+def _compare_unsharded(name: str, runs: Sequence[Configuration], after: Half) -> Compared:
     """A program that shards before, and of which no run shards after."""
     first = next(fact for run in runs for facts in run.plan.facts.values() for fact in facts)
     reached = any(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.config.target_torch import raised
+from fsdplint.config.target_torch import raise_lower_bound
 from fsdplint.diagnostics.finding import Edit, Fix, Note
 from fsdplint.source.files import Unreadable, read_bytes
 from fsdplint.source.requirements_source import RequirementsSource
@@ -24,7 +24,7 @@ DETAIL = "torch {since} is the first release with the public `fully_shard`."
 def raise_bound(fix: Fix, program: Program, target: Target, since: str) -> Fix | None:
     """A fix that also raises the lower bound of torch; None if the requirements exclude it."""
     edits: list[Edit] = []
-    for path, texts in (raised(target, since) or {}).items():
+    for path, texts in (raise_lower_bound(target, since) or {}).items():
         source = _source(program, path)
         for old, new in texts.items():
             found = list(_edits(source, old, new)) if source is not None else []

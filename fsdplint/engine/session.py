@@ -144,7 +144,7 @@ class Session:
         self.overrides[path] = text
         return [File(path, named=True)]
 
-    def encoded(self, source: Source, text: str) -> bytes:
+    def encode_text(self, source: Source, text: str) -> bytes:
         """The content of a file with a text, in the encoding that the file has."""
         if self.stdin is None or source.path.endswith(NOTEBOOK):
             return source.to_bytes(text)
@@ -215,11 +215,11 @@ class Session:
             not self.problems,
             effort,
             self.settings.max_file_size,
-            self._examined - {os.path.realpath(path) for path in paths},
+            self._examined_paths - {os.path.realpath(path) for path in paths},
         )
 
     @cached_property
-    def _examined(self) -> frozenset[str]:
+    def _examined_paths(self) -> frozenset[str]:
         """The real paths of the files that are examined."""
         return frozenset(os.path.realpath(path) for path in self.paths)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
-from fsdplint.diagnostics.coverage import CoveredSite, merged
+from fsdplint.diagnostics.coverage import CoveredSite, merge_sites
 from fsdplint.diagnostics.finding import Finding, applicable, changed_files, group_of
 from fsdplint.engine.group_result import GroupResult, load_sources, merge_findings
 from fsdplint.engine.session import Session
@@ -37,7 +37,7 @@ def summarize(session: Session, results: Sequence[GroupResult]) -> Result:
 def _coverage(session: Session, results: Sequence[GroupResult]) -> list[CoveredSite]:
     """The sites in the files of a session; those of other files belong to other programs."""
     files = {str(path) for path in session.files}
-    return merged(site for one in results for site in one.coverage if site.at.path in files)
+    return merge_sites(site for one in results for site in one.coverage if site.at.path in files)
 
 
 def with_findings(
@@ -56,7 +56,7 @@ def with_findings(
         context: files that were read only for others; their findings are not reported.
         only_safe: files to which unsafe fixes may not be applied.
     """
-    enabled = session.filter.enabled(found, sources)
+    enabled = session.filter.enabled_findings(found, sources)
     editable = session.editable
     usable = applicable(found, enabled, editable, unsafe=lambda one: one.site.path not in only_safe)
     usable_unsafe = applicable(found, enabled, editable, unsafe=lambda _: True)

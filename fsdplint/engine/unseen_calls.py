@@ -61,10 +61,10 @@ def without_unseen(
     after: Unseen,
 ) -> list[Compared]:
     """The facts; one that a program lacks is not followed if a call may be what it lacks."""
-    return [_judged(one, before, after) for one in facts]
+    return [_judge(one, before, after) for one in facts]
 
 
-def _judged(fact: Compared, before: Unseen, after: Unseen) -> Compared:
+def _judge(fact: Compared, before: Unseen, after: Unseen) -> Compared:
     kind = next((kind for start, kind in _KINDS.items() if fact.topic.startswith(start)), None)
     if fact.outcome is not Outcome.DIFFERS or kind is None:
         return fact

@@ -134,7 +134,7 @@ class Validation:
 
     def _together(self, base: list[Unit], units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         """Of some units those that one text can hold with the base, and those that it cannot."""
-        applied = self._applied(_fixes([*base, *units]))
+        applied = self._apply(_fixes([*base, *units]))
         broken = dict(applied.broken)
         for unit in units:
             reason = next((broken[fix] for fix in unit.fixes if fix in broken), None)
@@ -145,7 +145,7 @@ class Validation:
         tried = [one for one in units if accepted.issuperset(one.fixes)]
         return tried, [one for one in units if one not in tried]
 
-    def _applied(self, fixes: list[Fix]) -> apply.Applied:
+    def _apply(self, fixes: list[Fix]) -> apply.Applied:
         if self._last is None or self._last[0] != fixes:
             self._last = fixes, apply.apply(self.program.files, fixes)
         return self._last[1]
@@ -156,7 +156,7 @@ class Validation:
         if refusal is None:
             return units
         if len(units) == 1:
-            if self._completed(base, units[0], refusal):
+            if self._completes(base, units[0], refusal):
                 return units
             self._refuse(units[0], refusal)
             return []
@@ -173,7 +173,7 @@ class Validation:
         for one in unit.findings:
             rule_of(one).refuse(one, self.program, refusal)
 
-    def _completed(self, base: list[Unit], unit: Unit, refusal: Refusal) -> bool:
+    def _completes(self, base: list[Unit], unit: Unit, refusal: Refusal) -> bool:
         """Whether the fixes of the errors that a unit brings complete it, so that all is well. They
         are a part of it then."""
         repairs = list(self._repairs(refusal)) if isinstance(refusal, Trial) else []
@@ -182,7 +182,7 @@ class Validation:
         before = [(one, one.fix) for one in unit.findings]
         for one, fix in before:
             if fix is not None:
-                one.fix = extended(fix, [repair for repair in repairs if repair is not None])
+                one.fix = extend_fix(fix, [repair for repair in repairs if repair is not None])
         if self._harm(base, [unit]) is None:
             return True
         for one, fix in before:
@@ -204,7 +204,7 @@ class Validation:
     def _harm(self, base: list[Unit], units: list[Unit]) -> Refusal | None:
         """What is wrong with the program once the fixes are in it."""
         fixes = _fixes([*base, *units])
-        applied = self._applied(fixes)
+        applied = self._apply(fixes)
         texts, sources = applied.texts, self.program.sources
         changed = {path: one for path, one in applied.sources.items() if path in sources}
         undecided = {name for fix in fixes for name in fix.undecided}
@@ -333,7 +333,7 @@ def without_harmful_fixes(
     return replace(checked, validated=[*checked.validated, *validation.results])
 
 
-def extended(fix: Fix, others: Iterable[Fix]) -> Fix:
+def extend_fix(fix: Fix, others: Iterable[Fix]) -> Fix:
     """A fix with others as parts of it."""
     for other in others:
         fix = replace(

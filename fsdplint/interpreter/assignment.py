@@ -8,7 +8,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
-from fsdplint.interpreter.decided_values import assigned
+from fsdplint.interpreter.decided_values import assigned_value
 from fsdplint.interpreter.forward_summaries import abstract
 from fsdplint.interpreter.freezing import freeze_parameters
 from fsdplint.interpreter.iteration import unpack
@@ -48,7 +48,7 @@ from fsdplint.trace import EpochSet, Layout, RequiresGradSet, WeightsSet
 
 def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
     """Bind a target (name, attribute, subscript, tuple) to a value."""
-    value = assigned(run, value)
+    value = assigned_value(run, value)
     if decisive(value) or (
         run.guards and isinstance(value, Function | Class | Bound) and leads_to_contract(run, value)
     ):

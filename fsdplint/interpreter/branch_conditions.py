@@ -15,7 +15,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.object_comparison import identity, membership
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import attributes_asked_for, tests_tensor
-from fsdplint.interpreter.rank_local import derived, is_batch, local_of
+from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_of
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, is_zero, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
 from fsdplint.interpreter.run import Run
@@ -244,7 +244,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     """The value of `left op right`; chains of comparisons are Unknown."""
     left = run.eval(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
-    result = _compared(run, node, left, rights)
+    result = _comparison_value(run, node, left, rights)
     if not isinstance(result, Const):
         return result
     known = [one for one in (left, *rights) if isinstance(one, _DECIDED)]
@@ -252,7 +252,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     return Const(result.value, tuple(decided_by)) if decided_by else result
 
 
-def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) -> Value:
+def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) -> Value:
     if len(rights) != 1:
         varying = any(isinstance(v, Unknown) and v.varying for v in (left, *rights))
         return Unknown(origin=run.text(node), varying=varying)
@@ -269,11 +269,11 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
             note_rank_use(run, node, left)
         return compare_rank(left, op, right)
     if isinstance(left, _OF_TENSORS) or isinstance(right, _OF_TENSORS):
-        local = derived(left, *rights) if isinstance(op, _ORDERS) else None
+        local = derive_rank_local(left, *rights) if isinstance(op, _ORDERS) else None
         return Unknown(varying=True, rank_local=local)  # differs from tensor to tensor
     if isinstance(op, _ORDERS) and not is_none(right):
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-            return Unknown(varying=True, rank_local=derived(left, right))
+            return Unknown(varying=True, rank_local=derive_rank_local(left, right))
     if is_none(right) and isinstance(op, _EQUALITIES):
         chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
         if chosen is not None:
@@ -283,7 +283,7 @@ def _compared(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) 
             return Unknown(varying=True)  # no other rank is here
         return RankTest(Ranks.SOME, Ranks.SOME)  # of a value derived from the rank
     if isinstance(op, _ORDERS):
-        local = derived(left, right) or _own_number(left, right)
+        local = derive_rank_local(left, right) or _own_number(left, right)
         if local is not None:
             return Unknown(varying=True, rank_local=local)
     if isinstance(op, _EQUALITIES):

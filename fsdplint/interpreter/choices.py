@@ -154,9 +154,9 @@ class _Choice:
         tested = ordered[:-1] if complete else ordered
         for key in tested:
             if self.holds(key):
-                return self._chosen(candidates[key], key, self._key(key))
+                return self._choose(candidates[key], key, self._key(key))
         if complete:
-            return self._chosen(candidates[ordered[-1]], ordered[-1], self._key(tested[0]))
+            return self._choose(candidates[ordered[-1]], ordered[-1], self._key(tested[0]))
         return default
 
     def among_strategies(
@@ -200,7 +200,7 @@ class _Choice:
         return None if name is None else self._guard(name, True)
 
     def _guard(self, name: object, holds: bool) -> Guard:
-        text = f"{self._shown()} == {name!r}"
+        text = f"{self._name_in_text()} == {name!r}"
         return Guard(GuardKind.CONFIG, text, holds, self.run.site(self.node))
 
     def _key(self, name: object) -> str:
@@ -229,12 +229,12 @@ class _Choice:
         infer = self.run.decisions.infer
         return sorted(names, key=lambda name: infer(self._test(name)) is not False)
 
-    def _chosen(self, value: Value, name: object, key: str) -> Value:
+    def _choose(self, value: Value, name: object, key: str) -> Value:
         """The value; its calls stand under the condition that the name is this one."""
         self.run.chosen[id(value)] = value, (self._guard(name, True), key)
         return value
 
-    def _shown(self) -> str:
+    def _name_in_text(self) -> str:
         """The name as the program writes it where it chooses."""
         parts: list[cst.CSTNode] = []
         if isinstance(self.node, cst.Subscript):

@@ -129,13 +129,13 @@ class Decisions:
             return known
         value = self.infer(condition) if known is None else known
         if value is None:
-            value = self._chosen(condition.key, prefer)
+            value = self._choose(condition.key, prefer)
         if known is None:
             self._record(condition, value)
         self.questions[condition.key] = Question(condition, prefer, self.leaving, value)
         return value
 
-    def _chosen(self, key: str, prefer: bool) -> bool:
+    def _choose(self, key: str, prefer: bool) -> bool:
         """The value of a key that nothing decides yet."""
         if key in self.fixed:
             return self.preferred[key]

@@ -70,11 +70,11 @@ def _parts(run: Run, value: Value) -> list[Value]:
     if isinstance(value, Instance):
         return [value.cls]
     if isinstance(value, Class):
-        return [*value.bases, *_named(run, value)]
-    return list(_named(run, value)) if isinstance(value, Function) else []
+        return [*value.bases, *_named_code(run, value)]
+    return list(_named_code(run, value)) if isinstance(value, Function) else []
 
 
-def _named(run: Run, value: Function | Class) -> Iterator[Value]:
+def _named_code(run: Run, value: Function | Class) -> Iterator[Value]:
     """The functions and classes that the code of a value names."""
     names = _names(run, value.node)
     for name in names:

@@ -21,7 +21,7 @@ _DECIDED = (Const, Symbol, LibraryObject)
 _NOTHING = nullcontext()
 
 
-def decided(value: Value, keys: Sequence[str]) -> Value:
+def with_keys(value: Value, keys: Sequence[str]) -> Value:
     """The value, with the keys of further conditions that decided it before."""
     if not keys or not isinstance(value, _DECIDED):
         return value
@@ -32,9 +32,9 @@ def decided(value: Value, keys: Sequence[str]) -> Value:
     return value if known == value.decided_by else replace(value, decided_by=known)
 
 
-def assigned(run: Run, value: Value) -> Value:
+def assigned_value(run: Run, value: Value) -> Value:
     """A value that is assigned at this point of a function, with what decided that it is."""
-    return decided(value, run.deciding[run.frames[-1].deciding_outside :])
+    return with_keys(value, run.deciding[run.frames[-1].deciding_outside :])
 
 
 def deciding(run: Run, keys: Sequence[str]) -> AbstractContextManager[None]:

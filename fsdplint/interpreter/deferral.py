@@ -112,11 +112,11 @@ class _Search:
                 found = _member(found, part) if found is not None else None
             yield (source, found) if found is not None else None
         elif isinstance(meaning, ImportedName) and depth < MAX_IMPORTS:
-            yield from self._imported(source, meaning, rest, depth)
+            yield from self._imported_classes(source, meaning, rest, depth)
         elif not head or names.binds(head) or head not in _BUILTINS:
             yield None
 
-    def _imported(
+    def _imported_classes(
         self, source: Source, imported: ImportedName, rest: str, depth: int
     ) -> Iterator[tuple[Source, cst.ClassDef] | None]:
         module, name = imported.module, imported.name
@@ -200,14 +200,16 @@ class _Definition:
             return plain
         if isinstance(node, cst.Assign):
             names = [target.target for target in node.targets]
-            return self._assigned(names, node.value)
+            return self._is_assigned(names, node.value)
         if isinstance(node, cst.AnnAssign):
-            return self._assigned([node.target], node.value)
+            return self._is_assigned([node.target], node.value)
         if isinstance(node, cst.Expr):
             return isinstance(node.value, cst.SimpleString | cst.ConcatenatedString | cst.Ellipsis)
         return isinstance(node, cst.Pass)
 
-    def _assigned(self, targets: Sequence[cst.CSTNode], value: cst.BaseExpression | None) -> bool:
+    def _is_assigned(
+        self, targets: Sequence[cst.CSTNode], value: cst.BaseExpression | None
+    ) -> bool:
         plain = value is None or self._value(value)
         is_alias = isinstance(value, cst.Name | cst.Attribute)
         for target in targets:

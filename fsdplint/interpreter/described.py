@@ -40,7 +40,7 @@ def described_call(call: Call) -> Arguments:
     """The arguments of a call."""
     nodes = _nodes(call)
     given = {str(number): value for number, value in enumerate(call.args)} | call.kwargs
-    found = {name: described(value, nodes.get(name)) for name, value in given.items()}
+    found = {name: describe_value(value, nodes.get(name)) for name, value in given.items()}
     return Arguments(found, not call.open)
 
 
@@ -55,22 +55,26 @@ def _nodes(call: Call) -> dict[str, cst.BaseExpression]:
     return named
 
 
-def described(value: Value, node: cst.BaseExpression | None = None, depth: int = 0) -> Argument:
+def describe_value(
+    value: Value, node: cst.BaseExpression | None = None, depth: int = 0
+) -> Argument:
     """A value. node: the expression that gave it, if it is known."""
     if depth < MAX_DEPTH:
         match value:
             case Const():
                 return Constant(value.value)
             case Unknown(is_default=True, default=Value() as default):
-                return described(default, node, depth + 1)
+                return describe_value(default, node, depth + 1)
             case Symbol():
                 return Named(value.name)
             case Function() | Class():
                 return Named(value.name)
             case Bound():
-                return described(value.function, node, depth + 1)
+                return describe_value(value.function, node, depth + 1)
             case LibraryObject():
-                items = [(n, described(part, depth=depth + 1)) for n, part in value.args.items()]
+                items = [
+                    (n, describe_value(part, depth=depth + 1)) for n, part in value.args.items()
+                ]
                 return Built(value.name, tuple(items), not value.open)
             case Partial():
                 return _partial(value, depth)
@@ -78,13 +82,17 @@ def described(value: Value, node: cst.BaseExpression | None = None, depth: int =
                 return _sequence(value, depth)
             case Dict():
                 pairs = list(value.items.items())[:MAX_ITEMS]
-                items = [(str(name), described(part, depth=depth + 1)) for name, part in pairs]
+                items = [(str(name), describe_value(part, depth=depth + 1)) for name, part in pairs]
                 return Built("dict", tuple(items), not value.open and len(pairs) < MAX_ITEMS)
             case ModuleValue():
                 return PartOfModel((value.id,))
             case StateValue() if value.of is not None and not value.tensor and not value.view:
                 owner = value.of
-                of = Constant(owner.id) if isinstance(owner, OptimizerValue) else described(owner)
+                of = (
+                    Constant(owner.id)
+                    if isinstance(owner, OptimizerValue)
+                    else describe_value(owner)
+                )
                 return Built(STATE, (("of", of),))
             case ParametersOf():
                 complete = value.complete and not value.filtered_by
@@ -97,14 +105,14 @@ def _origin(value: Value) -> str:
 
 
 def _partial(value: Partial, depth: int) -> Argument:
-    function = described(value.function, depth=depth + 1)
+    function = describe_value(value.function, depth=depth + 1)
     given = {str(number): part for number, part in enumerate(value.args)} | value.kwargs
     items = [("function", function)]
-    items += [(name, described(part, depth=depth + 1)) for name, part in given.items()]
+    items += [(name, describe_value(part, depth=depth + 1)) for name, part in given.items()]
     return Built("partial", tuple(items), not value.open)
 
 
 def _sequence(value: Sequence, depth: int) -> Argument:
-    parts = [described(part, depth=depth + 1) for part in value.items[:MAX_ITEMS]]
+    parts = [describe_value(part, depth=depth + 1) for part in value.items[:MAX_ITEMS]]
     items = tuple((str(number), part) for number, part in enumerate(parts))
     return Built(value.kind, items, not value.open and len(items) < MAX_ITEMS)

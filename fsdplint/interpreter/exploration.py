@@ -216,7 +216,7 @@ class ProgramLoader:
 
     def _begin(self, entry: Entry) -> EntryRuns | None:
         """The runs of an entry; None if it is known what they show, which is added."""
-        explored = self._known(entry.key)
+        explored = self._earlier_result(entry.key)
         if explored is not None:
             self.steps += explored.steps
             self._add(entry.key, explored)
@@ -239,7 +239,7 @@ class ProgramLoader:
         self.steps += explored.steps - before
         self._add(runs.entry.key, explored)
 
-    def _known(self, key: cst.CSTNode) -> Explored | None:
+    def _earlier_result(self, key: cst.CSTNode) -> Explored | None:
         """What an earlier program shows of an entry; None if what it depends on changed."""
         known = None if self.earlier is None else self.earlier.explored.get(key)
         if known is None:

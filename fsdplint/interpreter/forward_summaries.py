@@ -48,7 +48,7 @@ def run_forward(
     if key is None or _state(run) != before:
         return
     events = [one for one in run.trace.events[begin:] if isinstance(one, Called)]
-    if begin + len(events) == len(run.trace.events) and all(_decided(run, e) for e in events):
+    if begin + len(events) == len(run.trace.events) and all(_is_decided(run, e) for e in events):
         depth = len(run.guards), len(run.stack), len(run.callbacks)
         kept = (module, function, *call.values)
         run.forwards[key] = ForwardSummary(events, begin, event.index, depth, kept)
@@ -61,11 +61,11 @@ def _repeat(run: Run, known: ForwardSummary, event: Called, site: NodeSite) -> N
     for one in known.events:
         run.make_room()
         new = copy.copy(one)
-        new.guards, new.ranks = _moved(guards, one.guards, known.depth[0]), ranks
+        new.guards, new.ranks = _shift(guards, one.guards, known.depth[0]), ranks
         new.in_loop = one.in_loop or run.loop_depth > 0
         inner = one.stack[known.depth[1] :]
         new.stack = (*run.stack, site, *inner[1:]) if inner else tuple(run.stack)
-        new.callbacks = _moved(run.callbacks, one.callbacks, known.depth[2])
+        new.callbacks = _shift(run.callbacks, one.callbacks, known.depth[2])
         if one.inside == known.around:
             new.inside = event.index
         elif one.inside is not None:
@@ -73,12 +73,12 @@ def _repeat(run: Run, known: ForwardSummary, event: Called, site: NodeSite) -> N
         run.trace.add(new)
 
 
-def _moved(here: Iterable[T], before: tuple[T, ...], depth: int) -> tuple[T, ...]:
+def _shift(here: Iterable[T], before: tuple[T, ...], depth: int) -> tuple[T, ...]:
     """What is around an event now, with what was around it inside of the forward."""
     return (*here, *before[depth:])
 
 
-def _decided(run: Run, event: Called) -> bool:
+def _is_decided(run: Run, event: Called) -> bool:
     """Whether an event stands under tests of the configuration alone, beside those around."""
     outer = [entry.guard for entry in run.guards]
     inner = event.guards[len(outer) :]

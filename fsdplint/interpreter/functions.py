@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter import fruitless, grad_mode, lazy
-from fsdplint.interpreter.decided_values import decided
+from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
 from fsdplint.interpreter.library_classes import SHARDED_CLASSES
 from fsdplint.interpreter.merging import join_returned
@@ -198,7 +198,7 @@ def _execute_function(
     result = signal.value if signal is not None else None
     for test, value in reversed(frame.partial):
         result = join_returned(test, value, result)
-    return decided(result if result is not None else Const(None), run.decisions.asked[begin:])
+    return with_keys(result if result is not None else Const(None), run.decisions.asked[begin:])
 
 
 def _after_error(run: Run, node: cst.CSTNode) -> Value:

@@ -48,7 +48,7 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
             return test
         return test.negate()
     if matters(one) or matters(two):
-        return _chosen(one, two)
+        return _choose(one, two)
     if isinstance(one, Const) and isinstance(two, Const) and one.value == two.value:
         return one
     if one is two:
@@ -72,7 +72,7 @@ def _join_varying(one: Value, two: Value) -> Value:
         if len(one.items) == len(two.items) and not one.open and not two.open:
             return replace(one, items=list(map(_join_varying, one.items, two.items)))
     if matters(one) or matters(two):
-        return _chosen(one, two)
+        return _choose(one, two)
     if not isinstance(one, Const | Symbol) and not isinstance(two, Const | Symbol):
         return one
     same = type(one) is type(two) and _identity(one) == _identity(two)
@@ -90,14 +90,14 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
     if isinstance(one, TensorValue) and isinstance(two, TensorValue):
         return replace(one, rank_local=RankLocal(local.source))
     if matters(one) or matters(two):
-        return _chosen(one, two)
+        return _choose(one, two)
     return Unknown(varying=True, rank_local=RankLocal(local.source, immutable=True))
 
 
 def join_by_turn(one: Value, two: Value) -> Value:
     """Join two values of which each turn of a loop has one."""
     if matters(one) or matters(two):
-        return _chosen(two, one)
+        return _choose(two, one)
     by_rank = any(isinstance(value, Unknown) and value.by_rank for value in (one, two))
     return Unknown(
         varying=True,
@@ -149,10 +149,10 @@ def join_values(one: Value, two: Value) -> Value:
             return other
     if isinstance(one, ShardTensor) != isinstance(two, ShardTensor):
         return TensorValue("derived")  # one branch makes a plain tensor of it
-    return _chosen(one, two)
+    return _choose(one, two)
 
 
-def _chosen(one: Value, two: Value) -> Value:
+def _choose(one: Value, two: Value) -> Value:
     """The value that stands for two: one on which the contract depends, the first if both do.
 
     It is not certain that a context is the one that is entered.

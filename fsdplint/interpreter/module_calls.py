@@ -102,7 +102,7 @@ def _enter(
     depth = run.loop_depth
     try:
         if via == "call":
-            fire(run, Moment.BEFORE_FORWARD, call.node, *_wrapped(module))
+            fire(run, Moment.BEFORE_FORWARD, call.node, *_wrapped_modules(module))
         if via in {"call", "forward"}:
             result: Value = Unknown()
             run_forward(
@@ -111,7 +111,7 @@ def _enter(
         else:
             result = _run_method(run, target, forward, call)
         if via == "call":
-            fire(run, Moment.AFTER_FORWARD, call.node, *_wrapped(module))
+            fire(run, Moment.AFTER_FORWARD, call.node, *_wrapped_modules(module))
     finally:
         run.calling.pop()
         run.loop_depth = depth
@@ -139,10 +139,10 @@ def _run_method(run: Run, module: ModuleValue, function: Function | None, call: 
 
 
 def _unwrap(module: ModuleValue) -> ModuleValue:
-    return _wrapped(module)[-1]
+    return _wrapped_modules(module)[-1]
 
 
-def _wrapped(module: ModuleValue) -> list[ModuleValue]:
+def _wrapped_modules(module: ModuleValue) -> list[ModuleValue]:
     """A module and the modules that it wraps, the outermost first."""
     found = [module]
     while found[-1].inner is not None:

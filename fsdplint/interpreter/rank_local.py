@@ -86,7 +86,7 @@ def of_every_element(value: Dict) -> RankLocal | None:
     return found[0] if found and value.open and None not in found else None
 
 
-def derived(*values: Value | None) -> RankLocal | None:
+def derive_rank_local(*values: Value | None) -> RankLocal | None:
     """What makes a new value different on each rank that is computed from these."""
     found = [local for value in values if (local := local_of(value)) is not None]
     if not found:
@@ -165,11 +165,11 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
     if isinstance(function, Symbol):
         if _reads_clock(function, call) and not run.decisions.single_rank:
             return own_data(run, run.site(call.node), immutable=True)
-        return derived(*call.values, *call.spread) if _computes(function.name) else None
+        return derive_rank_local(*call.values, *call.spread) if _computes(function.name) else None
     if any(isinstance(event, Collective) for event in run.trace.events[begin:]):
         return None
     if isinstance(function, LibraryObject):
-        return derived(*call.values, *call.spread) if function.is_loss else None
+        return derive_rank_local(*call.values, *call.spread) if function.is_loss else None
     if isinstance(function, Method):
         return of_method(function.receiver, function.name, call.values)
     if isinstance(function, Unknown) and function.owner is not None:
@@ -190,11 +190,11 @@ def of_method(receiver: Value, name: str, values: Iterable[Value]) -> RankLocal 
     if name in STRUCTURE or name in _NEW_VALUES or name in _AGREED:
         return None
     if name in _COPIES:
-        local = derived(receiver, *values)
+        local = derive_rank_local(receiver, *values)
         if local is not None and name in ("item", "tolist"):
             local.immutable = True
         return local
-    return local_of(receiver) or derived(*values)
+    return local_of(receiver) or derive_rank_local(*values)
 
 
 def of_forward(run: Run, call: Call, event: Event) -> RankLocal | None:
@@ -203,7 +203,7 @@ def of_forward(run: Run, call: Call, event: Event) -> RankLocal | None:
     inside = run.trace.events[event.index :]
     if any(isinstance(one, Collective) for one in inside):
         return None
-    return derived(*call.values, *call.spread)
+    return derive_rank_local(*call.values, *call.spread)
 
 
 def _computes(name: str) -> bool:

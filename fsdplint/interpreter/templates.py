@@ -35,7 +35,7 @@ def _flat(parts: Iterable[str | Value]) -> Iterator[str | Value]:
             yield part
 
 
-def filled(text: str, values: Iterable[Value]) -> Template | None:
+def fill_template(text: str, values: Iterable[Value]) -> Template | None:
     """The template that `text.format(*values)` and `text % values` make; None for other forms."""
     left = list(values)
     holes = list(_HOLE.finditer(text))

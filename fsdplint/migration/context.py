@@ -190,7 +190,7 @@ class Migration:
                 blocked.use = source, use
             self.blockers.append(blocked)
 
-    def wrapped(self, node: cst.CSTNode) -> str:
+    def wrapping_of(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for never."""
         values = self.values(node)
         if node in self.uncalled_nodes or (not values and self.in_other_arm(node)):
@@ -271,7 +271,7 @@ class Migration:
             parent = source.parent(parent)
         return indent
 
-    def indented(self, source: Source, node: cst.CSTNode, text: str) -> str:
+    def indent_at(self, source: Source, node: cst.CSTNode, text: str) -> str:
         """A text indented for a node's place; tabs indent its lines after the first."""
         indent, unit = self.indent(source, node), source.tree.default_indent
         first, *rest = text.split("\n")
@@ -298,7 +298,7 @@ class Migration:
             return
         text = call(source, self.indent(source, node), before + head, given, tail + after)
         text = text.removeprefix(before).removesuffix(after)
-        self.substitute(source, node, self.indented(source, node, text))
+        self.substitute(source, node, self.indent_at(source, node, text))
 
     def is_changed(self, source: Source, node: cst.CSTNode) -> bool:
         """Whether the text of a node, or of a statement around it, changes."""

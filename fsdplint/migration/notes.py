@@ -13,7 +13,7 @@ from fsdplint.migration.analysis.variables import function_of
 from fsdplint.migration.constructor.strategy import NO_RESHARD
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import PARAMETERS
-from fsdplint.migration.training.counts import measured
+from fsdplint.migration.training.counts import measured_value
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend
@@ -74,7 +74,7 @@ def _note_parameter_groups(migration: Migration, calls: Calls) -> None:
                     unsafe=_is_certainly_of_fsdp1(migration, source, node),
                 )
             if flat and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-                if node.func.attr.value == "named_parameters" and migration.wrapped(
+                if node.func.attr.value == "named_parameters" and migration.wrapping_of(
                     node.func.value
                 ):
                     migration.note(
@@ -117,7 +117,7 @@ def _name_of_parameter(migration: Migration, source: Source, loop: cst.CSTNode) 
         return ""
     if not isinstance(over.func, cst.Attribute) or over.func.attr.value != "named_parameters":
         return ""
-    if migration.wrapped(over.func.value) != "always":
+    if migration.wrapping_of(over.func.value) != "always":
         return ""
     around: cst.CSTNode | None = loop
     while around is not None and around not in migration.blocks.whole_parameters:
@@ -189,7 +189,7 @@ def _note_counts(migration: Migration, calls: Calls) -> None:
     """Sizes of an FSDP1 model's parameters, which are the sizes of one rank's shard."""
     for source in migration.program.sources.values():
         for node in nodes(source):
-            size_of = measured(node)
+            size_of = measured_value(node)
             if size_of is None or node in migration.blocks.local_shard_functions:
                 continue
             values = migration.values(size_of)
@@ -230,7 +230,7 @@ def _no_sync_calls(migration: Migration) -> Iterator[tuple[Source, cst.Call]]:
         for node in nodes(source):
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
                 continue
-            if node.func.attr.value == "no_sync" and migration.wrapped(node.func.value):
+            if node.func.attr.value == "no_sync" and migration.wrapping_of(node.func.value):
                 yield source, node
 
 

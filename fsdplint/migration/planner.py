@@ -38,7 +38,7 @@ def plans_of(program: Program) -> list[Plan]:
     """The plans of a program, one for each set of files that belong together (cached)."""
     if "plans" not in program.cache:
         program.cache["plans"] = [
-            _assisted(part, files, make_plan(part, files), program.options.assist)
+            _assist(part, files, make_plan(part, files), program.options.assist)
             for part, files in parts(program)
         ]
     result: list[Plan] = program.cache["plans"]
@@ -73,7 +73,7 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
     return plan
 
 
-def _assisted(program: Program, sources: list[Source], plan: Plan, assist: Assist | None) -> Plan:
+def _assist(program: Program, sources: list[Source], plan: Plan, assist: Assist | None) -> Plan:
     """The plan, or if it is blocked, one that sets the blocking statements aside.
 
     A blocker of the whole program stays.
@@ -142,7 +142,9 @@ def _make_plan(
     state = PassState(migration)
     for run_pass in PASSES:
         run_pass(state)
-    plan.blockers = undecided.uncovered(migration.blockers) or undecided.enclosing(migration)
+    plan.blockers = undecided.uncovered_blockers(migration.blockers) or undecided.enclosing(
+        migration
+    )
     if plan.blockers:
         return plan
     undecided.write(migration)
@@ -155,7 +157,7 @@ def _make_plan(
         reason = REWRITES_CLASH()
         plan.blockers = [Blocked(step.source, step.node, reason)]
         return plan
-    plan.blockers = undecided.uncovered(_check_fix(migration, fix))
+    plan.blockers = undecided.uncovered_blockers(_check_fix(migration, fix))
     if plan.blockers:
         return plan
     plan.undecided = undecided

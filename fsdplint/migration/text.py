@@ -138,7 +138,7 @@ def _is_same_code(one: str, other: str) -> bool:
         return False
 
 
-def spread(text: str) -> str:
+def spread_text(text: str) -> str:
     """`**text`, with the parentheses that a conditional expression needs."""
     return f"**({text})" if " if " in text else f"**{text}"
 
@@ -152,7 +152,7 @@ def dict_display(
     quote = quote_of(source)
     lines = [f"{head}{{"]
     if star:
-        lines.append(f"\t{spread(star)},")
+        lines.append(f"\t{spread_text(star)},")
     lines.extend(f"\t{quote}{name}{quote}: {value}," for name, value in items)
     lines.append("}")
     return lines

@@ -24,7 +24,7 @@ def note(migration: Migration, edits: Sequence[Edit]) -> None:
     for source in migration.sources:
         own = [edit for edit in edits if edit.path == source.path]
         for function in _functions(source) if own else ():
-            for parameter in _unread(source, function, own):
+            for parameter in _unread_parameters(source, function, own):
                 name = parameter.name.value
                 migration.note(
                     f"`{function.name.value}` no longer reads its parameter `{name}`",
@@ -40,7 +40,7 @@ def _functions(source: Source) -> Iterator[cst.FunctionDef]:
             yield node
 
 
-def _unread(
+def _unread_parameters(
     source: Source, function: cst.FunctionDef, edits: Sequence[Edit]
 ) -> Iterator[cst.Param]:
     left, right = source.span(function.body)

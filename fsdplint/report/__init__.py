@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from fsdplint.config.options import FORMATS
-from fsdplint.report.cells import translated
+from fsdplint.report.cells import translate_locations
 from fsdplint.report.pages import rule_table
 from fsdplint.report.result import Result
 
@@ -25,7 +25,7 @@ class Writer(Protocol):
 
 def write(result: Result, output_format: str) -> Iterable[str]:
     """The lines of a report in one of the `FORMATS`."""
-    return writer(output_format).write(translated(result, output_format))
+    return writer(output_format).write(translate_locations(result, output_format))
 
 
 def writer(output_format: str) -> Writer:

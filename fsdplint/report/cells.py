@@ -33,7 +33,7 @@ def split(path: str) -> tuple[str, int | None]:
     return (match.group(1), int(match.group(2))) if match is not None else (path, None)
 
 
-def translated(result: Result, output_format: str) -> Result:
+def translate_locations(result: Result, output_format: str) -> Result:
     """The result with the locations in notebooks converted for the format."""
     if not any(path.endswith(".ipynb") for path in result.sources):
         return result
@@ -107,11 +107,11 @@ class _Translation:
         """A text whose references to lines of notebooks are converted, too."""
         for path in self.notebooks:
 
-            def named(match: re.Match[str], path: str = path) -> str:
+            def cell_name(match: re.Match[str], path: str = path) -> str:
                 place = self._place(Location(path, int(match.group(1))))
                 return f"{place.path}:{place.line}"
 
-            text = re.sub(rf"(?<![\w/.]){re.escape(path)}:(\d+)\b", named, text)
+            text = re.sub(rf"(?<![\w/.]){re.escape(path)}:(\d+)\b", cell_name, text)
         return text
 
     def _cell(self, path: str, number: int) -> str:

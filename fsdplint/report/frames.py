@@ -33,7 +33,7 @@ def frame(source: Source, at: Location) -> list[str]:
             lines.append(f"{'.' * margin} |")
             continue
         text = source.line(number)
-        lines.append(f"{number:>{margin}} | {shown(text)}".rstrip()[: WIDEST + margin + 3])
+        lines.append(f"{number:>{margin}} | {printable_line(text)}".rstrip()[: WIDEST + margin + 3])
         if at.line <= number <= end_line:
             start = at.column - 1 if number == at.line else len(text) - len(text.lstrip())
             end = at.end_column - 1 if number == at.end_line else len(text.rstrip())
@@ -50,7 +50,7 @@ def _underline(text: str, start: int, end: int) -> str:
     return " " * indent + "^" * width if indent < WIDEST else ""
 
 
-def shown(text: str) -> str:
+def printable_line(text: str) -> str:
     """A line with tabs as spaces and without control characters."""
     result: list[str] = []
     column = 0
@@ -69,7 +69,7 @@ def shown(text: str) -> str:
 
 def _width(text: str) -> int:
     """The number of terminal columns of a text."""
-    return sum(_cells(character) for character in shown(text))
+    return sum(_cells(character) for character in printable_line(text))
 
 
 def _cells(character: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fsdplint.diagnostics.finding import Finding, Fix
 from fsdplint.report import schema
-from fsdplint.report.cells import split, translated
+from fsdplint.report.cells import split, translate_locations
 from fsdplint.report.remarks import Place, Remark, remark_lines
 from fsdplint.report.result import Result
 from fsdplint.trace import Location
@@ -40,7 +40,7 @@ def remarks_on(applied: Iterable[Finding]) -> list[Remark]:
     sites = [one.site for one in applied if isinstance(one.site, NodeSite)]
     result = Result(findings=applied, sources={one.path: one.source for one in sites})
     found: list[Remark] = []
-    for one in translated(result, "full").findings:
+    for one in translate_locations(result, "full").findings:
         assert one.fix is not None
         found += [remark for remark in remarks(one.fix) if remark not in found]
     return found

@@ -33,10 +33,10 @@ def remark_lines(remark: Remark) -> Iterator[str]:
     """The lines of a remark."""
     places = f" ({', '.join(map(str, remark.places))})" if remark.places else ""
     text = f"{remark.text}{places}." + (f" {remark.detail}" if remark.detail else "")
-    yield from wrapped("  - ", text)
+    yield from wrap_text("  - ", text)
 
 
-def wrapped(head: str, text: str) -> Iterator[str]:
+def wrap_text(head: str, text: str) -> Iterator[str]:
     """A text in lines of at most `WIDTH` characters; `head` begins the first one."""
     yield from textwrap.wrap(
         text,

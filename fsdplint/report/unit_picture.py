@@ -142,7 +142,7 @@ def as_svg(nodes: Sequence[Node]) -> str:
     ]
     for box in boxes:
         parts += _branch(box, boxes)
-        parts += _drawn(box, wide, largest)
+        parts += _draw(box, wide, largest)
     return "\n".join([*parts, "</svg>"])
 
 
@@ -166,14 +166,14 @@ def _boxes(nodes: Sequence[Node]) -> list[_Box]:
 
 
 def _lines(node: Node) -> Iterator[_Line]:
-    yield from _wrapped(f"{node.name} {node.label}".strip(), "name")
+    yield from _wrap_lines(f"{node.name} {node.label}".strip(), "name")
     for detail in node.details:
-        yield from _wrapped(detail, "quiet")
+        yield from _wrap_lines(detail, "quiet")
     for run, held in node.sizes.items():
-        yield from _wrapped(size_text(run, held), "")
+        yield from _wrap_lines(size_text(run, held), "")
 
 
-def _wrapped(text: str, style: str) -> Iterator[_Line]:
+def _wrap_lines(text: str, style: str) -> Iterator[_Line]:
     lines = textwrap.wrap(text, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
     yield from (_Line(line, style) for line in lines)
 
@@ -188,7 +188,7 @@ def _branch(box: _Box, boxes: Sequence[_Box]) -> Iterator[str]:
     yield f'<path class="branch" d="M{x} {y}V{middle}H{end}"/>'
 
 
-def _drawn(box: _Box, wide: int, largest: int) -> Iterator[str]:
+def _draw(box: _Box, wide: int, largest: int) -> Iterator[str]:
     x, y = _GAP + _INDENT * box.depth, box.top
     yield f'<rect class="box" x="{x}" y="{y}" width="{wide}" height="{box.height}" rx="{_CORNER}"/>'
     y += _PAD + _ASCENT

@@ -136,7 +136,7 @@ class Session:
             if method is not None and number is not None:
                 self._refuse(number, INVALID_PARAMS, f"{method}: {error}")
             return
-        uri = self._unopened(message) if self._initialized else None
+        uri = self._unopened_document(message) if self._initialized else None
         if uri is not None:  # the protocol has no answer to a notification
             self._log(f"ignored {method}: {uri} is not open")
             return
@@ -144,7 +144,7 @@ class Session:
         self._initialized = self._initialized or method == types.INITIALIZE
         self.shut_down = self.shut_down or method == types.SHUTDOWN
 
-    def _unopened(self, message: object) -> str | None:
+    def _unopened_document(self, message: object) -> str | None:
         """The document that a message changes although it is not open; None for other messages."""
         workspace = self._server.workspace
         if isinstance(message, types.DidChangeTextDocumentNotification):

@@ -117,7 +117,7 @@ class Notebook:
             result.append(text)
         return result
 
-    def changed(self, code: str) -> str:
+    def with_code(self, code: str) -> str:
         """The file with a changed code in its cells. Raises NotebookError."""
         parts, at = [], 0
         for cell, text in zip(self.cells, self.texts(code), strict=True):
@@ -167,7 +167,7 @@ class NotebookSource(Source):
         self.notebook.texts(self.text)
 
     def to_bytes(self, text: str) -> bytes:
-        return self.notebook.changed(text).encode("utf-8", "surrogateescape")
+        return self.notebook.with_code(text).encode("utf-8", "surrogateescape")
 
     def cell_of(self, line: int) -> tuple[int, int]:
         """The number of the cell and the line in the cell, for a line of the text; all count from

@@ -106,7 +106,7 @@ def sites_in(source: Source) -> tuple[ApiSite, ...]:
         if isinstance(node, cst.Call):
             kind = _kind(source, node.func)
             if kind is not None:
-                found.append(ApiSite(node, kind, _written(node.func)))
+                found.append(ApiSite(node, kind, _written_name(node.func)))
     return tuple(found)
 
 
@@ -154,7 +154,7 @@ def _is_optimizer(receiver: cst.BaseExpression) -> bool:
     return _STEPPED.search(name) is not None and "sched" not in name.lower()
 
 
-def _written(function: cst.BaseExpression) -> str:
+def _written_name(function: cst.BaseExpression) -> str:
     name = dotted_name(function)
     if name:
         return name

@@ -189,13 +189,13 @@ def symbol_of(source: Source, node: cst.CSTNode) -> str:
     """The canonical name of a Name or Attribute node that refers to an import; "" for others."""
     imports = imported_names(source)
     head, _, rest = dotted_name(node).partition(".")
-    if head not in imports or (head in _rebound(source) and _is_local(source, node, head)):
+    if head not in imports or (head in _rebound_names(source) and _is_local(source, node, head)):
         return ""
     return canonical(imports[head] + ("." + rest if rest else ""))
 
 
 @once
-def _rebound(source: Source) -> frozenset[str]:
+def _rebound_names(source: Source) -> frozenset[str]:
     """The names that a file binds without an import, in any scope."""
     found: set[str] = set()
     for node in walk(source, skip_imports=True):

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from fsdplint.cli.main import main
-from fsdplint.config.target_torch import explicit, of_project, required
+from fsdplint.config.target_torch import explicit, of_project, required_torch
 from fsdplint.trace.torch_target import Target
 
 PROGRAM = """\
@@ -21,7 +21,7 @@ fully_shard(torch.nn.Linear(8, 8))
 
 def of_requirements(folder: Path, *lines: str) -> tuple[str | None, str | None] | None:
     (folder / "requirements.txt").write_text("\n".join(lines) + "\n")
-    found = required(folder)
+    found = required_torch(folder)
     return None if found is None else (found.oldest, found.newest)
 
 
@@ -67,15 +67,15 @@ def test_the_other_files(tmp_path: Path) -> None:
         '[project]\ndependencies = ["numpy"]\n'
         '[project.optional-dependencies]\ngpu = ["torch>=2.5"]\n'
     )
-    assert required(tmp_path) == Target("2.5", None, "pyproject.toml: torch>=2.5")
+    assert required_torch(tmp_path) == Target("2.5", None, "pyproject.toml: torch>=2.5")
     (tmp_path / "pyproject.toml").write_text("[project]\ndependencies = 'torch==2.5'\n")
-    assert required(tmp_path) is None
+    assert required_torch(tmp_path) is None
     (tmp_path / "pyproject.toml").write_text("not torch = toml")
-    assert required(tmp_path) is None
+    assert required_torch(tmp_path) is None
     (tmp_path / "setup.cfg").write_text(
         "[options]\ninstall_requires =\n    numpy\n    torch == 2.5.1\n"
     )
-    assert required(tmp_path) == Target("2.5", "2.5", "setup.cfg: torch==2.5.1")
+    assert required_torch(tmp_path) == Target("2.5", "2.5", "setup.cfg: torch==2.5.1")
 
 
 def test_the_nearest_requirements(tmp_path: Path) -> None:

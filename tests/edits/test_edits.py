@@ -308,7 +308,7 @@ def test_pieces_give_back_their_edits() -> None:
     pieces = Pieces("0123456789")
     pieces.apply([edit(2, 4, "ab"), edit(6, 6, "c"), edit(9, 10, "")])
     assert pieces.text == "01ab45c678"
-    assert [pieces.moved(x) for x in (0, 2, 3, 4, 6, 8, 9)] == [0, 3, 3, 4, 7, 9, 9]
+    assert [pieces.current_offset(x) for x in (0, 2, 3, 4, 6, 8, 9)] == [0, 3, 3, 4, 7, 9, 9]
     pieces.apply([edit(0, 1, ""), edit(3, 5, "X"), edit(10, 10, "end")])
     assert pieces.text == "1aX5c678end"
     assert edited("0123456789", pieces.edits("train.py")) == pieces.text

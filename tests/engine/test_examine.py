@@ -89,7 +89,7 @@ def test_only_files_that_matter_are_imported(tmp_path: Path) -> None:
 
     def names(depth: int) -> list[str]:
         index = ProjectIndex()
-        found = index.imported([tmp_path / "a.py"], lambda data: b"here" in data, depth)
+        found = index.imported_files([tmp_path / "a.py"], lambda data: b"here" in data, depth)
         return [path.stem for path in found]
 
     assert names(2) == ["b", "c", "e"]

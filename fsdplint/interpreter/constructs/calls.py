@@ -77,7 +77,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
                 call.open = True
                 call.spread.append(value)
         elif arg.star == "**":
-            _spread(call, value)
+            _spread_argument(call, value)
         elif arg.keyword is not None:
             call.kwargs[arg.keyword.value] = value
         else:
@@ -109,7 +109,7 @@ def _stands_for_several(run: Run, value: Value) -> None:
                 run.trace.modules[item.id].repeated = True
 
 
-def _spread(call: Call, value: Value) -> None:
+def _spread_argument(call: Call, value: Value) -> None:
     if isinstance(value, Dict):
         for key, item in value.items.items():
             call.kwargs[str(key)] = item

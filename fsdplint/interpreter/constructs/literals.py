@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.iteration import iterate
-from fsdplint.interpreter.rank_local import derived
+from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.sets import set_of
@@ -81,11 +81,11 @@ def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
             parts.append(texts[-1])
         elif isinstance(part, cst.FormattedStringExpression):
             value = run.eval(part.expression)
-            texts.append(_shown(part, value))
+            texts.append(_constant_text(part, value))
             parts.append(value if _is_plain(part) else None)
             result.by_rank = depends_on_rank(value) or result.by_rank
             result.by_process = depends_on_process(value) or result.by_process
-            result.rank_local = result.rank_local or derived(value)
+            result.rank_local = result.rank_local or derive_rank_local(value)
             if _DEVICE.match(run.text(node)):
                 note_rank_use(run, node, value)
     known = [text for text in texts if text is not None]
@@ -102,7 +102,7 @@ def _text(part: cst.FormattedStringText) -> str | None:
     return None if "\\" in part.value else part.value.replace("{{", "{").replace("}}", "}")
 
 
-def _shown(part: cst.FormattedStringExpression, value: Value) -> str | None:
+def _constant_text(part: cst.FormattedStringExpression, value: Value) -> str | None:
     """The text of a constant in an f-string; None if it is unknown or formatted."""
     known = isinstance(value, Const) and type(value.value) in (str, int, bool)
     return str(constant(value)) if _is_plain(part) and known else None

@@ -8,14 +8,14 @@ import libcst as cst
 
 from fsdplint.interpreter import branch_conditions, losses
 from fsdplint.interpreter.branch_conditions import Truth
-from fsdplint.interpreter.decided_values import decided
+from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.merging import derives_from_argument, library_of, matters
 from fsdplint.interpreter.models import mixing, tensors
-from fsdplint.interpreter.rank_local import derived, is_batch, local_of
+from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_of
 from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_distinct
 from fsdplint.interpreter.run import Run, evaluates
-from fsdplint.interpreter.templates import filled, template_of
+from fsdplint.interpreter.templates import fill_template, template_of
 from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue
 from fsdplint.interpreter.values import (
     MAX_BITS,
@@ -52,7 +52,7 @@ def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
         if isinstance(right, RankTest):
             return right if is_and else left
         if local_of(left) is not None or local_of(right) is not None:
-            return Unknown(varying=True, rank_local=derived(left, right))
+            return Unknown(varying=True, rank_local=derive_rank_local(left, right))
         return right if matters(right) else left
     return run.eval(node.right) if is_and else left
 
@@ -66,9 +66,9 @@ def _boolean_value(
 ) -> Value:
     if left.outcome in {Truth.TRUE, Truth.FALSE}:
         if (left.outcome is Truth.TRUE) != is_and:
-            return decided(Const(not is_and), left.keys)
+            return with_keys(Const(not is_and), left.keys)
         with run.under_guards(left.guards):
-            return decided(run.eval(node.right), left.keys)
+            return with_keys(run.eval(node.right), left.keys)
     guards = list(left.guards)
     if left.rank_test is not None:
         guards.append((branch_conditions.rank_guard(run, node.left, left.rank_test, is_and), ""))
@@ -107,8 +107,10 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
                 value.relation,
                 value.operand,
             )
-        if isinstance(value, Unknown | TensorValue) and derived(value) is not None:
-            return Unknown(varying=True, rank_local=None if is_batch(value) else derived(value))
+        if isinstance(value, Unknown | TensorValue) and derive_rank_local(value) is not None:
+            return Unknown(
+                varying=True, rank_local=None if is_batch(value) else derive_rank_local(value)
+            )
         if isinstance(value, Unknown) and value.refined is None and not value.varying:
             made = branch_conditions.condition(run, value, node.expression)
             made.negated = not made.negated
@@ -150,7 +152,7 @@ def arithmetic(
         return RankValue("group")
     of_shards = tensors.combine(left, right)
     if of_shards is not None:
-        of_shards.rank_local = of_shards.rank_local or derived(left, right)
+        of_shards.rank_local = of_shards.rank_local or derive_rank_local(left, right)
         return of_shards
     if isinstance(op, cst.MatrixMultiply) and node is not None:
         mixing.note_computation(run, "matmul", [left, right], node)
@@ -159,7 +161,7 @@ def arithmetic(
             other = right if value is left else left
             commutes = value is left or isinstance(op, cst.Multiply)
             made = losses.scale(value, op if commutes else None, other)
-            made.rank_local = derived(left, right)
+            made.rank_local = derive_rank_local(left, right)
             return made
     if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:
         mixing.note_mixed(run, "arithmetic", [left, right], node)
@@ -177,7 +179,7 @@ def arithmetic(
         by_process=depends_on_process(left) or depends_on_process(right),
         library=library,
         argument=derives_from_argument(left) or derives_from_argument(right),
-        rank_local=derived(left, right),
+        rank_local=derive_rank_local(left, right),
         template=_template(left, op, right),
         distinct=by_rank and is_distinct_result(left, op, right),
         reciprocal=isinstance(op, cst.Divide)
@@ -227,7 +229,7 @@ def _template(left: Value, op: cst.BaseBinaryOp | None, right: Value) -> Templat
         )  # fmt: skip
         return template_of([left, right]) if is_text else None
     if isinstance(op, cst.Modulo) and isinstance(left, Const) and isinstance(left.value, str):
-        return filled(left.value, right.items if isinstance(right, Sequence) else [right])
+        return fill_template(left.value, right.items if isinstance(right, Sequence) else [right])
     return None
 
 

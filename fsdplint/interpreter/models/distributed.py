@@ -66,7 +66,7 @@ def note_reduction(run: Run, name: str, call: Call) -> None:
 
 
 @function(f"{DIST}.")
-def unmodelled(run: Run, name: str, call: Call) -> Value:
+def unmodelled_function(run: Run, name: str, call: Call) -> Value:
     """Names without a model: process groups, constants, helpers, functional collectives."""
     note_reduction(run, name.rpartition(".")[2], call)
     meta_device.leave_meta_in_arguments(run, call.values)

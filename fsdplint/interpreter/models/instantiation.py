@@ -140,7 +140,7 @@ def with_settings(run: Run, name: str, call: Call) -> Value:
 
 
 @function("omegaconf.OmegaConf.structured")
-def structured(run: Run, name: str, call: Call) -> Value:
+def structured_config(run: Run, name: str, call: Call) -> Value:
     """A configuration with the fields of a class, which the user may set."""
     schema = run.settle(call.arg(0, "obj") or Unknown())
     if isinstance(schema, Class):

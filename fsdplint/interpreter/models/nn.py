@@ -526,7 +526,7 @@ def compile_in_place(run: Run, receiver: ModuleValue, name: str, call: Call) -> 
 # Tensors ----------------------------------------------------------------------------------------
 
 
-def _unsynchronized(run: Run) -> tuple[str, ...]:
+def _modules_in_no_sync(run: Run) -> tuple[str, ...]:
     """The modules whose `no_sync()` is certainly open."""
     open_contexts = [c for c in run.contexts if isinstance(c, Context) and c.kind == "no_sync"]
     return tuple(c.module.id for c in open_contexts if c.module is not None and c.certain)
@@ -546,7 +546,7 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         averaged=loss.averaged,
         divided_by=loss.divided_by,
         multiplied=loss.scaled,
-        unsynchronized=_unsynchronized(run),
+        unsynchronized=_modules_in_no_sync(run),
     )
     hooks.fire(run, hooks.Moment.BACKWARD, call.node)
     return Const(None)

@@ -140,7 +140,7 @@ def grad_scaler(run: Run, name: str, call: Call) -> Value:
         run.emit(Fsdp1Used, call.node, api="ShardedGradScaler")
     given = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
     scaler = ScalerValue(name, given, call.open, id=run.new_id("scaler"))
-    enabled, guards = _enabled(run, name, call)
+    enabled, guards = _scaler_enabled(run, name, call)
     with run.under_guards(guards):
         if guards and name.endswith(".GradScaler"):
             run.mark_relevant()
@@ -154,7 +154,7 @@ def grad_scaler(run: Run, name: str, call: Call) -> Value:
     return scaler
 
 
-def _enabled(run: Run, name: str, call: Call) -> tuple[bool | None, list[tuple[Guard, str]]]:
+def _scaler_enabled(run: Run, name: str, call: Call) -> tuple[bool | None, list[tuple[Guard, str]]]:
     """Whether a scaler is enabled, None if unknown, and the conditions that decide it."""
     value = call.arg(ENABLED[name], "enabled")
     if value is None:

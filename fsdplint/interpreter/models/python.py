@@ -16,7 +16,7 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.ranks import environment
 from fsdplint.interpreter.records import MADE_FIELD
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.templates import filled
+from fsdplint.interpreter.templates import fill_template
 from fsdplint.interpreter.torch_values import (
     RankTest,
     RankValue,
@@ -234,7 +234,7 @@ def dataclass_field(run: Run, name: str, call: Call) -> Value:
 def text_of(run: Run, receiver: Const, name: str, call: Call) -> Value:
     result = unknown_result(call, run.text(call.node))
     if isinstance(receiver.value, str) and not (call.kwargs or call.open):
-        result.template = filled(receiver.value, call.args)
+        result.template = fill_template(receiver.value, call.args)
     return result
 
 

@@ -90,7 +90,7 @@ def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
             value.framework = sharding
     if call.open or not call.args:
         return Unknown()
-    prepared = [_prepared(run, value) for value in call.args]
+    prepared = [_prepare(run, value) for value in call.args]
     return prepared[0] if len(prepared) == 1 else Sequence(prepared, "tuple")
 
 
@@ -117,7 +117,7 @@ def _shards_by_strategy(run: Run, receiver: Unknown) -> bool:
     return constant(strategy) == "fsdp"
 
 
-def _prepared(run: Run, value: Value) -> Value:
+def _prepare(run: Run, value: Value) -> Value:
     value = run.settle(value)
     same = isinstance(value, ModuleValue | OptimizerValue | LibraryObject)
     return value if same else Unknown()

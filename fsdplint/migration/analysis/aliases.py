@@ -39,7 +39,7 @@ def aliases_in(source: Source) -> Iterator[Alias]:
     for node in walk(source, skip_imports=True):
         if not isinstance(node, cst.Assign) or len(node.targets) != 1:
             continue
-        target, full = node.targets[0].target, _named(node.value, symbols)
+        target, full = node.targets[0].target, _canonical_name(node.value, symbols)
         name = fsdp1_name(full)
         if not isinstance(target, cst.Name) or name is None or "." in name:
             continue  # a member of a class may be a value: an enum's
@@ -61,12 +61,12 @@ def is_read_elsewhere(program: Program, alias: Alias) -> bool:
     return any(word.search(source.text) for source in others)
 
 
-def _named(node: cst.BaseExpression, symbols: dict[cst.CSTNode, str]) -> str:
+def _canonical_name(node: cst.BaseExpression, symbols: dict[cst.CSTNode, str]) -> str:
     """The canonical name that an expression stands for: a name, `getattr(module, "name")`, ..."""
     if node in symbols:
         return symbols[node]
     if isinstance(node, cst.Attribute):
-        module = _imported(node.value, symbols)
+        module = _imported_module(node.value, symbols)
         return canonical(f"{module}.{node.attr.value}") if module else ""
     if not isinstance(node, cst.Call) or not is_constant(node.func, "getattr"):
         return ""
@@ -77,7 +77,7 @@ def _named(node: cst.BaseExpression, symbols: dict[cst.CSTNode, str]) -> str:
     return canonical(f"{owner}.{text}") if owner and isinstance(text, str) else ""
 
 
-def _imported(node: cst.BaseExpression, symbols: dict[cst.CSTNode, str]) -> str:
+def _imported_module(node: cst.BaseExpression, symbols: dict[cst.CSTNode, str]) -> str:
     """The module that `importlib.import_module("module")` gives."""
     if not isinstance(node, cst.Call) or len(node.args) != 1:
         return ""

@@ -34,7 +34,11 @@ def called_function(program: Program, source: Source, func: cst.BaseExpression) 
         return None
     if not imported:
         return _in_file(program, source, name.value)
-    return _imported(program, source, imported, 0) if scope.others.get(name.value) is None else None
+    return (
+        _find_imported(program, source, imported, 0)
+        if scope.others.get(name.value) is None
+        else None
+    )
 
 
 def _module(program: Program, source: Source, item: Imported) -> Source | None:
@@ -44,7 +48,9 @@ def _module(program: Program, source: Source, item: Imported) -> Source | None:
     return file_of(program, source, item.full)
 
 
-def _imported(program: Program, source: Source, items: list[Imported], depth: int) -> Found | None:
+def _find_imported(
+    program: Program, source: Source, items: list[Imported], depth: int
+) -> Found | None:
     if len(items) != 1 or items[0].name is None or depth > MAX_FILES:
         return None
     other = file_of(program, source, items[0].module)
@@ -56,7 +62,7 @@ def _in_file(program: Program, source: Source, name: str, depth: int = 0) -> Fou
     scope = bindings_of(source).module
     items = [item for item in scope.imports if item.local == name]
     if items:
-        return None if scope.others.get(name) else _imported(program, source, items, depth + 1)
+        return None if scope.others.get(name) else _find_imported(program, source, items, depth + 1)
     found = [
         one
         for one in source.tree.body

@@ -94,7 +94,7 @@ def check(migration: Migration) -> None:
         and not migration.policies.shared
         and not (asks_plain_model and not kinds)
     ):
-        others = kinds or _through_other_names(migration) or _rewritten(migration)
+        others = kinds or _through_other_names(migration) or _rewrite_blockers(migration)
     migration.blockers += others
     for source, node in states:
         migration.note(NOTE, source, node, detail=DETAIL)
@@ -148,7 +148,7 @@ def _through_other_names(migration: Migration) -> list[Blocked]:
     return [Blocked(s, n, NOT_IMPORTED()) for n, s in sites.items()]
 
 
-def _rewritten(migration: Migration) -> list[Blocked]:
+def _rewrite_blockers(migration: Migration) -> list[Blocked]:
     """The blocker of the first use that would be rewritten."""
     steps = [step for step in migration.steps if step.title != unread_values.TITLE]
     return [

@@ -164,6 +164,6 @@ def _matters(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
         if isinstance(part, cst.Return) and part.value is not None:
             if not (isinstance(part.value, cst.Name) and part.value.value == "None"):
                 return True
-        if isinstance(part, cst.Name) and part.value in parameters and migration.wrapped(part):
+        if isinstance(part, cst.Name) and part.value in parameters and migration.wrapping_of(part):
             return True
     return False

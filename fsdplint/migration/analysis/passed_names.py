@@ -65,14 +65,14 @@ def _passed_names(program: Program) -> Iterator[PassedName]:
         for item in bindings.imports():
             found = _origin(program, source, item.module, item.name)
             if found is not None:
-                yield _passed(source, item.scope.node, item.local, item.module, *found)
+                yield _passed_name(source, item.scope.node, item.local, item.module, *found)
         for module in bindings.module.star:
-            for local, origin, item in _starred(program, source, module):
+            for local, origin, item in _star_imports(program, source, module):
                 if not bindings.module.binds(local):
-                    yield _passed(source, source.tree, local, module, origin, item)
+                    yield _passed_name(source, source.tree, local, module, origin, item)
 
 
-def _passed(
+def _passed_name(
     source: Source, home: cst.CSTNode, local: str, module: str, origin: Source, item: Imported
 ) -> PassedName:
     uses = reads(source, home, local)
@@ -97,7 +97,7 @@ def _origin(
     return _origin(program, other, item.module, item.name, depth + 1)
 
 
-def _starred(
+def _star_imports(
     program: Program, source: Source, module: str
 ) -> Iterator[tuple[str, Source, Imported]]:
     """The names of libraries that `import *` of a module of the project gives."""

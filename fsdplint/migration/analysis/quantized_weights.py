@@ -34,10 +34,10 @@ DETAIL = "The setting is only known at run time. With quantized weights, stay wi
 
 def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Add a blocker for the first place that makes quantized weights."""
-    for source, node, name in (*_loaded(migration), *_layers(migration)):
+    for source, node, name in (*_quantizing_loaders(migration), *_layers(migration)):
         migration.blockers.append(Blocked(source, node, QUANTIZED_WEIGHTS(name=name)))
         return
-    for source, node, name in _loaded(migration, certain=False):
+    for source, node, name in _quantizing_loaders(migration, certain=False):
         migration.note(NOTE.format(name=name), source, node, detail=DETAIL)
 
 
@@ -64,7 +64,7 @@ def _is_tested(source: Source, node: cst.CSTNode) -> bool:
     )
 
 
-def _loaded(
+def _quantizing_loaders(
     migration: Migration, *, certain: bool = True
 ) -> Iterator[tuple[Source, cst.CSTNode, str]]:
     """The calls that load a model with quantized weights which FSDP1 then wraps.

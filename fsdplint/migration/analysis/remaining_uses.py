@@ -71,7 +71,7 @@ def _check_methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Bl
             call: cst.CSTNode | None = source.parent(node)
             if node.attr.value not in WRAPPER_METHODS or not isinstance(call, cst.Call):
                 continue
-            if call.func != node or node in imported or not _unknown(migration, node):
+            if call.func != node or node in imported or not _is_unknown(migration, node):
                 continue
             start, end = source.span(call)
             if any(left < end and start < right for left, right in changed):
@@ -86,7 +86,7 @@ def _check_methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Bl
             yield Blocked(source, node, reason)
 
 
-def _unknown(migration: Migration, node: cst.Attribute) -> bool:
+def _is_unknown(migration: Migration, node: cst.Attribute) -> bool:
     """Whether the object of a method call is unknown."""
     if isinstance(node.value, cst.Call):
         return False

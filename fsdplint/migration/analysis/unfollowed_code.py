@@ -49,7 +49,7 @@ def check_passed_models(migration: Migration, calls: list[tuple[Source, cst.Call
                 if _import_fails(migration, source, node.func):
                     continue
                 if any(
-                    migration.wrapped(arg.value)
+                    migration.wrapping_of(arg.value)
                     or _is_unreached(migration, source, arg.value, wrapped)
                     for arg in node.args
                 ):
@@ -164,7 +164,7 @@ def _wrapped_names(migration: Migration, source: Source) -> Known:
     """The names of wrapped models in each function, with the offset of their first use."""
     known: Known = {}
     for node in [*attributes(source), *nodes(source)]:
-        if isinstance(node, cst.Name | cst.Attribute) and migration.wrapped(node):
+        if isinstance(node, cst.Name | cst.Attribute) and migration.wrapping_of(node):
             key = function_of(source, node), source.code(node)
             start = source.span(node)[0]
             known[key] = min(start, known.get(key, start))
@@ -177,7 +177,7 @@ def _is_unreached(
     """Whether a name of a wrapped model has no value at a node because no run reaches it."""
     if not isinstance(node, cst.Name | cst.Attribute) or migration.values(node):
         return False
-    if migration.wrapped(node):
+    if migration.wrapping_of(node):
         return False
     first = wrapped.get((function_of(source, node), source.code(node)))
     return first is not None and first < source.span(node)[0]
@@ -200,7 +200,7 @@ def _gets_wrapped_model(migration: Migration, function: cst.FunctionDef) -> bool
     """Whether a parameter of a function is a wrapped model in every call that a run reaches."""
     names = {param.name.value for param in function.params.params}
     uses = [
-        migration.wrapped(node)
+        migration.wrapping_of(node)
         for node in descend(function.body)
         if isinstance(node, cst.Name) and node.value in names and migration.values(node)
     ]

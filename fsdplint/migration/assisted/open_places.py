@@ -42,11 +42,11 @@ def open_places(text: str) -> list[OpenPlace]:
     except (SyntaxError, ValueError, RecursionError):
         return []
     lines = text.splitlines()
-    found = sorted(_raised(tree))
+    found = sorted(_raise_statements(tree))
     return [_place(lines, line, message) for line, message in found]
 
 
-def _raised(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _raise_statements(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The lines and messages of the statements that raise."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call):

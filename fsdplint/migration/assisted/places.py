@@ -67,7 +67,7 @@ def _end(source: Source, statement: cst.CSTNode) -> int:
     return end if ends_file else line_end(source, max(start, end - 2))[0]
 
 
-def joined(places: Sequence[Place]) -> list[Place]:
+def join_places(places: Sequence[Place]) -> list[Place]:
     """The places, with those that follow each other in one block made one."""
     result: list[Place] = []
     for place in sorted(places, key=lambda one: (one.source.path, one.span)):

@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.config.options import Refused
 from fsdplint.interpreter import Program
 from fsdplint.migration.assisted.lines import lines_for, main_reason, sentence
-from fsdplint.migration.assisted.places import Form, Place, joined, place_of, runs_on_import
+from fsdplint.migration.assisted.places import Form, Place, join_places, place_of, runs_on_import
 from fsdplint.migration.assisted.readers import readers_of
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.constructor import CONFIG_UNSEEN
@@ -113,7 +113,7 @@ class Undecided:
                     found.setdefault((place.source.path, node.value))
         return tuple(found)
 
-    def uncovered(self, blockers: Iterable[Blocked]) -> list[Blocked]:
+    def uncovered_blockers(self, blockers: Iterable[Blocked]) -> list[Blocked]:
         """The blockers that are not about a statement that is set aside."""
         return [one for one in blockers if not self._covers(one)]
 
@@ -157,7 +157,7 @@ class Undecided:
         for one in refused:
             for source in self._sources:
                 if source.path == one.path:
-                    self.add(_refused(source, one))
+                    self.add(_refused_blockers(source, one))
 
     def _set_aside(self, place: Place, blocked: Blocked) -> None:
         for other in self.places:
@@ -195,7 +195,7 @@ class Undecided:
             if owner is not None:
                 node = _node_at(place.source, owner)
                 found += [] if node is None else [place.reasons[0].at(place.source, node)]
-        return self.uncovered(found)
+        return self.uncovered_blockers(found)
 
     def _name_causes(self) -> None:
         """Let a statement that is set aside for code of another one say that it depends on it."""
@@ -239,7 +239,7 @@ class Undecided:
         self._name_causes()
         for place in self.places:
             migration.account_for(place.source, place.statement)
-        places = joined(self.places)
+        places = join_places(self.places)
         for place in places:
             source, (start, end) = place.source, place.span
             migration.rewrite.discard(source, start, end)
@@ -293,7 +293,7 @@ def _dependent(blocked: Blocked, place: Place) -> Blocked:
     return result
 
 
-def _refused(source: Source, refused: Refused) -> list[Blocked]:
+def _refused_blockers(source: Source, refused: Refused) -> list[Blocked]:
     node = _node_at(source, (refused.start, refused.end))
     reason = Reason(REFUSED, refused.reason, REFUSED.advice)
     return [] if node is None else [Blocked(source, node, reason)]

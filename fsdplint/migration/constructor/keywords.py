@@ -16,7 +16,7 @@ from fsdplint.migration.constructor import forward_methods
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import KEY, conditional
 from fsdplint.migration.context import Migration
-from fsdplint.migration.text import WIDTH, call, dict_display, spread, statement
+from fsdplint.migration.text import WIDTH, call, dict_display, spread_text, statement
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import line_indent, statement_of
 
@@ -233,7 +233,7 @@ class Keywords:
         found = [x for x in (self.mapping, self._common) if x]
         if self.spread:
             found.append(self.spread)
-        return [spread(text) for text in found]
+        return [spread_text(text) for text in found]
 
     def arguments(self, inner: bool) -> list[str]:
         """The arguments after the module; `inner`: of a submodule."""
@@ -365,7 +365,7 @@ class Keywords:
         lines = [
             f"with {no_grad}:",
             f"\tfor name, parameter in {model}.named_parameters():",
-            *self._skipped(state),
+            *self._skip_lines(state),
             f"\t\tfull = {state}[name].to({mesh}.device_type)",
             f"\t\tparameter.copy_({distribute}(full, {mesh}, parameter.placements))",
             f"for buffer in {model}.buffers():",
@@ -393,7 +393,7 @@ class Keywords:
             comment = "# All ranks start from rank 0's weights and buffers."
         return [comment, *lines, f"del {state}"]
 
-    def _skipped(self, state: str) -> list[str]:
+    def _skip_lines(self, state: str) -> list[str]:
         """Lines of the loop that skip ignored parameters, and those of parts that are sharded."""
         tests = [f"isinstance({state}[name], {{tensor}})"] if self.holds_parts else []
         tests += ["not isinstance(parameter, {tensor})"] if self.has_ignored else []

@@ -243,7 +243,7 @@ class _Items:
         if not pairs:
             lines = [head + (spread or "{}")]
         elif isinstance(self.definition.value, cst.Call):
-            arguments = [text.spread(spread)] if spread else []
+            arguments = [text.spread_text(spread)] if spread else []
             arguments += [f"{key}={value}" for key, value in pairs]
             lines = [text.call(self.source, statement, f"{head}dict", arguments)]
         else:

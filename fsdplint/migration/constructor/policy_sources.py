@@ -160,11 +160,11 @@ class PolicySources:
     def _unpacked_policies(self, node: cst.BaseExpression) -> list[NodeSite]:
         """The policies of `precision, policy = get_policies()`."""
         sites = []
-        for value, number in self._unpacked(node):
+        for value, number in self._unpacked_tuples(node):
             sites += self._returned_policies(self.source, value, part=number)
         return sites
 
-    def _unpacked(self, node: cst.BaseExpression) -> list[tuple[cst.BaseExpression, int]]:
+    def _unpacked_tuples(self, node: cst.BaseExpression) -> list[tuple[cst.BaseExpression, int]]:
         """The tuples that give a variable its values, with its positions in them."""
         if not isinstance(node, cst.Name):
             return []
@@ -204,7 +204,7 @@ class PolicySources:
         return False
 
     def _may_unpack_none(self, node: cst.BaseExpression) -> bool:
-        return any(self._may_return_none(*pair) for pair in self._unpacked(node))
+        return any(self._may_return_none(*pair) for pair in self._unpacked_tuples(node))
 
     # Policies that a function gets ---------------------------------------------------------------
 

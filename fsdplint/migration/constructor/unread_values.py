@@ -19,7 +19,7 @@ def delete(migration: Migration, source: Source, node: cst.CSTNode, name: str) -
     if name.partition(".")[0] == FSDP or node in migration.consumed:
         return
     statement = statement_of(source, node)
-    target, value = _assigned(statement)
+    target, value = _assignment_parts(statement)
     if target is None or value is None or not _is_unread(migration, source, target):
         return
     if not Meanings(migration, source).is_inert(value):
@@ -30,7 +30,7 @@ def delete(migration: Migration, source: Source, node: cst.CSTNode, name: str) -
     migration.step(source, value, TITLE)
 
 
-def _assigned(statement: cst.CSTNode) -> tuple[cst.Name | None, cst.BaseExpression | None]:
+def _assignment_parts(statement: cst.CSTNode) -> tuple[cst.Name | None, cst.BaseExpression | None]:
     """The only target of an assignment, and its value."""
     if isinstance(statement, cst.AnnAssign):
         target, value = statement.target, statement.value

@@ -120,7 +120,7 @@ class WrapStatement:
             lines = [f"{model} = {inner}"]
         lines += [*self._lines_before(model), *self._last_lines(model, "return ", statement)]
         head = f"def {target.value}({self.source.code(around.params)}):"
-        self._replace(statement, [head, *(_indented(line) for line in lines)])
+        self._replace(statement, [head, *(_indent(line) for line in lines)])
         return True
 
     def _rewrite_choice(self, statement: cst.CSTNode, inner: str) -> bool:
@@ -138,7 +138,7 @@ class WrapStatement:
         target = expression(self.migration, self.source, statement.targets[0].target)
         test = expression(self.migration, self.source, around.test)
         rest = expression(self.migration, self.source, other)
-        lines = [_indented(line) for line in self._assignment(target, inner, statement)]
+        lines = [_indent(line) for line in self._assignment(target, inner, statement)]
         otherwise = [f"\t{target} = {rest}"] if rest != target else []
         if around.body is self.call:
             lines = [f"if {test}:", *lines, *(["else:", *otherwise] if otherwise else [])]
@@ -151,7 +151,7 @@ class WrapStatement:
 
     def _insert_around(self, statement: cst.CSTNode, model: str, root: list[str]) -> None:
         """Put the lines for a call that is a part of its statement before that statement."""
-        text = self.migration.indented(self.source, self.call, self._root_call(model, ""))
+        text = self.migration.indent_at(self.source, self.call, self._root_call(model, ""))
         if after := self.keywords.after(model):
             root, text = [*root, self._root_call(model, ""), *after], model
         self.migration.rewrite.insert_before(self.source, statement, root)
@@ -309,7 +309,7 @@ class WrapStatement:
         else:
             loop = self._shard_loop(policy, model)
         if policy.guard:
-            loop = [f"if {policy.guard}:", *(_indented(line) for line in loop)]
+            loop = [f"if {policy.guard}:", *(_indent(line) for line in loop)]
         return [*self._comments_of_policy(), *policy.setup, *loop]
 
     def _unit_call(self, module: str, depth: int) -> str:
@@ -370,5 +370,5 @@ class WrapStatement:
         return [self._root_call(model, head), *after]
 
 
-def _indented(line: str) -> str:
+def _indent(line: str) -> str:
     return "\n".join("\t" + part for part in line.split("\n"))

@@ -33,7 +33,7 @@ def write(
         lines = "".join(f"\n\t{'or ' if number else ''}{part}" for number, part in enumerate(parts))
         text = f"lambda module: ({lines}\n)"
     text = f"staticmethod({text})" if _is_class_attribute(source, node) else text
-    migration.substitute(source, node, migration.indented(source, node, text))
+    migration.substitute(source, node, migration.indent_at(source, node, text))
     _write_class_attributes(migration, node)
 
 

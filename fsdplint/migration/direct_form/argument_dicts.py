@@ -267,12 +267,12 @@ def _store(source: Source, use: cst.Name) -> Store | None:
     if isinstance(parent, cst.Attribute) and isinstance(outer, cst.Call) and outer.func is parent:
         statement = source.parent(outer)
         if isinstance(statement, cst.Expr) and parent.attr.value == "update":
-            items = _updated(outer)
+            items = _updated_items(outer)
             return Store(statement, items) if items else None
     return None
 
 
-def _updated(call: cst.Call) -> Items | None:
+def _updated_items(call: cst.Call) -> Items | None:
     """The items of `update({"key": value})` or `update(key=value)`."""
     if len(call.args) == 1 and call.args[0].keyword is None:
         return named_items(call.args[0].value) if not call.args[0].star else None

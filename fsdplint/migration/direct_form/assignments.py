@@ -21,7 +21,7 @@ def rewrite_assignment(inlining: Inlining, node: cst.Assign) -> bool:
         return False
     if _fill(inlining, node):
         return True
-    lines = _chained(inlining, node) if len(node.targets) > 1 else _unpacked(inlining, node)
+    lines = _split_chain(inlining, node) if len(node.targets) > 1 else _split_tuple(inlining, node)
     if lines is None:
         return False
     inlining.put_lines(node, lines)
@@ -81,7 +81,7 @@ def _is_argument(inlining: Inlining, node: cst.Assign) -> bool:
     return False
 
 
-def _chained(inlining: Inlining, node: cst.Assign) -> list[str] | None:
+def _split_chain(inlining: Inlining, node: cst.Assign) -> list[str] | None:
     """`copy = state = f()` as `state = f()` and `copy = state`."""
     targets = [one.target for one in node.targets]
     if not all(isinstance(target, cst.Name) for target in targets):
@@ -100,7 +100,7 @@ def _is_read(inlining: Inlining, target: cst.BaseExpression) -> bool:
     return bool(reads(inlining.source, home, inlining.source.code(target)))
 
 
-def _unpacked(inlining: Inlining, node: cst.Assign) -> list[str] | None:
+def _split_tuple(inlining: Inlining, node: cst.Assign) -> list[str] | None:
     """`state, rest = f(), None` as `state = f()` and `rest = None`."""
     target, value = node.targets[0].target, node.value
     if not isinstance(target, cst.Tuple | cst.List) or not isinstance(value, cst.Tuple | cst.List):

@@ -76,7 +76,7 @@ def _rewrite_function(inlining: Inlining, node: cst.Call, func: Meaning) -> bool
     """Name the function that is called, with all of its arguments."""
     if not _is_ordered(node):
         return False
-    given, used = _given(inlining, node)
+    given, used = _given_arguments(inlining, node)
     function = _direct_function(inlining, node, func, given)
     if function is None and not used:
         return False
@@ -128,7 +128,7 @@ def _bound(inlining: Inlining, called: cst.Call, given: Given) -> str | None:
     return f"{receiver}.{name}"
 
 
-def _given(inlining: Inlining, node: cst.Call) -> tuple[Given, list[Meaning]]:
+def _given_arguments(inlining: Inlining, node: cst.Call) -> tuple[Given, list[Meaning]]:
     """The arguments of a call, and the displays among those with a star that are spread here."""
     given, used = Given([], {}, []), []
     for arg in node.args:
@@ -139,7 +139,7 @@ def _given(inlining: Inlining, node: cst.Call) -> tuple[Given, list[Meaning]]:
                 given.positional.append(inlining.text(arg.value))
             continue
         meaning = inlining.meanings.of(arg.value)
-        if _spread(inlining, node, arg, meaning, given):
+        if _add_elements(inlining, node, arg, meaning, given):
             used.append(meaning)
         else:
             given.spread.append(arg.star + inlining.text(arg.value))
@@ -152,7 +152,7 @@ def _is_ordered(node: cst.Call) -> bool:
     return stars == sorted(stars)
 
 
-def _spread(
+def _add_elements(
     inlining: Inlining, node: cst.Call, arg: cst.Arg, meaning: Meaning, given: Given
 ) -> bool:
     """Add the elements of a display that a call spreads; whether it is one."""

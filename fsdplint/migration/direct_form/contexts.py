@@ -41,7 +41,7 @@ def _rewrite_stack(inlining: Inlining, node: cst.With) -> bool:
     stack = item.item.func if isinstance(item.item, cst.Call) and not item.item.args else None
     if stack is None or inlining.migration.symbol(stack) != "contextlib.ExitStack":
         return False
-    entered = _entered(first, name)
+    entered = _entered_context(first, name)
     if entered is None or not isinstance(name, cst.Name):
         return False
     target, context = entered
@@ -57,7 +57,7 @@ def _rewrite_stack(inlining: Inlining, node: cst.With) -> bool:
     return True
 
 
-def _entered(
+def _entered_context(
     line: cst.CSTNode, name: cst.CSTNode | None
 ) -> tuple[cst.BaseExpression | None, cst.BaseExpression] | None:
     """The target and the context of `target = stack.enter_context(context)`."""

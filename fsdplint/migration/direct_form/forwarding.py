@@ -27,12 +27,12 @@ def call_directly(inlining: Inlining, files: Sequence[Inlining]) -> None:
     """
     for function in inlining.source.tree.body:
         if isinstance(function, cst.FunctionDef):
-            called = _called(inlining, function)
+            called = _forwarding_target(inlining, function)
             if called is not None:
                 _replace(inlining, function, called, files)
 
 
-def _called(inlining: Inlining, function: cst.FunctionDef) -> cst.BaseExpression | None:
+def _forwarding_target(inlining: Inlining, function: cst.FunctionDef) -> cst.BaseExpression | None:
     """What a function calls with all of its arguments, if that is a name of FSDP1."""
     p, value = function.params, only_return(function)
     star, stars = p.star_arg, p.star_kwarg

@@ -131,7 +131,7 @@ class _Writer:
         found = {}
         for key in self._dict.keys(use):
             value = self._dict.items.get(key)
-            is_kept = key in self._loaded() or value is None or not self._moves(key, value)
+            is_kept = key in self._loaded_names() or value is None or not self._moves(key, value)
             text = self._variable(key) if is_kept or value is None else self._inlining.text(value)
             found[key] = text
         return found
@@ -148,7 +148,7 @@ class _Writer:
         ]
         self._inlining.put_call(call, self._inlining.text(call.func), given)
 
-    def _loaded(self) -> set[str]:
+    def _loaded_names(self) -> set[str]:
         return {str(constant_key(load)) for load in self._dict.loads}
 
     def _moves(self, key: str, value: cst.BaseExpression) -> bool:

@@ -69,7 +69,7 @@ class Meanings:
             found = self._element(node, depth)
         return Meaning(node) if found is None else found
 
-    def assigned(self, node: cst.BaseExpression) -> cst.BaseExpression:
+    def assigned_value(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """What the assignment of a variable gives it; any other node itself."""
         if not isinstance(node, cst.Name):
             return node

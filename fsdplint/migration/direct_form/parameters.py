@@ -172,7 +172,7 @@ def _take_keywords(inlining: Inlining, receiver: Receiver) -> None:
     if not is_last or p.star_kwarg is not None or p.star_arg is not cst.MaybeSentinel.DEFAULT:
         return
     names = [one.name.value for one in p.params]
-    given = [_given(receiver, call, names) for _, call in receiver.calls]
+    given = [_given_dict(receiver, call, names) for _, call in receiver.calls]
     if parameter.default is not None or any(one is None for one in given):
         return
     inlining.put(parameter, f"**{parameter.name.value}")
@@ -181,7 +181,7 @@ def _take_keywords(inlining: Inlining, receiver: Receiver) -> None:
         inlining.migration.substitute(source, arg, f"**{source.code(arg.value)}")
 
 
-def _given(receiver: Receiver, call: cst.Call, names: list[str]) -> cst.Arg | None:
+def _given_dict(receiver: Receiver, call: cst.Call, names: list[str]) -> cst.Arg | None:
     """The dict that a call gives, as a variable or a display."""
     is_method = names[:1] == ["self"] and isinstance(call.func, cst.Attribute)
     named, rest = arguments(call, names[1:] if is_method else names)

@@ -68,7 +68,7 @@ def is_relevant(migration: Migration, depth: Depth, *nodes: cst.CSTNode) -> bool
 def _is_changed(migration: Migration, node: cst.CSTNode) -> bool:
     """Whether a node is an attribute of a wrapped module that FSDP2 changes, by whatever way."""
     if isinstance(node, cst.Attribute) and node.attr.value in CHANGED:
-        return bool(migration.wrapped(node.value))
+        return bool(migration.wrapping_of(node.value))
     return any(_binds_changed(value, MAX_DEPTH) for value in migration.values(node))
 
 

@@ -85,7 +85,7 @@ def _called_for_dicts(inlining: Inlining, users: Users) -> list[cst.Call]:
     found = []
     for call in users.calls:
         for arg in call.args if isinstance(call, cst.Call) and source.parent(call) else ():
-            value = inlining.meanings.assigned(arg.value) if arg.star == "**" else None
+            value = inlining.meanings.assigned_value(arg.value) if arg.star == "**" else None
             if isinstance(value, cst.Call) and isinstance(value.func, cst.Name):
                 found.append(value)
     return found
@@ -164,7 +164,7 @@ def return_values(one: Returning, taken: set[Variable]) -> None:
             return
         dicts.append((statement, items))
     keys = [key for key in KEYS if any(key in items for _, items in dicts)]
-    moved = _moved(one, dicts)
+    moved = _shared_values(one, dicts)
     kept = [key for key in keys if key not in moved]
     drops_calls = not kept and _only_builds(one)
     if not drops_calls and not all(caller.is_first for caller in one.callers):
@@ -189,7 +189,7 @@ def _only_builds(one: Returning) -> bool:
     return only_return(one.function) is not None and all(map(one.inlining.meanings.is_inert, given))
 
 
-def _moved(one: Returning, dicts: list[tuple[cst.Return, Items]]) -> dict[str, str]:
+def _shared_values(one: Returning, dicts: list[tuple[cst.Return, Items]]) -> dict[str, str]:
     """The values that are the same in the callers, by key."""
     if len(dicts) != 1:
         return {}

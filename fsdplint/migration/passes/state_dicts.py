@@ -79,7 +79,8 @@ def _rewrite_untyped_state(
     if name and name in kinds.OPTIMIZER_METHODS and func not in migration.consumed:
         states.rewrite(call, kinds.DEFAULT)
     elif attribute in ("state_dict", "load_state_dict") and (
-        migration.wrapped(func.value) or (state.types.calls and _is_fsdp2(migration, func.value))
+        migration.wrapping_of(func.value)
+        or (state.types.calls and _is_fsdp2(migration, func.value))
     ):
         if any(migration.undecided_name(x) == SET_TYPE for x in migration.undecided_nodes):
             raise Blocked(source, call, TYPE_UNDECIDED())

@@ -45,7 +45,7 @@ def _summons(migration: Migration) -> list[tuple[Source, cst.CSTNode]]:
     found = [(s, n) for s, n, name in references(migration) if name == summon.API]
     for source in migration.sources:
         for node in attributes(source):
-            if node.attr.value == "summon_full_params" and migration.wrapped(node.value):
+            if node.attr.value == "summon_full_params" and migration.wrapping_of(node.value):
                 found.append((source, node))
     return found
 
@@ -66,7 +66,7 @@ def rewrite_wrapper_members(state: PassState) -> None:
         for node in reversed(attributes(source)):
             if node in migration.undecided_nodes:
                 continue
-            if node not in migration.symbols or migration.wrapped(node.value):
+            if node not in migration.symbols or migration.wrapping_of(node.value):
                 _rewrite_attribute(migration, source, node)
         for call in nodes(source):
             if isinstance(call, cst.Call) and migration.symbol(call.func) == CLIP:
@@ -79,9 +79,9 @@ def _rewrite_method(
 ) -> None:
     name = func.attr.value
     if name == "clip_grad_norm_":
-        if clipping.clips_own(migration, source, call) or migration.wrapped(func.value):
+        if clipping.clips_own(migration, source, call) or migration.wrapping_of(func.value):
             clipping.rewrite_clipping(migration, source, call)
-    elif name == "no_sync" and migration.wrapped(func.value):
+    elif name == "no_sync" and migration.wrapping_of(func.value):
         loop.rewrite_no_sync(migration, source, call)
 
 
@@ -91,7 +91,7 @@ def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute
         with migration.collecting(source, node):
             wrapper.rewrite_inner(migration, source, node)
         return
-    if not migration.wrapped(node.value):
+    if not migration.wrapping_of(node.value):
         if (model := _outside(migration, node)) is not None and is_called(source, node):
             with migration.collecting(source, node):
                 forward_methods.rewrite(migration, source, node, model)
@@ -118,7 +118,7 @@ def _outside(migration: Migration, node: cst.Attribute) -> cst.BaseExpression | 
     inner = node.value
     if not isinstance(inner, cst.Attribute) or inner.attr.value not in ("module", wrapper.INNER):
         return None
-    return inner.value if migration.wrapped(inner.value) else None
+    return inner.value if migration.wrapping_of(inner.value) else None
 
 
 def write_summons(state: PassState) -> None:

@@ -13,8 +13,8 @@ from fsdplint.migration.report.model import (
     open_heading,
     summary,
 )
-from fsdplint.report.frames import shown
-from fsdplint.report.remarks import remark_lines, wrapped
+from fsdplint.report.frames import printable_line
+from fsdplint.report.remarks import remark_lines, wrap_text
 from fsdplint.report.result import plural, problem_line
 
 GREEN, RED, BOLD = "32", "31", "1"
@@ -46,7 +46,7 @@ class _Writer:
         yield self._style(f"{section.title}: {section.verdict}", BOLD)
         others = [path for path in section.files if path != section.title]
         if others:
-            yield from wrapped("  with ", ", ".join(others))
+            yield from wrap_text("  with ", ", ".join(others))
         for change in section.changes:
             yield ""
             yield from self._change(change)
@@ -64,7 +64,7 @@ class _Writer:
             yield ""
             words = plural(len(section.waiting), "other use")
             places = ", ".join(map(str, section.waiting))
-            yield from wrapped("  ", f"{words} of FSDP1 will be rewritten then: {places}")
+            yield from wrap_text("  ", f"{words} of FSDP1 will be rewritten then: {places}")
         if section.remarks:
             yield ""
             yield "  What changes in behaviour or cost:"
@@ -72,7 +72,7 @@ class _Writer:
             yield from remark_lines(remark)
         if section.outside:
             yield ""
-            yield from wrapped(
+            yield from wrap_text(
                 "  Files outside of the paths that must change too: ", ", ".join(section.outside)
             )
         if section.prove:
@@ -80,31 +80,31 @@ class _Writer:
             yield "  Prove it:"
             yield from (f"    {line}" for line in section.prove)
         if section.prove_note:
-            yield from wrapped("    ", section.prove_note)
+            yield from wrap_text("    ", section.prove_note)
 
     def _change(self, change: Change) -> Iterator[str]:
-        yield from wrapped(f"  {change.place}: ", "; ".join(change.titles))
+        yield from wrap_text(f"  {change.place}: ", "; ".join(change.titles))
         for reason in change.reasons:
             if reason.code not in self.explained_rules:
                 self.explained_rules.add(reason.code)
-                yield from wrapped(f"    {reason.code}: ", reason.text)
+                yield from wrap_text(f"    {reason.code}: ", reason.text)
         for line in change.before:
-            yield self._style(f"    - {shown(line)}".rstrip(), RED)
+            yield self._style(f"    - {printable_line(line)}".rstrip(), RED)
         for line in change.after:
-            yield self._style(f"    + {shown(line)}".rstrip(), GREEN)
+            yield self._style(f"    + {printable_line(line)}".rstrip(), GREEN)
 
     def _obstacle(self, obstacle: Obstacle) -> Iterator[str]:
         yield ""
-        yield from wrapped(f"  {obstacle.place}: {obstacle.code} ", obstacle.reason)
+        yield from wrap_text(f"  {obstacle.place}: {obstacle.code} ", obstacle.reason)
         margin = max((len(str(number)) for number, _ in obstacle.lines), default=0)
         for number, line in obstacle.lines:
-            yield f"    {number:>{margin}} | {shown(line)}".rstrip()
-        yield from wrapped("    = to do: ", obstacle.advice)
+            yield f"    {number:>{margin}} | {printable_line(line)}".rstrip()
+        yield from wrap_text("    = to do: ", obstacle.advice)
 
     def open_place(self, place: OpenPlace) -> Iterator[str]:
         yield ""
-        yield from wrapped(f"  {place.place}: ", place.reason or place.decision)
-        yield from wrapped("    = then: ", place.postcondition)
+        yield from wrap_text(f"  {place.place}: ", place.reason or place.decision)
+        yield from wrap_text("    = then: ", place.postcondition)
         yield from (f"    = check: {command}" for command in place.checks)
 
     def _style(self, text: str, style: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fsdplint.migration.report.model import Section
 
 
-def joined(sections: Sequence[Section]) -> list[Section]:
+def join_sections(sections: Sequence[Section]) -> list[Section]:
     """The sections, with the blocked ones that share files put into the first of them."""
     result: list[Section] = []
     for section in sections:

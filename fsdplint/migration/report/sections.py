@@ -19,7 +19,7 @@ from fsdplint.diagnostics.finding import (
 from fsdplint.edits import apply
 from fsdplint.edits.regions import Region, regions
 from fsdplint.migration.report import open_places, remaining_names
-from fsdplint.migration.report.joined_sections import joined
+from fsdplint.migration.report.joined_sections import join_sections
 from fsdplint.migration.report.model import Change, Obstacle, Reason, Section
 from fsdplint.migration.report.proof_commands import commands, files_of_programs
 from fsdplint.migration.report.titles import titles_of
@@ -88,7 +88,7 @@ class Sections:
             section = self._section(group, plans.get(group), groups.get(group, []))
             if section is not None:
                 self.all.append(section)
-        self.all = joined(self.all)
+        self.all = join_sections(self.all)
 
     def _section(self, group: str, plan: Plan | None, findings: list[Finding]) -> Section | None:
         blockers = plan.blockers if plan is not None else []

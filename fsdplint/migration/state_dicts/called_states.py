@@ -51,9 +51,9 @@ def _calls_with_models(migration: Migration, function: Function) -> Iterator[cst
         if not isinstance(node, cst.Call):
             continue
         if isinstance(node.func, cst.Attribute) and node.func.attr.value.startswith("save"):
-            if migration.wrapped(node.func.value):
+            if migration.wrapping_of(node.func.value):
                 yield node
-        if any(migration.wrapped(arg.value) for arg in node.args):
+        if any(migration.wrapping_of(arg.value) for arg in node.args):
             name = node.func.value if isinstance(node.func, cst.Name) else ""
             library = migration.symbol(node.func).startswith("torch.")
             if not library and name not in ("isinstance", "print", "type", "hasattr", "getattr"):

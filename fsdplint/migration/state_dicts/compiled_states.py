@@ -28,7 +28,7 @@ def compiled_names(migration: Migration, node: cst.BaseExpression) -> str:
     """
     values = migration.values(node)
     if not values:
-        return "parts" if migration.wrapped(node) and _compiles(migration) else ""
+        return "parts" if migration.wrapping_of(node) and _compiles(migration) else ""
     models = [value for value in values if isinstance(value, ModuleValue)]
     roots = [_is_root(model) for model in models]
     if any(_parts(migration, model) for model in models) or any(roots) and not all(roots):
@@ -108,7 +108,7 @@ def take(
     quote = string_literal(source, "")[0]
     items = call(source, indent, f"for name, value in {getter}", given, ".items()", depth=1)
     text = f"{{\n\tf{quote}{PREFIX}{{name}}{quote}: value\n\t{items}\n}}"
-    migration.substitute(source, node, migration.indented(source, node, text))
+    migration.substitute(source, node, migration.indent_at(source, node, text))
 
 
 def without_prefix(source: Source, kind: str, state: str) -> str:

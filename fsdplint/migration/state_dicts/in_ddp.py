@@ -14,7 +14,7 @@ from fsdplint.syntax.layout import descend
 def may_be_ddp(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
     """Whether DDP wraps a model in other configurations."""
     values = migration.values(node)
-    if values or migration.wrapped(node) != "sometimes":
+    if values or migration.wrapping_of(node) != "sometimes":
         return any(isinstance(v, ModuleValue) and v.wrapper == "ddp" for v in values)
     sources = migration.program.sources.values()
     if not any("DistributedDataParallel" in other.text for other in sources):

@@ -176,9 +176,9 @@ class States(ModelStates):
             return False
         if any(isinstance(v, OptimizerValue) for v in self.migration.values(positional[1])):
             return False
-        if self.migration.wrapped(positional[0]):
+        if self.migration.wrapping_of(positional[0]):
             return False
-        if self.migration.wrapped(positional[1]):
+        if self.migration.wrapping_of(positional[1]):
             return True
         if len(positional) == 3:
             values = self.migration.values(positional[2])

@@ -87,7 +87,7 @@ def check(migration: Migration) -> None:
         for node in attributes(source):
             if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
                 continue
-            if not migration.is_changed(source, node) and not migration.wrapped(node.value):
+            if not migration.is_changed(source, node) and not migration.wrapping_of(node.value):
                 text = source.code(node)
                 reason = CODE_NOT_REACHED(code=text)
                 migration.blockers.append(Blocked(source, node, reason))

@@ -78,10 +78,10 @@ def _is_wrapped(migration: Migration, model: cst.BaseExpression) -> bool:
     if any(isinstance(v, ModuleValue) and v.id in holders for v in migration.values(model)):
         return True
     while isinstance(model, cst.Attribute):
-        if migration.wrapped(model):
+        if migration.wrapping_of(model):
             return True
         model = model.value
-    return bool(migration.wrapped(model))
+    return bool(migration.wrapping_of(model))
 
 
 def _is_independent(migration: Migration, source: Source, node: cst.Call) -> bool:

@@ -33,7 +33,7 @@ def check_load(
         return
     if _have_meshes(migration):
         return
-    if not _written(migration):
+    if not _is_written(migration):
         raise Blocked(source, node, SHARDED_FILES_NOT_WRITTEN())
     migration.note(NOTE, source, node)
 
@@ -47,7 +47,7 @@ def _have_meshes(migration: Migration) -> bool:
     )
 
 
-def _written(migration: Migration) -> bool:
+def _is_written(migration: Migration) -> bool:
     return any(
         whole_file(event.api) and Layout.SHARDED in event.layouts
         for trace in migration.program.traces

@@ -208,7 +208,7 @@ class ModelStates(StateOptions):
             return False
         if text == model:
             return True
-        if self.migration.wrapped(receiver) or node in part_states.calls(self.migration):
+        if self.migration.wrapping_of(receiver) or node in part_states.calls(self.migration):
             return not self._is_other_model(receiver)
         # A part of the model: `model.head.state_dict()`.
         return text.startswith(f"{model}.") and not is_no_model(self.migration, receiver)

@@ -63,7 +63,7 @@ def clips_own(migration: Migration, source: Source, node: cst.Call) -> bool:
         and code.startswith("self.")
         and any(
             isinstance(part, cst.Attribute)
-            and migration.wrapped(part)
+            and migration.wrapping_of(part)
             and source.code(part) == code
             for part in descend(klass)
         )

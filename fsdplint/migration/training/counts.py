@@ -33,7 +33,7 @@ def rewrite(migration: Migration, source: Source) -> None:
         return
     symbols = symbols_in(source)
     for node in nodes(source):
-        parameter = measured(node)
+        parameter = measured_value(node)
         if parameter is None or not is_of_fsdp1(migration.program, parameter):
             continue
         if _Flow(source, node, symbols).is_added_up():
@@ -43,7 +43,7 @@ def rewrite(migration: Migration, source: Source) -> None:
             migration.step(source, node, TITLE)
 
 
-def measured(node: cst.CSTNode) -> cst.BaseExpression | None:
+def measured_value(node: cst.CSTNode) -> cst.BaseExpression | None:
     """What a call asks for the number of its elements; None for any other node."""
     if not isinstance(node, cst.Call) or node.args or not isinstance(node.func, cst.Attribute):
         return None

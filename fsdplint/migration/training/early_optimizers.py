@@ -29,7 +29,7 @@ def move(migration: Migration) -> None:
 
     A blocker for each that cannot move.
     """
-    for (source, node), pairs in _early(migration).items():
+    for (source, node), pairs in _early_optimizers(migration).items():
         if migration.is_blocked(node):
             continue
         place = _place(pairs)
@@ -44,7 +44,7 @@ def move(migration: Migration) -> None:
 Pairs = list[tuple[OptimizerBuilt, Wrapped]]
 
 
-def _early(migration: Migration) -> dict[tuple[Source, cst.CSTNode], Pairs]:
+def _early_optimizers(migration: Migration) -> dict[tuple[Source, cst.CSTNode], Pairs]:
     """The optimizers, each with the wrappings of their models that come later."""
     found: dict[tuple[Source, cst.CSTNode], Pairs] = {}
     for trace in migration.program.traces:

@@ -225,7 +225,7 @@ def _reshard_after(
         return
     text = expression(migration, source, model)
     lines = [f"{text}.reshard()"]
-    if migration.wrapped(model) != "always":
+    if migration.wrapping_of(model) != "always":
         kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
         lines = [f"if isinstance({text}, {kind}):", f"\t{lines[0]}"]
     migration.rewrite.insert_after(source, line, lines)

@@ -50,7 +50,7 @@ class Options:
         """Whether the context manager needs an argument for an option."""
         return self.texts(name) not in ({"True"}, {"False"})
 
-    def used(self, name: str) -> bool:
+    def may_be_on(self, name: str) -> bool:
         """Whether an option may be on."""
         return self.texts(name) != {"False"}
 
@@ -156,7 +156,7 @@ def _helper(migration: Migration, source: Source, at: cst.CSTNode, options: Opti
 
 def _modules(options: Options, kind: str) -> Iterable[str]:
     """The lines that list the modules whose parameters become whole."""
-    if not options.used("recurse") or options.varies("recurse"):
+    if not options.may_be_on("recurse") or options.varies("recurse"):
         inner = "m is not model and isinstance(m, " + kind + ")"
         nested = [
             f"nested = {{p for m in model.modules() if {inner} for p in m.modules()}}",
@@ -177,19 +177,19 @@ def _gather(options: Options, torch: str) -> Iterable[str]:
     indent = "\t\t\t\t\t"
     full = "parameter.full_tensor()"
     yield f"{indent}full = {full}"
-    if options.used("rank0_only"):
+    if options.may_be_on("rank0_only"):
         test = "rank0_only and " if options.varies("rank0_only") else ""
         first = "parameter.device_mesh.get_coordinate()[-1] != 0"
         yield f"{indent}if {test}{first}:"
         yield f"{indent}\tfull = parameter.to_local()"
-    if options.used("offload_to_cpu"):
+    if options.may_be_on("offload_to_cpu"):
         if options.varies("offload_to_cpu"):
             yield f"{indent}if offload_to_cpu:"
             indent += "\t"
         yield f"{indent}full = full.cpu()"
         indent = "\t\t\t\t\t"
     yield f"{indent}full = {torch}.nn.Parameter(full, parameter.requires_grad)"
-    if options.used("with_grads"):
+    if options.may_be_on("with_grads"):
         test = "with_grads and " if options.varies("with_grads") else ""
         yield f"{indent}if {test}parameter.grad is not None:"
         yield f"{indent}\tfull.grad = parameter.grad.full_tensor()"
@@ -201,7 +201,7 @@ def _write_back(
     migration: Migration, source: Source, top: cst.CSTNode, options: Options, torch: str
 ) -> Iterable[str]:
     """The lines that write the whole parameters to the shards."""
-    if not options.used("writeback"):
+    if not options.may_be_on("writeback"):
         return []
     function = migration.need(source, "torch.distributed.tensor", "distribute_tensor", top)
     lines = [
@@ -210,7 +210,7 @@ def _write_back(
         f"\twith {torch}.no_grad():",
         f"\t\tparameter.copy_({function}(full.detach(), *layout, src_data_rank=None))",
     ]
-    if options.used("with_grads"):
+    if options.may_be_on("with_grads"):
         test = "with_grads and " if options.varies("with_grads") else ""
         lines += [
             f"\tif {test}full.grad is not None:",

@@ -85,7 +85,7 @@ def _answer_questions(migration: Migration, source: Source, node: cst.Call) -> N
         if not isinstance(question, cst.Call) or not _looks_for_no_sync(question):
             continue
         model = question.args[0].value
-        if not isinstance(model, cst.Name | cst.Attribute) or not migration.wrapped(model):
+        if not isinstance(model, cst.Name | cst.Attribute) or not migration.wrapping_of(model):
             raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
         if syncing.kinds(migration, source, model) == "several":
             raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
@@ -165,7 +165,10 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
     """
     value = node.value
     parent = source.parent(node)
-    if migration.wrapped(value) != "always" and _isinstance_choice(migration, source, node) is None:
+    if (
+        migration.wrapping_of(value) != "always"
+        and _isinstance_choice(migration, source, node) is None
+    ):
         _rewrite_optional_inner(migration, source, node)
         return
     inner = migration.text(source, value)

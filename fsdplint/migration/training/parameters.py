@@ -120,7 +120,7 @@ def _use(
     ]
     if not values:
         return None
-    outer = isinstance(node, cst.Attribute) and migration.wrapped(node.value)
+    outer = isinstance(node, cst.Attribute) and migration.wrapping_of(node.value)
     sure = outer or any(is_fsdp1(module) for value in values for module in value.modules)
     ids = {module.id for value in values for module in value.modules}
     current: cst.CSTNode = node

@@ -49,7 +49,7 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
     statement = _statement(source, node)
     if (
         statement is None
-        or migration.wrapped(root) != "always"
+        or migration.wrapping_of(root) != "always"
         or gradients.ignores_parameters(migration)
         or not _is_embedding(migration, source, node.value)
         or not _has_unit(migration, root)
@@ -120,7 +120,7 @@ def _root(migration: Migration, part: cst.BaseExpression) -> cst.BaseExpression 
     while isinstance(part, cst.Attribute | cst.Subscript):
         inner = isinstance(part, cst.Attribute) and part.attr.value == INNER
         part = part.value
-        if inner or migration.wrapped(part):
+        if inner or migration.wrapping_of(part):
             return part
     return None
 

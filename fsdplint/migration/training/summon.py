@@ -103,7 +103,7 @@ class Summon:
                 raise
             self.form, self.loops = "replaced", []
         self.calls.note_damage(self.options)
-        if not self.options["recurse"] and self.migration.wrapped(self.model) != "always":
+        if not self.options["recurse"] and self.migration.wrapping_of(self.model) != "always":
             raise self.blocker(SUMMON_NOT_RECURSIVE())
 
     def _can_replace(self) -> bool:
@@ -131,7 +131,7 @@ class Summon:
                 raise self.blocker(SUMMON_AS_VALUE())
         if self.item is None and not self.options["recurse"] and self._is_compiled():
             raise self.blocker(SUMMON_AS_VALUE())
-        certain = self.migration.wrapped(self.model) == "always"
+        certain = self.migration.wrapping_of(self.model) == "always"
         if self.form != "gathered" and (
             not certain or gradients.ignores_parameters(self.migration)
         ):
@@ -144,7 +144,7 @@ class Summon:
             raise self.blocker(SUMMON_STATE(), node)
         written = body.first_write()
         if written is not None and self.options["writeback"] and not body.writes_other_objects():
-            loops = body.loops.found(writing=True)
+            loops = body.loops.find(writing=True)
             if loops is None:
                 raise self.blocker(
                     SUMMON_WRITES(),
@@ -159,7 +159,7 @@ class Summon:
             )
         if _lowers(self.migration, precision) or self.options["offload_to_cpu"]:
             spared = written is None or body.writes_other_objects()
-            loops = body.loops.found(writing=False) if spared else None
+            loops = body.loops.find(writing=False) if spared else None
             if written is not None and len(loops or ()) > 1:
                 loops = None  # a later loop may read what the first one writes
             computes = loops is None and body.computes() and not self.options["offload_to_cpu"]
@@ -294,7 +294,7 @@ class Summon:
 
     def _single(self) -> bool:
         """Whether the model is certainly one group."""
-        if self.migration.wrapped(self.model) != "always":
+        if self.migration.wrapping_of(self.model) != "always":
             return False
         ids = {getattr(value, "id", "") for value in self.migration.values(self.model)}
         found = False

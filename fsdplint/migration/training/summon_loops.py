@@ -44,7 +44,7 @@ class ParameterLoops:
     body: cst.BaseSuite
     model: cst.BaseExpression
 
-    def found(self, *, writing: bool) -> list[Loop] | None:
+    def find(self, *, writing: bool) -> list[Loop] | None:
         """The loops that only write, or only read, parameters; None if other statements use the model."""
         found: list[Loop] = []
         if not isinstance(self.body, cst.IndentedBlock):
@@ -98,7 +98,7 @@ class ParameterLoops:
         values = self.migration.values(node)
         return (
             self.source.code(node).startswith(f"{self.source.code(self.model)}.")
-            and self.migration.wrapped(self.model) == "always"
+            and self.migration.wrapping_of(self.model) == "always"
             and bool(values)
             and all(
                 isinstance(v, ParametersOf) and v.element and v.name and not v.unsharded_copy
@@ -162,7 +162,7 @@ class ParameterLoops:
 
     def _is_model(self, node: cst.BaseExpression) -> bool:
         text, model = self.source.code(node), self.source.code(self.model)
-        return text in (model, f"{model}.module") and bool(self.migration.wrapped(self.model))
+        return text in (model, f"{model}.module") and bool(self.migration.wrapping_of(self.model))
 
     def uses(self, loop: Loop) -> list[cst.Name | cst.Attribute]:
         """Where a loop uses its parameter."""

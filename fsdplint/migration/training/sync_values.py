@@ -18,7 +18,7 @@ def rewrite_as_value(migration: Migration, source: Source, node: cst.Call) -> bo
     """Replace a call of `no_sync` by one of a context manager; whether FSDP1 always wraps the model."""
     assert isinstance(node.func, cst.Attribute)
     model = node.func.value
-    if node.args or migration.wrapped(model) != "always":
+    if node.args or migration.wrapping_of(model) != "always":
         return False
     text = expression(migration, source, model)
     migration.account_for(source, node.func)

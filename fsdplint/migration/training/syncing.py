@@ -42,7 +42,7 @@ def check_conditional_context(migration: Migration, source: Source, node: cst.At
 
 def _always(migration: Migration, source: Source, model: cst.BaseExpression) -> bool:
     """Whether FSDP1 wraps a model wherever the function mentions it, not only under a test."""
-    return "sometimes" not in map(migration.wrapped, _uses(migration, source, model))
+    return "sometimes" not in map(migration.wrapping_of, _uses(migration, source, model))
 
 
 def _uses(

@@ -116,7 +116,7 @@ def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) ->
     None if that may be another group: the program passes a mesh that may have further dimensions, or
     parts of the model may have their own mesh.
     """
-    if migration.wrapped(node.value) != "always" or gradients.ignores_parameters(migration):
+    if migration.wrapping_of(node.value) != "always" or gradients.ignores_parameters(migration):
         return None
     chosen: set[str] = set()
     found = [
@@ -311,7 +311,7 @@ def check_by_name(migration: Migration, source: Source, call: cst.Call) -> None:
     else:
         return
     text = name.evaluated_value if isinstance(name, cst.SimpleString) else None
-    if text in CHANGED and call not in migration.uncalled_nodes and migration.wrapped(model):
+    if text in CHANGED and call not in migration.uncalled_nodes and migration.wrapping_of(model):
         raise Blocked(source, call, MEMBER_BY_NAME(name=str(text)))
 
 

@@ -46,7 +46,7 @@ def _finding(
     if source is not None:
         for line in frame(source, at):
             margin = margin or line[: line.index("|")]
-            yield _coloured(result, line, COLOURS[rule.severity])
+            yield _colour(result, line, COLOURS[rule.severity])
     for name, text in _notes(result, finding, at.path):
         if name == "help" and rule.grouped:
             first = advised.setdefault(text, f"{at.path}:{at.line}")
@@ -94,7 +94,7 @@ def _note(margin: str, name: str, text: str) -> Iterator[str]:
     ) or [head.rstrip()]
 
 
-def _coloured(result: Result, line: str, style: str) -> str:
+def _colour(result: Result, line: str, style: str) -> str:
     head, bar, rest = line.partition("|")
     if not result.colour or not rest.strip() or rest.strip().strip("^") or head.strip():
         return line

@@ -30,17 +30,17 @@ def write(result: Result) -> Iterator[str]:
             yield f"| | | {len(found) - MOST} more |"
         yield ""
     for line in summary(result):
-        yield f"{_escaped(line)}  "  # a line of its own
+        yield f"{_escape(line)}  "  # a line of its own
 
 
 def _row(one: Record) -> str:
     code = f"[{one.code}]({one.url})" if one.url else one.code
-    place = _escaped(f"{one.at.path}:{one.at.line}").replace("`", "'")
+    place = _escape(f"{one.at.path}:{one.at.line}").replace("`", "'")
     message = one.line if len(one.line) <= LONGEST else f"{one.line[:LONGEST]}..."
-    return f"| {one.severity.value} | `{place}` | {code} {_escaped(message)} |"
+    return f"| {one.severity.value} | `{place}` | {code} {_escape(message)} |"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """A text on one line that breaks neither a table nor the page."""
     text = " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
     return text.replace("<", "&lt;").replace("[*]", "\\[\\*\\]")

@@ -61,7 +61,7 @@ def held_units(run: Run) -> list[HeldUnit]:
     lines = [line for line in records[0].layouts[-1]["units"]]
     sizes = [dict(_sizes(record)) for record in records]
     return [
-        HeldUnit(path, together, _most(names, sizes)) for path, names, together in _collapsed(lines)
+        HeldUnit(path, together, _most(names, sizes)) for path, names, together in _collapse(lines)
     ]
 
 
@@ -92,7 +92,7 @@ def _most(
     return {kind: max(one[kind] for one in sums) for kind in KINDS}
 
 
-def _collapsed(lines: Iterable[Line]) -> Iterator[tuple[str | None, list[str | None], list[Line]]]:
+def _collapse(lines: Iterable[Line]) -> Iterator[tuple[str | None, list[str | None], list[Line]]]:
     """The path, the names and the lines of units that are alike except for indices."""
     groups: dict[tuple[object, ...], list[Line]] = {}
     for line in lines:

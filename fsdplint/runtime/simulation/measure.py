@@ -66,7 +66,7 @@ class Measure:
                 "gradients": self._gradients,
                 "optimizer": memory([list(state.values()) for state in optimizer.state.values()]),
                 "peak": accounting.peak,
-                "held": self._held(optimizer),
+                "held": self._held_bytes(optimizer),
                 "calls": dict(sorted(accounting.calls.items())),
                 "sent": dict(sorted(accounting.sent.items())),
             }
@@ -75,7 +75,7 @@ class Measure:
         if self.limit is not None and max(self.steps.values()) >= self.limit:
             raise StopTraining(0)
 
-    def _held(self, optimizer: Any) -> dict[str, dict[str, int]]:
+    def _held_bytes(self, optimizer: Any) -> dict[str, dict[str, int]]:
         """The bytes that this rank holds of each parameter, of its gradient and of its optimizer
         state, by its name without wrappers.
 

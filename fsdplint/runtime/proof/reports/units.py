@@ -19,7 +19,7 @@ _Found = dict[str | None, dict[str, HeldUnit]]
 
 def memory_table(runs: Mapping[str, Run]) -> list[tuple[str, dict[str, dict[str, int]]]]:
     """For each unit its name, and the bytes of each run by what they are for; then the sums."""
-    found = _found(runs)
+    found = _find_units(runs)
     rows = [
         (_name(path), {run: unit.sizes for run, unit in of_runs.items()})
         for path, of_runs in found.items()
@@ -36,7 +36,7 @@ def memory_table(runs: Mapping[str, Run]) -> list[tuple[str, dict[str, dict[str,
 
 def unit_tree(runs: Mapping[str, Run]) -> list[Node]:
     """The units, each inside of the one around it; empty without a recorded step."""
-    found = _found(runs)
+    found = _find_units(runs)
     nodes = {path: _node(path, of_runs) for path, of_runs in found.items()}
     top: list[Node] = []
     for path, node in nodes.items():
@@ -55,7 +55,7 @@ def unit_data(runs: Mapping[str, Run]) -> list[schema.HeldUnit]:
             "before": _run_data(of_runs.get("before")),
             "after": _run_data(of_runs.get("after")),
         }
-        for path, of_runs in _found(runs).items()
+        for path, of_runs in _find_units(runs).items()
     ]
 
 
@@ -70,7 +70,7 @@ def _run_data(unit: HeldUnit | None) -> schema.HeldByRun | None:
     }
 
 
-def _found(runs: Mapping[str, Run]) -> _Found:
+def _find_units(runs: Mapping[str, Run]) -> _Found:
     """The units of both runs by their paths, outer ones first."""
     found: _Found = {}
     for run in _RUNS:

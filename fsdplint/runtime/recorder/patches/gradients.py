@@ -63,7 +63,7 @@ def _watch_backward(torch: Any) -> None:
                 collective=recording.objects.generation > 0,
                 averaged=recording.losses.is_averaged(loss),
                 multiplied=recording.losses.is_multiplied(loss),
-                unsynchronized=tuple(_unsynchronized(recording.objects)),
+                unsynchronized=tuple(_modules_in_no_sync(recording.objects)),
                 divided_by=recording.losses.divided_by(loss, frame)
                 if not (args[1:] or kwargs)
                 else "",
@@ -103,7 +103,7 @@ def _watch_backward(torch: Any) -> None:
     patching.replace(original_function, autograd_backward)
 
 
-def _unsynchronized(objects: Objects) -> Iterator[str]:
+def _modules_in_no_sync(objects: Objects) -> Iterator[str]:
     """The outermost FSDP1 modules under whose `no_sync()` a backward pass begins."""
     for module, kind in objects.sharded.items():
         if kind == "fsdp1" and getattr(module, "_sync_gradients", True) is False:
