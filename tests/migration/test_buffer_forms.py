@@ -1,0 +1,146 @@
+"""The text that the precision of buffers is migrated to."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import migrated, plan
+
+FORMS = {
+    "buffers under mixed precision": (
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        precision = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float16)
+        model = FSDP(Table(), mixed_precision=precision)
+        """,
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        model = Table()
+        fully_shard(model, mp_policy=precision)
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.data = buffer.data.to(torch.float16)
+        """,
+    ),
+    "buffers under mixed precision that may be None": (
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        precision = MixedPrecision(torch.bfloat16, torch.float32, torch.float32) if os.environ.get("HALF") else None
+        model = Table()
+        model = FSDP(model, mixed_precision=precision)
+        """,
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if os.environ.get("HALF") else None
+        model = Table()
+        mp_policy = precision or MixedPrecisionPolicy()
+        fully_shard(model, mp_policy=mp_policy)
+        if mp_policy.param_dtype is not None:
+            for buffer in model.buffers():
+                if buffer.is_floating_point():
+                    buffer.data = buffer.data.to(torch.float32)
+        """,
+    ),
+    "buffers of a model that is held by another": (
+        """
+        from transformers import AutoModel
+
+
+        class Held(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.base = AutoModel.from_pretrained("x")
+
+            def forward(self, x):
+                return self.base(x)
+
+
+        precision = MixedPrecision(torch.bfloat16, torch.float32, torch.float32)
+        model = Held()
+        model = FSDP(model, mixed_precision=precision)
+        """,
+        """
+        from transformers import AutoModel
+
+
+        class Held(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.base = AutoModel.from_pretrained("x")
+
+            def forward(self, x):
+                return self.base(x)
+
+
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        model = Held()
+        fully_shard(model, mp_policy=precision)
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.data = buffer.data.to(torch.float32)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
+def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
+    assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+BUFFERS = """
+class Scaled(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(8))
+
+
+model = FSDP(Scaled(), mixed_precision=MixedPrecision(buffer_dtype=torch.bfloat16))
+SAVED
+"""
+
+
+@pytest.mark.parametrize(
+    ("saved", "noted"), [("torch.save(model.state_dict(), 'x.pt')", True), ("model.eval()", False)]
+)
+def test_buffers_that_are_saved_in_low_precision_are_noted(
+    saved: str, noted: bool, tmp_path: Path
+) -> None:
+    found, _ = plan(tmp_path, BUFFERS.replace("SAVED", saved))
+    assert not found.blockers
+    assert any("saved in the low precision" in note.text for note in found.notes) is noted
