@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fsdplint.discovery.walk import DEFAULT_EXCLUDES
 from fsdplint.source.files import Unreadable
-from fsdplint.source.folders import PROJECT_MARKERS, Folder, project_root
+from fsdplint.source.folders import Folder, is_marked, project_root
 
 # torch is modelled, so it is never a project, not even in its own repository.
 LIBRARY = "torch"
@@ -86,7 +86,7 @@ class ModuleIndex:
 
 
 def _modules(root: str) -> dict[str, list[str]]:
-    if not any(os.path.exists(os.path.join(root, marker)) for marker in PROJECT_MARKERS):
+    if not is_marked(Path(root)):
         return {}
     found: dict[str, list[str]] = {}
     todo = [root]

@@ -11,7 +11,7 @@ from pathlib import Path
 from fsdplint.config.patterns import compile_patterns, pattern_error
 from fsdplint.source import config_files
 from fsdplint.source.files import SUFFIXES, Problem, missing
-from fsdplint.source.folders import PROJECT_MARKERS, Folder, holds, project_root
+from fsdplint.source.folders import Folder, holds, is_marked, project_root
 from fsdplint.source.reading import read_text
 
 DEFAULT_EXCLUDES = frozenset(
@@ -224,7 +224,7 @@ def project_files(
     If nothing marks a project's root, the project is the file's folder without its subfolders.
     """
     root = project_root(path)
-    if any((root / marker).exists() for marker in PROJECT_MARKERS):
+    if is_marked(root):
         return discover([root], excluded)[0]
     folder = Folder(str(root))
     found = [(root / name, folder.file(name)) for name in sorted(folder.names)]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 
 PROJECT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+# Files that an unpacked archive of a repository still has at its root, the surest ones first.
+_ARCHIVE_MARKERS = (
+    (".gitignore", ".gitattributes", ".github", "LICENSE", "LICENSE.md", "LICENSE.txt"),
+    ("requirements.txt",),
+)
 
 
 def holds(question: Callable[[], bool]) -> bool:
@@ -57,11 +62,36 @@ def leads_out(root: Path, path: Path) -> bool:
 
 
 def project_root(path: Path) -> Path:
-    """The nearest folder at or above `path` with a project marker, else the folder of `path`."""
-    folder = path.absolute()
-    if not folder.is_dir():
-        folder = folder.parent
-    for parent in (folder, *folder.parents):
-        if any((parent / marker).exists() for marker in PROJECT_MARKERS):
-            return parent
-    return folder
+    """The nearest folder at or above `path` with a project marker, else the folder of `path`.
+
+    An archive of a repository has no `.git`. So if no folder has a marker, one with a file that
+    most repositories have at their root counts, except for the user's own folder.
+    """
+    folder = _folder_of(path)
+    return _marked_root(folder) or folder
+
+
+def is_marked(root: Path) -> bool:
+    """Whether markers show that a folder is the root of a project."""
+    return _marked_root(_folder_of(root)) == root.absolute()
+
+
+def _folder_of(path: Path) -> Path:
+    path = path.absolute()
+    return path if path.is_dir() else path.parent
+
+
+def _marked_root(folder: Path) -> Path | None:
+    above = (folder, *folder.parents)
+    home = os.path.expanduser("~")
+    inside = [parent for parent in above if str(parent) not in (home, parent.anchor)]
+    return _nearest(above, PROJECT_MARKERS) or next(
+        filter(None, (_nearest(inside, markers) for markers in _ARCHIVE_MARKERS)), None
+    )
+
+
+def _nearest(folders: Iterable[Path], markers: Iterable[str]) -> Path | None:
+    """The first folder with one of some entries."""
+    return next(
+        (folder for folder in folders if any((folder / one).exists() for one in markers)), None
+    )

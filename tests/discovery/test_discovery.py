@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsdplint.discovery.walk import discover
-from fsdplint.source.folders import project_root
+from fsdplint.source.folders import is_marked, project_root
 
 
 def names(root: Path, *arguments: Path, **options: object) -> list[str]:
@@ -134,3 +134,26 @@ def test_a_folder_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.Monk
 def test_project_root(tmp_path: Path) -> None:
     write(tmp_path, "repo/pkg/sub/a.py", "repo/setup.py")
     assert project_root(tmp_path / "repo" / "pkg" / "sub" / "a.py") == tmp_path / "repo"
+
+
+def test_an_archive_of_a_repository_has_a_root(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    (root / "scripts").mkdir(parents=True)
+    file = root / "scripts" / "train.py"
+    assert project_root(file) == root / "scripts" and not is_marked(root)
+    (root / "scripts" / "requirements.txt").touch()
+    assert project_root(file) == root / "scripts"
+    (root / "LICENSE").touch()
+    assert project_root(file) == root and is_marked(root)
+    (root / "scripts" / "setup.py").touch()
+    assert project_root(file) == root / "scripts"
+
+
+def test_the_folder_of_the_user_is_no_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "work").mkdir()
+    (tmp_path / ".gitignore").touch()
+    assert project_root(tmp_path / "work" / "a.py") == tmp_path / "work"
+    assert not is_marked(tmp_path)

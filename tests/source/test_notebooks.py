@@ -223,7 +223,7 @@ def test_another_file_is_imported(folder: Path) -> None:
 
 def test_masks() -> None:
     found = Notebook(notebook(*CELLS))
-    assert found.changed(found.code) == found.raw
+    assert found.with_code(found.code) == found.raw
     masked = "".join(one.masked for one in found.cells)
     assert masked.count("\n") == "".join(one.text for one in found.cells).count("\n")
     compile(found.code, "notebook", "exec")
@@ -233,4 +233,4 @@ def test_masks() -> None:
     lines = found.code.splitlines(keepends=True)
     for line in [one for one in lines if "__fsdplint_" in one]:
         with pytest.raises(NotebookError):
-            found.changed(found.code.replace(line, ""))
+            found.with_code(found.code.replace(line, ""))
