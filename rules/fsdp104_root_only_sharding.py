@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Gathered, Sharded, Site, Trace, Wrapped
+from fsdplint.trace import Called, Gathered, Sharded, Site, Trace, Wrapped
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by, shards_unknown_part
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class RootOnlySharding(Rule):
         seen: set[Site] = set()
         for event in shard_events(trace):
             module = event.module
-            if event.site in seen or len(sharded_by(event)) > 1 or _has_policy(event):
+            if event.site in seen or len(sharded_by(event)) > 1 or _has_policy(trace, event):
                 continue
             if trace.module(module).container or any(
                 m in sharded for m in groups.ancestors(module)
@@ -149,11 +149,19 @@ def _gathers_root(trace: Trace, site: Site) -> bool:
     return any(event.gathered and event.module in roots for event in trace.of(Gathered))
 
 
-def _has_policy(event: Shard) -> bool:
+def _has_policy(trace: Trace, event: Shard) -> bool:
     """Whether a policy may wrap blocks: one is given, and it is not known to wrap none."""
     if isinstance(event, Sharded):
         return False
-    return "**" in event.options or (_names_policy(event) and event.units != ())
+    return "**" in event.options or (_names_policy(event) and not _wraps_nothing(trace, event))
+
+
+def _wraps_nothing(trace: Trace, event: Wrapped) -> bool:
+    """Whether a policy wraps no part. A recorded trace shows it once the constructor has returned."""
+    returned = trace.producer == "static" or any(
+        called.module == event.module for called in trace.of(Called)
+    )
+    return event.units == () and returned
 
 
 def _names_policy(event: Shard) -> bool:

@@ -42,6 +42,7 @@ class EmptyStateOverCheckpoint(Rule):
     name = "empty-state-over-checkpoint"
     severity = Severity.ERROR
     fixable = Safety.SAFE
+    all_configurations = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         if not any(trace.of(ProcessGroupInit)):
@@ -58,6 +59,13 @@ class EmptyStateOverCheckpoint(Rule):
                 ):
                     yield self._finding(event, taken)
                     break
+
+    def concerns(self, trace: Trace, finding: Finding) -> bool:
+        """Whether a trace writes the file on one rank only.
+
+        The rank is a constant then with the settings of the finding: those of a single process.
+        """
+        return any(event.site == finding.site and event.ranks.partial for event in trace.of(Saved))
 
     def _finding(self, event: Saved, taken: StateTaken) -> Finding:
         return self.finding(

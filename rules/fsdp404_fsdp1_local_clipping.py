@@ -81,12 +81,14 @@ class Fsdp1LocalClipping(Rule):
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.clipping import clip_with_method
         from fsdplint.fixes.syntax import call_at
-        from fsdplint.fixes.wrapper_options import rely_on_wrapping
+        from fsdplint.fixes.wrapper_options import rely_on_wrapping, wraps_whenever
 
         found, event = call_at(finding.site), finding.events[0]
         if not isinstance(event, Clipped) or event.api != "utils":
             return None
         if found is None or not _always_clips_root(finding, program):
+            return None
+        if not wraps_whenever(event, finding.events):
             return None
         rewrite = Rewrite()
         if not clip_with_method(rewrite, program, *found):

@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import argument
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.trace import Event, Wrapped
+from fsdplint.trace import Event, GuardKind, Wrapped
 
 
 def set_option(rewrite: Rewrite, source: Source, call: cst.Call, name: str, text: str) -> bool:
@@ -44,6 +44,22 @@ def rely_on_wrapping(rewrite: Rewrite, events: Iterable[Event]) -> None:
     for event in events:
         if isinstance(event, Wrapped) and isinstance(event.site, NodeSite):
             rewrite.depends_on(event.site.source, event.site.node)
+
+
+def wraps_whenever(event: Event, wrappings: Iterable[Event]) -> bool:
+    """Whether the settings that lead to an event also lead to these wrappings of its model.
+
+    With other settings, the model may be wrapped by DDP or by nothing. The search through the
+    settings of a program is bounded, so that no trace may show it.
+    """
+    given = {guard for guard in event.guards if guard.kind is GuardKind.CONFIG}
+    return all(
+        guard in given
+        for wrapping in wrappings
+        if isinstance(wrapping, Wrapped)
+        for guard in wrapping.guards
+        if guard.kind is GuardKind.CONFIG
+    )
 
 
 def forget_name(rewrite: Rewrite, source: Source, node: object) -> None:

@@ -177,7 +177,7 @@ def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     kinds = _classes(run, policy)
     if kinds is not None:
         return functools.partial(_is_one_of, run, kinds)
-    if isinstance(policy, Partial) and option(policy) == f"{WRAP}._or_policy":
+    if isinstance(policy, Partial) and option(policy.function) == f"{WRAP}._or_policy":
         return _any_of(run, policy.kwargs.get("policies"), node)
     if isinstance(policy, Function) or (
         isinstance(policy, Partial) and isinstance(policy.function, Function)
@@ -186,7 +186,9 @@ def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     given = None
     if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.CustomPolicy":
         given = policy.get("0", "lambda_fn")
-    elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.lambda_auto_wrap_policy":
+    elif (
+        isinstance(policy, Partial) and option(policy.function) == f"{WRAP}.lambda_auto_wrap_policy"
+    ):
         given = policy.kwargs.get("lambda_fn")
     given = run.settle(given) if given is not None else None
     if isinstance(given, Function):
@@ -279,7 +281,10 @@ def _classes(run: Run, policy: Value) -> list[Value] | None:
     given = None
     if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.ModuleWrapPolicy":
         given = policy.get("0", "module_classes")
-    elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.transformer_auto_wrap_policy":
+    elif (
+        isinstance(policy, Partial)
+        and option(policy.function) == f"{WRAP}.transformer_auto_wrap_policy"
+    ):
         given = policy.kwargs.get("transformer_layer_cls")
     given = run.settle(given) if given is not None else None
     if not isinstance(given, Sequence) or given.open:
