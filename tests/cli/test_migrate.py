@@ -96,6 +96,13 @@ def test_what_blocks_and_what_to_decide(folder: Path) -> None:
     assert lines[-1] == "1 program blocked at 1 place; nothing of it is rewritten."
 
 
+def test_a_diff_names_what_blocks(folder: Path) -> None:
+    (folder / "train.py").write_text(BLOCKED)
+    result = run("migrate", "--diff", ".")
+    assert any("train.py:11: FSDP201" in line for line in result.stderr.splitlines())
+    assert result.stdout == ""
+
+
 def test_every_name_of_fsdp1_that_stays_is_told(folder: Path) -> None:
     (folder / "imports.py").write_text(TRAIN.splitlines()[3] + "\n")
     (folder / "plugin.py").write_text(

@@ -37,6 +37,14 @@ def write(report: Report, *, colour: bool = False) -> Iterator[str]:
     yield from summary(report)
 
 
+def blocked_lines(report: Report) -> Iterator[str]:
+    """The lines of the sections that are not migrated, with what is to be decided."""
+    for section in report.sections:
+        if section.is_blocked:
+            yield from _Writer(colour=False).section(section)
+            yield ""
+
+
 class _Writer:
     def __init__(self, colour: bool) -> None:
         self.colour = colour
