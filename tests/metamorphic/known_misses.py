@@ -12,6 +12,9 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "the device in a variable of the environment may not be meta": [
         ("environment_defaults", "FSDP134/initialized_on_meta"),
     ],
+    "the user of a command line may name a device that is no GPU": [
+        ("argparse_defaults", "FSDP135/moved_after_wrapping"),
+    ],
     "the device in a variable of the environment may not be a GPU": [
         ("environment_defaults", "FSDP135/empty_on_the_gpu"),
     ],

@@ -9,9 +9,6 @@ CAUSES: dict[str, list[tuple[str, str, int]]] = {
     "the rule leaves out FSDP1 wrappers with `ignored_states`": [
         ("inner_module_called", "fsdp1/frozen_states", 81),
     ],
-    "an earlier call under `no_sync` may have left the parameters gathered": [
-        ("inner_module_called", "fsdp1/lambda_policy", 140),
-    ],
     "the units of a policy by size are not known": [
         ("inner_module_called", "fsdp1/size_policy", 111),
     ],
