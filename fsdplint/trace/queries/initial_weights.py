@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fsdplint.trace import (
     BackwardRun,
     Collective,
+    Event,
     Loaded,
     MeshBuilt,
     ModuleBuilt,
@@ -121,16 +122,12 @@ def _brought_together(
     built: the modules that may have parameters. If single layers got other values, the rest keeps
         its own.
     """
-    if isinstance(sharded, Wrapped):
-        # False is the default of FSDP1; an unknown value may be True.
-        if sharded.options.get("sync_module_states", False) is not False or (
-            "**" in sharded.options or "param_init_fn" in sharded.options
-        ):
-            return True
+    if may_synchronize(sharded):
+        return True
     started, layers = False, set[str]()
     for event in trace:
         started = started or isinstance(event, BackwardRun)
-        if isinstance(event, StateLoaded) and event.into in family:
+        if replaces_weights(event, family):
             return True
         if isinstance(event, WeightsSet) and not started:
             if not event.modules:
@@ -139,13 +136,27 @@ def _brought_together(
             rest = [one for one in built - layers if trace.modules[one].own_parameters]
             if not rest or any(trace.modules[layer].children for layer in layers):
                 return True
-        if isinstance(event, Loaded) and event.api.startswith("torch.distributed."):
-            return True
-        if isinstance(event, ModuleMoved) and event.method == "to_empty" and event.module in family:
-            return True
         if isinstance(event, Collective) and sends_tensors(event) and not started:
             return True
     return False
+
+
+def may_synchronize(sharded: Sharded | Wrapped) -> bool:
+    """Whether FSDP1's constructor may give all ranks the same weights."""
+    if not isinstance(sharded, Wrapped):
+        return False
+    # False is the default of FSDP1; an unknown value may be True.
+    sync = sharded.options.get("sync_module_states", False) is not False
+    return sync or "**" in sharded.options or "param_init_fn" in sharded.options
+
+
+def replaces_weights(event: Event, family: set[str]) -> bool:
+    """Whether an event loads all weights of some modules, or drops them."""
+    if isinstance(event, Loaded):
+        return event.api.startswith("torch.distributed.")
+    if isinstance(event, ModuleMoved):
+        return event.method == "to_empty" and event.module in family
+    return isinstance(event, StateLoaded) and event.into in family
 
 
 def sends_tensors(event: Collective) -> bool:

@@ -11,9 +11,7 @@ from fsdplint.trace import (
     Event,
     Guard,
     GuardKind,
-    Loaded,
     ModuleBuilt,
-    ModuleMoved,
     Ranks,
     Sharded,
     StateLoaded,
@@ -22,7 +20,9 @@ from fsdplint.trace import (
     Wrapped,
 )
 from fsdplint.trace.queries.initial_weights import (
+    may_synchronize,
     other_parallelism,
+    replaces_weights,
     sends_tensors,
     sharded_roots,
     were_equal,
@@ -72,6 +72,8 @@ def _source(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> Event
     get them."""
     found: Event | None = None
     for event in trace.before(sharded, StateLoaded, WeightsSet, ModuleBuilt):
+        if isinstance(event, WeightsSet) and not event.modules:
+            return None  # of any module
         on_others = event.ranks in (Ranks.OTHERS, Ranks.SOME)
         if not on_others and not _gives_weights(event, family):
             continue
@@ -88,11 +90,15 @@ def _gives_weights(event: Event, family: set[str]) -> bool:
     """Whether an event gives a module of a family weights that are no random ones."""
     if isinstance(event, StateLoaded):
         return event.into in family
-    if isinstance(event, WeightsSet):
-        return not event.modules or not family.isdisjoint(event.modules)
-    return (
-        isinstance(event, ModuleBuilt) and event.module in family and event.random_weights is False
-    )
+    if isinstance(event, ModuleBuilt):
+        return event.module in family and event.random_weights is False
+    return _may_set_weights(event, family)
+
+
+def _may_set_weights(event: Event, family: set[str]) -> bool:
+    if not isinstance(event, WeightsSet):
+        return False
+    return not event.modules or not family.isdisjoint(event.modules)
 
 
 def _varies(event: Event) -> bool:
@@ -128,22 +134,12 @@ def _reaches_others(
     trace: Trace, family: set[str], source: Event, sharded: Sharded | Wrapped
 ) -> bool:
     """Whether the other ranks may get the weights between their source and the first backward."""
-    if isinstance(sharded, Wrapped):
-        # False is the default of FSDP1; an unknown value may be True.
-        if sharded.options.get("sync_module_states", False) is not False or (
-            "**" in sharded.options or "param_init_fn" in sharded.options
-        ):
-            return True
+    if may_synchronize(sharded):
+        return True
     for event in trace.events[source.index + 1 :]:
         if isinstance(event, BackwardRun):
             return False
-        if isinstance(event, StateLoaded) and event.into in family:
-            return True
-        if isinstance(event, WeightsSet) and _gives_weights(event, family):
-            return True
-        if isinstance(event, Loaded) and event.api.startswith("torch.distributed."):
-            return True
-        if isinstance(event, ModuleMoved) and event.method == "to_empty" and event.module in family:
+        if replaces_weights(event, family) or _may_set_weights(event, family):
             return True
         if isinstance(event, Collective) and sends_tensors(event):
             return True
