@@ -431,8 +431,12 @@ def test_the_gradient_of_a_tensor_that_a_function_makes(tmp_path: Path) -> None:
     made = "nn.Parameter(torch.zeros(8))"
     assert "start.grad.norm()" in migrated(tmp_path, body.replace("{0}", made))
     given = "next(iter(model.parameters()))"
-    found, _ = plan(tmp_path, body.replace("{0}", given))
-    assert [one.blocker.code for one in found.blockers] == ["FSDP299-gradient-part"]
+    attached = body.replace("{0}", made).replace(
+        "    optimizer =", "    attach(model, start)\n        optimizer ="
+    )
+    for other in (body.replace("{0}", given), attached):
+        found, _ = plan(tmp_path, other)
+        assert [one.blocker.code for one in found.blockers] == ["FSDP299-gradient-part"]
 
 
 @pytest.mark.parametrize(("name", "blocked"), [("resnet50", True), ("vit_b_16", False)])

@@ -114,7 +114,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             for node in _gradients(function):
                 if node in seen or _harmless(migration, source, node, symbols):
                     continue
-                if is_own_tensor(source, node.value, symbols):
+                if is_own_tensor(migration, source, node.value, symbols):
                     continue
                 seen.add(node)
                 if _called_by_nobody(migration, source, function):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import definitions, home_of, reads
+from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 
 MAKERS = {
@@ -15,15 +17,18 @@ MAKERS = {
     ).split()
 }
 COPIES = {"clone", "detach", "requires_grad_", "to", "cuda", "float"}
-REGISTERS = {"register_parameter", "setattr", "append", "register_buffer"}
 
 
 def is_own_tensor(
-    source: Source, node: cst.BaseExpression, symbols: dict[cst.CSTNode, str]
+    migration: Migration,
+    source: Source,
+    node: cst.BaseExpression,
+    symbols: dict[cst.CSTNode, str],
 ) -> bool:
     """Whether a name is a variable of a function that holds a tensor which the function makes.
 
-    A variable that is assigned to an attribute or registered may be a model's parameter.
+    A variable that is assigned on may be a parameter of a model, and so may one that a call gets which
+    calls neither a function of torch nor a model.
     """
     if not isinstance(node, cst.Name):
         return False
@@ -31,7 +36,9 @@ def is_own_tensor(
     found = definitions(source, node) if isinstance(home, cst.FunctionDef) else None
     if home is None or not found or not all(_is_made(one.value, symbols) for one in found):
         return False
-    return not any(_gives_away(source, read) for read in reads(source, home, node.value))
+    return not any(
+        _gives_away(migration, source, read, symbols) for read in reads(source, home, node.value)
+    )
 
 
 def _is_made(value: cst.BaseExpression, symbols: dict[cst.CSTNode, str]) -> bool:
@@ -48,14 +55,22 @@ def _is_made(value: cst.BaseExpression, symbols: dict[cst.CSTNode, str]) -> bool
     )
 
 
-def _gives_away(source: Source, read: cst.Name) -> bool:
+def _gives_away(
+    migration: Migration, source: Source, read: cst.Name, symbols: dict[cst.CSTNode, str]
+) -> bool:
     """Whether a read may make a tensor a parameter of a model."""
-    parent = source.parent(read)
-    if isinstance(parent, cst.Assign):
-        return parent.value is read
+    node: cst.CSTNode = read
+    parent = source.parent(node)
+    while isinstance(parent, cst.Element | cst.List | cst.Tuple | cst.Set):
+        node, parent = parent, source.parent(parent)
+    if isinstance(parent, cst.Assign | cst.AnnAssign | cst.NamedExpr):
+        return parent.value is node
     if isinstance(parent, cst.Arg):
         call = source.parent(parent)
-        func = call.func if isinstance(call, cst.Call) else None
-        name = func.attr if isinstance(func, cst.Attribute) else func
-        return isinstance(name, cst.Name) and name.value in REGISTERS
-    return isinstance(parent, cst.Return)
+        if not isinstance(call, cst.Call):
+            return True
+        name, called = symbols.get(call.func, ""), migration.values(call.func)
+        if called and all(isinstance(value, ModuleValue) for value in called):
+            return False
+        return not name.startswith("torch.") or name.startswith("torch.nn.Parameter")
+    return isinstance(parent, cst.Return | cst.Yield | cst.DictElement)
