@@ -6,6 +6,7 @@ import libcst as cst
 
 from fsdplint.comparison.facts import Plan
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace import (
     BackwardRun,
     Event,
@@ -52,10 +53,10 @@ def _add_scheduler_loops(plan: Plan, trace: Trace) -> None:
         for event in trace.of(OptimizerStepped, ScalerStepped)
         if (loop := _loop_of(event)) is not None
     }
-    functions = {_function_of(source, node) for source, node in loops}
+    functions = {function_around(source, node) for source, node in loops}
     for event in trace.of(SchedulerStepped):
         loop = _loop_of(event)
-        if loop is None or _function_of(*loop) not in functions:
+        if loop is None or function_around(*loop) not in functions:
             continue
         value = "in the loop of the steps" if loop in loops else "in another loop"
         plan.add("learning rate scheduler steps", "loop", value, event)
@@ -72,11 +73,3 @@ def _loop_of(event: Event) -> tuple[Source, cst.CSTNode] | None:
             return site.source, node
         node = site.source.parent(node)
     return None
-
-
-def _function_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    """The function that holds a node, or the file's tree."""
-    current = source.parent(node)
-    while current is not None and not isinstance(current, cst.FunctionDef):
-        current = source.parent(current)
-    return current if current is not None else source.tree

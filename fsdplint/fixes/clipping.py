@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.edits.rewrite import Rewrite
-from fsdplint.fixes.syntax import function_around, library_name, receiver, uses
+from fsdplint.fixes.syntax import library_name, receiver, uses
 from fsdplint.fixes.wrapper_options import forget_name
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace.torch_versions import WHOLE_NORM_SINCE
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.edits.rewrite import Rewrite
-from fsdplint.fixes.syntax import ancestors, uses
+from fsdplint.fixes.syntax import uses
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import Symbol
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.trace import Site
 
 

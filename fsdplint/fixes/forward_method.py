@@ -15,10 +15,10 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.edits.places import shard_statement
-from fsdplint.fixes.syntax import ancestors, function_around
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.trace import Called, ModuleBuilt, Sharded, Site, Trace
 
 

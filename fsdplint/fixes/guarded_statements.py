@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.fixes.rank_conditions import other_condition
-from fsdplint.fixes.syntax import Function, ancestors, names
+from fsdplint.fixes.syntax import names
 from fsdplint.interpreter import Program
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import bound_by, leaves, mentions
+from fsdplint.syntax.enclosing import Function, ancestors
 from fsdplint.trace import Guard
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement

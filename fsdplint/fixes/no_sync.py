@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.edits.rewrite import Rewrite
-from fsdplint.fixes.syntax import ancestors, function_around, uses
+from fsdplint.fixes.syntax import uses
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors, function_around
 
 NEGATED = {
     cst.Equal: "!=",

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.fixes.syntax import call_at, function_around
+from fsdplint.fixes.syntax import call_at
 from fsdplint.interpreter.program import Program
 from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace import Event, OptimizerBuilt, Trace
 
 

@@ -17,20 +17,12 @@ from fsdplint.fixes.guarded_statements import (
 )
 from fsdplint.fixes.rank_guard import statement_lines
 from fsdplint.fixes.state_dict import API, rank_guard, takings_of
-from fsdplint.fixes.syntax import (
-    ancestors,
-    argument,
-    call_at,
-    function_around,
-    is_within,
-    names,
-    substitute,
-    uses,
-)
+from fsdplint.fixes.syntax import argument, call_at, is_within, names, substitute, uses
 from fsdplint.interpreter import Program
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.trace import Saved
 from fsdplint.trace.queries.common import RANK_WORDS, perhaps_one_rank
 

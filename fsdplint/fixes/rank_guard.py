@@ -5,14 +5,10 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.edits.rewrite import Rewrite
-from fsdplint.fixes.syntax import (
-    Function,
-    ancestors,
-    library_name,
-    substitute,
-)
+from fsdplint.fixes.syntax import library_name, substitute
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
+from fsdplint.syntax.enclosing import Function, ancestors
 
 
 def rank0_test(rewrite: Rewrite, source: Source, at: cst.CSTNode) -> str:

@@ -6,9 +6,10 @@ import re
 
 import libcst as cst
 
-from fsdplint.fixes.syntax import ancestors, function_around, uses
+from fsdplint.fixes.syntax import uses
 from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.trace.queries.common import RANK_WORDS
 
 # Names of step counters and step intervals.

@@ -9,11 +9,12 @@ import libcst as cst
 
 from fsdplint.diagnostics.finding import Safety
 from fsdplint.edits.rewrite import Rewrite
-from fsdplint.fixes.syntax import function_around, uses
+from fsdplint.fixes.syntax import uses
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import LibraryObject
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant, without
+from fsdplint.syntax.enclosing import function_around
 
 FSDP = "torch.distributed.fsdp"
 # FSDP1 keywords for what FSDP2 always does.

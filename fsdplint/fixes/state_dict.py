@@ -23,7 +23,6 @@ from fsdplint.fixes.syntax import (
     call_in_place,
     call_lines,
     free_name,
-    function_around,
     is_within,
     receiver,
     uses,
@@ -32,6 +31,7 @@ from fsdplint.interpreter import Program
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace import (
     Guard,
     GuardKind,

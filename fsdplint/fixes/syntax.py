@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import libcst as cst
 
@@ -12,9 +12,8 @@ from fsdplint.edits.rewrite import Rewrite
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax import layout
 from fsdplint.syntax.dotted import names_in_scope
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.trace import Site
-
-Function = cst.FunctionDef | cst.Lambda
 
 
 def call_at(site: Site) -> tuple[Source, cst.Call] | None:
@@ -27,22 +26,6 @@ def call_at(site: Site) -> tuple[Source, cst.Call] | None:
 def receiver(source: Source, call: cst.Call) -> str | None:
     """The text of `model` in `model.method(...)`; None for any other call."""
     return source.code(call.func.value) if isinstance(call.func, cst.Attribute) else None
-
-
-def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The ancestors of a node, innermost first."""
-    parent = source.parent(node)
-    while parent is not None:
-        yield parent
-        parent = source.parent(parent)
-
-
-def function_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    """The innermost function around a node, or the module."""
-    for parent in ancestors(source, node):
-        if isinstance(parent, Function):
-            return parent
-    return source.tree
 
 
 def is_within(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> bool:

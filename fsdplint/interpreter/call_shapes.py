@@ -15,6 +15,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Class, Function, Value
 from fsdplint.source.positions import code_children
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import function_around
 
 
 def calls_of(source: Source, node: cst.CSTNode) -> list[cst.Call]:
@@ -30,16 +31,9 @@ def calls_of(source: Source, node: cst.CSTNode) -> list[cst.Call]:
         return []
     return [
         call
-        for call in _calls_in(_function_around(source, node))
+        for call in _calls_in(function_around(source, node))
         if isinstance(call.func, cst.Name) and call.func.value == target.value
     ]
-
-
-def _function_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    current: cst.CSTNode | None = node
-    while current is not None and not isinstance(current, cst.FunctionDef):
-        current = source.parent(current)
-    return current if current is not None else source.tree
 
 
 def _calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:

@@ -11,7 +11,6 @@ from fsdplint.migration import group_state, notes
 from fsdplint.migration.analysis import external_wrapping, quantized_weights, unfollowed_code
 from fsdplint.migration.analysis.variables import (
     definitions,
-    function_of,
     is_mentioned,
     outer_function,
     return_values,
@@ -35,6 +34,7 @@ from fsdplint.migration.training import (
 )
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import (
     Fsdp1Used,
@@ -96,7 +96,7 @@ def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: Reas
 
 def _keeps_model(source: Source, function: cst.FunctionDef | cst.ClassDef, call: cst.Call) -> bool:
     """Whether a function builds and wraps a model, and nothing outside of it gets the model."""
-    if not isinstance(function, cst.FunctionDef) or function_of(source, call) is not function:
+    if not isinstance(function, cst.FunctionDef) or function_around(source, call) is not function:
         return False
     returned = return_values(function)
     parts = list(source.descend(function.body))

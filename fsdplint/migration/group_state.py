@@ -8,7 +8,6 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.units import Units
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import (
     REQUIRES_GRAD_WHILE_GATHERED,
@@ -18,6 +17,7 @@ from fsdplint.migration.blockers.training import (
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.text import simple
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import statement_of
 from fsdplint.trace import BackwardRun, Called, GradMode, ParametersTied, RequiresGradSet, Trace
 

@@ -9,13 +9,13 @@ import libcst as cst
 
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.analysis.variables import function_of
 from fsdplint.migration.constructor.strategy import NO_RESHARD
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.training.counts import measured_value
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import Clipped, Compiled, Sharding
 
@@ -285,7 +285,7 @@ def _note_held_parameters(migration: Migration, calls: Calls) -> None:
         for node in nodes(source):
             if not isinstance(node, cst.Assign) or source.span(node)[0] > end:
                 continue
-            if function_of(source, node) is not function_of(source, call):
+            if function_around(source, node) is not function_around(source, call):
                 continue
             if any(_is_parameters(migration, value) for value in _kept_values(node)):
                 migration.note(

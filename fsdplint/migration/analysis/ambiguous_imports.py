@@ -18,7 +18,6 @@ from fsdplint.edits.unused_imports import taken_by_others
 from fsdplint.interpreter.values import Dict, ModuleValue, Sequence, Symbol, Value
 from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.analysis.conditional_imports import OTHER_ARM, TORCH_ARM, Choice, choice_of
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import (
     EDIT_IN_OTHER_BRANCH,
@@ -31,6 +30,7 @@ from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import Imported, bindings_of
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import canonical
 

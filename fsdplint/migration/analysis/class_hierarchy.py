@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.qualified_names import imported_names
 
 # Libraries whose classes have no methods with names that a program's own methods have.

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import Definition, ancestors, definition_at
+from fsdplint.migration.analysis.variables import Definition, definition_at
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.bindings import Imported, bindings_of
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import canonical, imported_names
 

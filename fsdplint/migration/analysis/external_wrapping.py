@@ -14,7 +14,7 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.components import full_program
-from fsdplint.migration.analysis.variables import ancestors, is_mentioned, outer_function
+from fsdplint.migration.analysis.variables import is_mentioned, outer_function
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import (
     CONSTANT_WITHOUT_MODEL,
@@ -30,6 +30,7 @@ from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
 from fsdplint.migration.training.classes import tested_model
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.trace import Wrapped
 
 BLOCK = f"{FSDP}.state_dict_type"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 import libcst as cst
 
 from fsdplint.migration.analysis.unreached_code import bindings
-from fsdplint.migration.analysis.variables import ancestors, function_of
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import walk
 
@@ -86,8 +86,8 @@ def _refers_to(source: Source, node: cst.CSTNode, text: str) -> bool:
 
 def _is_rebound(source: Source, call: cst.CSTNode, node: cst.CSTNode, text: str) -> bool:
     """Whether a name may have another value than where it was tested."""
-    function = function_of(source, call)
-    if function_of(source, node) is not function:
+    function = function_around(source, call)
+    if function_around(source, node) is not function:
         return True
     start, end = source.span(call)[0], source.span(node)[0]
     found = (p for name, ps in bindings(source, function).items() for p in ps if name == text)

@@ -14,13 +14,13 @@ import libcst as cst
 from fsdplint.diagnostics.finding import Fix
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Value
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.context import attributes, is_fsdp1
 from fsdplint.migration.names import WRAPPER_METHODS
 from fsdplint.migration.symbols import MEMBERS
 from fsdplint.migration.training.wrapper import INNER
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.trace import Location
 
 # Attributes that neither a plain module nor a module of another library has.

@@ -19,7 +19,6 @@ from fsdplint.migration.analysis.importing_files import (
     relative_path,
     unread_files,
 )
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import SETTING_NOT_IMPORTED
 from fsdplint.migration.constructor.strategy import ENUM
@@ -27,6 +26,7 @@ from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.source.files import Unreadable, read_bytes, read_source
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.qualified_names import references
 
 ENUMS = (ENUM, "StateDictType")

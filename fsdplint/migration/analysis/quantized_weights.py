@@ -10,17 +10,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import (
-    ancestors,
-    definitions,
-    is_mentioned,
-    outer_function,
-)
+from fsdplint.migration.analysis.variables import definitions, is_mentioned, outer_function
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import QUANTIZED_WEIGHTS
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import ModuleBuilt, Wrapped
 

@@ -8,14 +8,13 @@ import libcst as cst
 
 from fsdplint.migration.analysis.variables import (
     Definition,
-    ancestors,
     definition_at,
     definitions,
-    function_of,
     home_of,
     reads,
 )
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors, function_around
 
 
 @dataclass
@@ -29,7 +28,8 @@ class Reach:
 def reach(source: Source, name: cst.Name) -> Reach | None:
     """The assignment whose value a name has, and its reads; None if that is not certain.
 
-    name: a read, or the target of an assignment. Several assignments have to stand in the same block, as in a script that builds its model twice.
+    name: a read, or the target of an assignment. Several assignments have to stand in the same
+    block, as in a script that builds its model twice.
     """
     found = definitions(source, name)
     home = home_of(source, name)
@@ -49,7 +49,7 @@ def reach(source: Source, name: cst.Name) -> Reach | None:
     for read in every:
         at = next((order[one] for one in ancestors(source, read) if one in order), None)
         before = [number for number in starts if at is not None and number < at]
-        if not before or function_of(source, read) is not home:
+        if not before or function_around(source, read) is not home:
             return None
         by_definition[max(before)].append(read)
         own = max(before) if read is name else own

@@ -17,7 +17,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.migration.analysis.unreached_code import UnreachedNames
-from fsdplint.migration.analysis.variables import arm_of_wrapping, function_of
+from fsdplint.migration.analysis.variables import arm_of_wrapping
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import CALL_NOT_REACHED, CODE_NOT_REACHED, MODEL_HANDED_OUT
 from fsdplint.migration.context import Migration, attributes, is_fsdp1, nodes
@@ -26,6 +26,7 @@ from fsdplint.source.fsdp_words import has_fsdp
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 
@@ -165,7 +166,7 @@ def _wrapped_names(migration: Migration, source: Source) -> Known:
     known: Known = {}
     for node in [*attributes(source), *nodes(source)]:
         if isinstance(node, cst.Name | cst.Attribute) and migration.wrapping_of(node):
-            key = function_of(source, node), source.code(node)
+            key = function_around(source, node), source.code(node)
             start = source.span(node)[0]
             known[key] = min(start, known.get(key, start))
     return known
@@ -179,7 +180,7 @@ def _is_unreached(
         return False
     if migration.wrapping_of(node):
         return False
-    first = wrapped.get((function_of(source, node), source.code(node)))
+    first = wrapped.get((function_around(source, node), source.code(node)))
     return first is not None and first < source.span(node)[0]
 
 

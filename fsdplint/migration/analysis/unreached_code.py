@@ -20,9 +20,10 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.migration.analysis.unreached_attributes import unreached_attributes
-from fsdplint.migration.analysis.variables import ancestors, function_of, home_of
+from fsdplint.migration.analysis.variables import home_of
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.arguments import arguments
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import walk
 
@@ -62,7 +63,7 @@ class UnreachedNames:
                     continue
                 found = values(node)
                 if any(map(is_wrapped, found)):
-                    key = function_of(source, node), source.code(node)
+                    key = function_around(source, node), source.code(node)
                     how = "always" if all(map(is_wrapped, found)) else "sometimes"
                     start, before = known.get(key, (source.span(node)[0], how))
                     how = how if how == before else "sometimes"
@@ -91,7 +92,7 @@ class UnreachedNames:
                 if node in self.found or self.values(node):
                     continue
                 # torch.compile's `_orig_mod` is the model that it compiles.
-                key = function_of(source, node), source.code(node).removesuffix("._orig_mod")
+                key = function_around(source, node), source.code(node).removesuffix("._orig_mod")
                 first, how = known.get(key, (None, ""))
                 if first is None or first >= source.span(node)[0]:
                     continue

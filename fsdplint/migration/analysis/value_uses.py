@@ -13,11 +13,12 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Class, Function
 from fsdplint.migration.analysis.class_hierarchy import class_around
-from fsdplint.migration.analysis.variables import ancestors, reads
+from fsdplint.migration.analysis.variables import reads
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.bindings import Imported, bindings_of
+from fsdplint.syntax.enclosing import ancestors
 
 FUNCTIONS = cst.FunctionDef | cst.Lambda
 MAX_PLACES = 1_000  # to follow for one value

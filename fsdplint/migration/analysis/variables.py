@@ -9,9 +9,8 @@ import libcst as cst
 
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import Function, ancestors, function_around
 from fsdplint.syntax.layout import descend
-
-Function = cst.FunctionDef | cst.Lambda
 
 
 @dataclass(frozen=True)
@@ -20,14 +19,6 @@ class Definition:
 
     statement: cst.Assign | cst.AnnAssign
     value: cst.BaseExpression
-
-
-def function_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    """The function or lambda that contains a node, or the file's tree."""
-    current = source.parent(node)
-    while current is not None and not isinstance(current, Function):
-        current = source.parent(current)
-    return current if current is not None else source.tree
 
 
 def home_of(source: Source, name: cst.Name) -> cst.CSTNode | None:
@@ -86,20 +77,13 @@ def _is_binding(source: Source, node: cst.Name) -> bool:
     return isinstance(parent, cst.FunctionDef | cst.ClassDef) and parent.name is node
 
 
-def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    current = source.parent(node)
-    while current is not None:
-        yield current
-        current = source.parent(current)
-
-
 def arm_of_wrapping(source: Source, node: cst.CSTNode, calls: Sequence[cst.CSTNode]) -> bool | None:
     """Whether a node is in the same arm of `if use_fsdp:` as some calls (True), or in the other one.
 
     None if no variable of its function decides both.
     """
-    function = function_of(source, node)
-    if not calls or any(function_of(source, call) is not function for call in calls):
+    function = function_around(source, node)
+    if not calls or any(function_around(source, call) is not function for call in calls):
         return None
     ours = _flags(source, node)
     theirs = [_flags(source, call) for call in calls]
@@ -138,7 +122,9 @@ def top_level(source: Source, node: cst.CSTNode) -> cst.CSTNode:
 
 def bound_names(source: Source, node: cst.CSTNode) -> set[str]:
     """Every name that the function around a node (and the file) binds or reads."""
-    names = {n.value for n in source.descend(function_of(source, node)) if isinstance(n, cst.Name)}
+    names = {
+        n.value for n in source.descend(function_around(source, node)) if isinstance(n, cst.Name)
+    }
     for scope in bindings_of(source).scope_at(node).chain():
         names.update(scope.others)
         names.update(item.local for item in scope.imports)

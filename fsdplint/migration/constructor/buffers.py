@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
-from fsdplint.migration.analysis.variables import definitions, function_of
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import BUFFER_DTYPE_UNKNOWN
 from fsdplint.migration.constructor.keywords import Keywords
@@ -19,6 +19,7 @@ from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace import Wrapped
 
 MAX_DEPTH = 8
@@ -116,7 +117,7 @@ class Buffers:
             return self.migration.torch(self.source, self.at) + symbol.removeprefix("torch")
         if self.source.parent(call) is None:
             return None
-        if function_of(self.source, call) is function_of(self.source, self.at):
+        if function_around(self.source, call) is function_around(self.source, self.at):
             return self.migration.text(self.source, dtype)
         if isinstance(dtype, cst.Name):
             bindings = bindings_of(self.source)

@@ -6,7 +6,7 @@ import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.migration import symbols
-from fsdplint.migration.analysis.variables import ancestors, home_of, reads
+from fsdplint.migration.analysis.variables import home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CONFIG_HANDED_ON, CPU_OFFLOAD_ARGUMENTS
 from fsdplint.migration.constructor import precision
@@ -16,6 +16,7 @@ from fsdplint.migration.rewriters import rewrites
 from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
+from fsdplint.syntax.enclosing import ancestors
 
 NEW = {"MixedPrecision": "MixedPrecisionPolicy", "CPUOffload": "CPUOffloadPolicy"}
 OWN = ("functools.", "torch.distributed.fsdp.", "dataclasses.", "argparse.", "typing.")

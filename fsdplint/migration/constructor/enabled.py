@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.policies import (
     ENABLE_WRAP_CLASS,
@@ -25,6 +24,7 @@ from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.trace import Wrapped
 
 

@@ -10,7 +10,7 @@ import libcst as cst
 from fsdplint.edits.quotes import string_literal
 from fsdplint.migration import text
 from fsdplint.migration.analysis.reaching import Reach, reach
-from fsdplint.migration.analysis.variables import ancestors, function_of, home_of
+from fsdplint.migration.analysis.variables import home_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import (
     ARGUMENTS_OF_SEVERAL_CALLS,
@@ -32,6 +32,7 @@ from fsdplint.migration.facts import Precision
 from fsdplint.migration.text import dict_display
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import statement_of
 
 
@@ -82,7 +83,7 @@ def read_mapping(
 
 
 def _reach(source: Source, at: cst.Call, name: cst.Name) -> Reach:
-    found = reach(source, name) if home_of(source, name) is function_of(source, at) else None
+    found = reach(source, name) if home_of(source, name) is function_around(source, at) else None
     if found is None:
         raise Blocked(source, name, KEYWORDS_UNSEEN(name=name.value))
     return found

@@ -10,7 +10,6 @@ import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import (
     META_WITH_DICT,
@@ -23,6 +22,7 @@ from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.local_functions import reset_helper
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import Event, ModuleBuilt, ModuleMoved, StateLoaded, Trace, Wrapped

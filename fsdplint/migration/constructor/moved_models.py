@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import definitions, function_of
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.constructor import device
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend, statement_of
 
 MOVES = ("to", "cuda")
@@ -75,7 +76,7 @@ def _moved_before(
 
 def _before(source: Source, node: cst.CSTNode) -> Iterator[cst.BaseStatement]:
     """The statements before a node in its function, in its block and the blocks around it, last first."""
-    home = function_of(source, node)
+    home = function_around(source, node)
     current: cst.CSTNode | None = source.parent(statement_of(source, node))
     while current is not None and current is not home:
         parent = source.parent(current)

@@ -13,11 +13,12 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Class, Function
 from fsdplint.migration.analysis.called_functions import called_function
-from fsdplint.migration.analysis.variables import ancestors, definition_at, return_values
+from fsdplint.migration.analysis.variables import definition_at, return_values
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
 
 Place = tuple[Source, cst.BaseExpression]

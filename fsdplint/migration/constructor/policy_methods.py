@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.migration.analysis.class_hierarchy import class_around
-from fsdplint.migration.analysis.variables import (
-    ancestors,
-    definitions,
-    home_of,
-    reads,
-    return_values,
-)
+from fsdplint.migration.analysis.variables import definitions, home_of, reads, return_values
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import (
     POLICY_BASE_UNSEEN,
@@ -34,6 +28,7 @@ from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
 
 ABSTRACT = ("abc.abstractmethod", "abstractmethod")

@@ -5,18 +5,13 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.analysis.reaching import reach
-from fsdplint.migration.analysis.variables import (
-    Definition,
-    fresh,
-    function_of,
-    home_of,
-    reads,
-)
+from fsdplint.migration.analysis.variables import Definition, fresh, home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import POLICY_SHARED
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend
 
 
@@ -33,7 +28,7 @@ class PolicyScope:
         self.migration = migration
         self.source = source
         self.at = at
-        self.function = function_of(source, at)
+        self.function = function_around(source, at)
         self.policy = Policy(variable=fresh(source, at, "module", "submodule", "part"))
 
     def text(self, node: cst.CSTNode) -> str:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import (
-    ancestors,
-    is_mentioned,
-    outer_function,
-)
+from fsdplint.migration.analysis.variables import is_mentioned, outer_function
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import POLICY_USE_UNSEEN
 from fsdplint.migration.constructor.called_policies import called_policy
 from fsdplint.migration.constructor.policy_reader import convert
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors
 
 POLICIES = {
     "ModuleWrapPolicy",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import ancestors, fresh, function_of, home_of
+from fsdplint.migration.analysis.variables import fresh, home_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import (
     CALL_IN_EXPRESSION,
@@ -22,6 +22,7 @@ from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.text import call, simple, without_parentheses
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.evaluation_order import is_evaluated_first
 from fsdplint.syntax.layout import comments_at, descend, statement_of
 
@@ -164,7 +165,7 @@ class WrapStatement:
             owner = node.func.value
             moves = node.func.attr.value in ("to", "cuda", "train", "eval")
             if moves and isinstance(owner, cst.Name):
-                if home_of(self.source, owner) is function_of(self.source, self.call):
+                if home_of(self.source, owner) is function_around(self.source, self.call):
                     return owner.value
         return fresh(self.source, self.call, "model", "sharded_model", "module")
 

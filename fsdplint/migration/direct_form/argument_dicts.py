@@ -8,17 +8,13 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.migration.analysis.reaching import reach
-from fsdplint.migration.analysis.variables import (
-    Definition,
-    ancestors,
-    function_of,
-    home_of,
-)
+from fsdplint.migration.analysis.variables import Definition, home_of
 from fsdplint.migration.context import Migration
 from fsdplint.migration.direct_form.meaning import constant_key, display_items
 from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.enclosing import ancestors, function_around
 
 KEYS = (*PARAMETERS[1:], "wrapper_cls")
 SPREADING = {FSDP, "enable_wrap"}
@@ -79,7 +75,7 @@ class ArgumentDict:
     def _precedes(self, store: Store, use: cst.CSTNode) -> bool:
         """Whether a statement runs before a use in any case."""
         block = self._block(store.statement)
-        if function_of(self.source, use) is not function_of(self.source, store.statement):
+        if function_around(self.source, use) is not function_around(self.source, store.statement):
             return False
         return (
             block is self._block(self.definition.statement) or block in self._around(use)
@@ -92,14 +88,14 @@ class ArgumentDict:
         outer = set(ancestors(self.source, self.definition.statement))
         if any(isinstance(node, LOOPS) and node not in outer for node in common):
             return True
-        if function_of(self.source, use) is not function_of(self.source, store.statement):
+        if function_around(self.source, use) is not function_around(self.source, store.statement):
             return True
         return not self._is_elsewhere(store, use)
 
     def _is_elsewhere(self, store: Store, use: cst.CSTNode) -> bool:
         """Whether a statement stands below a use, or in the other arm of an `if`."""
         source = self.source
-        if function_of(source, use) is not function_of(source, store.statement):
+        if function_around(source, use) is not function_around(source, store.statement):
             return False
         if source.span(store.statement)[0] > source.span(use)[0]:
             return True
@@ -212,8 +208,8 @@ def _add_use(found: ArgumentDict, users: Users, use: cst.Name) -> bool:
     source = found.source
     parent = source.parent(use)
     outer = source.parent(parent) if parent is not None else None
-    function = function_of(source, found.definition.statement)
-    is_own = function_of(source, use) is function
+    function = function_around(source, found.definition.statement)
+    is_own = function_around(source, use) is function
     store = _store(source, use)
     if store is not None and is_own:
         found.stores.append(store)

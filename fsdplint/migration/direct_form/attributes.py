@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import ancestors, definitions
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.context import attributes
 from fsdplint.migration.direct_form.inlining import Assignment, Inlining, assignment_target
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
 
 

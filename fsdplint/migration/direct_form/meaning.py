@@ -16,17 +16,12 @@ import libcst as cst
 from fsdplint.edits.unused_imports import may_be_module
 from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.analysis.reaching import reach
-from fsdplint.migration.analysis.variables import (
-    Definition,
-    ancestors,
-    definitions,
-    function_of,
-    home_of,
-)
+from fsdplint.migration.analysis.variables import Definition, definitions, home_of
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend, statement_of
 
 MAX_DEPTH = 4  # variables that lead to one another
@@ -183,7 +178,7 @@ class Meanings:
         """Whether an expression gives the same at a use as at its assignment."""
         source = self._source
         start = source.span(definition.statement)[1]
-        is_inside = function_of(source, use) is function_of(source, definition.statement)
+        is_inside = function_around(source, use) is function_around(source, definition.statement)
         if is_inside and (source.span(use)[0] < start or not self._dominates(definition, use)):
             return False
         end = self._region_end(definition, use)

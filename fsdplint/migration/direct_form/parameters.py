@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.migration.analysis.components import full_program
-from fsdplint.migration.analysis.variables import calls_of, function_of, home_of, reads
+from fsdplint.migration.analysis.variables import calls_of, home_of, reads
 from fsdplint.migration.direct_form.argument_dicts import KEYS, fsdp1_spreads
 from fsdplint.migration.direct_form.defaults import default
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import function_around
 
 Call = tuple[Source, cst.Call]
 
@@ -60,7 +61,7 @@ def _receivers(inlining: Inlining) -> list[Receiver]:
     source = inlining.source
     found: dict[cst.Param, list[cst.Arg]] = {}
     for spread in fsdp1_spreads(inlining.migration, source):
-        function = function_of(source, spread)
+        function = function_around(source, spread)
         assert isinstance(spread.value, cst.Name)
         if isinstance(function, cst.FunctionDef) and home_of(source, spread.value) is function:
             parameter = _parameter(function, spread.value.value)
@@ -79,7 +80,7 @@ def _parameter(function: cst.FunctionDef, name: str) -> cst.Param | None:
 
 def _receiver(inlining: Inlining, parameter: cst.Param, spreads: list[cst.Arg]) -> Receiver | None:
     source = inlining.source
-    function = function_of(source, spreads[0])
+    function = function_around(source, spreads[0])
     assert isinstance(function, cst.FunctionDef)
     uses = {spread.value for spread in spreads}
     found = reads(source, function, parameter.name.value)

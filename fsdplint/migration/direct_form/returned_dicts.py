@@ -12,12 +12,7 @@ import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.migration.analysis.components import full_program
-from fsdplint.migration.analysis.variables import (
-    bound_names,
-    calls_of,
-    definition_at,
-    function_of,
-)
+from fsdplint.migration.analysis.variables import bound_names, calls_of, definition_at
 from fsdplint.migration.direct_form.argument_dicts import (
     KEYS,
     Items,
@@ -31,6 +26,7 @@ from fsdplint.migration.direct_form.defaults import default
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend, statement_of
 
 Variable = tuple[cst.CSTNode, str]  # the function that has it, and its name
@@ -233,7 +229,7 @@ def _is_bound_once(source: Source, name: str) -> bool:
 def _variable(caller: Caller, key: str, taken: set[Variable]) -> str:
     """A new variable for a value that a caller gets."""
     source = caller.inlining.source
-    function = function_of(source, caller.call)
+    function = function_around(source, caller.call)
     bound = bound_names(source, caller.call)
     numbered = (f"fsdp_{key}_{number}" for number in itertools.count(2))
     wanted = itertools.chain((key, f"fsdp_{key}"), numbered)

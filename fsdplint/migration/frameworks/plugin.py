@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.edits.rewrite import Rewrite
-from fsdplint.fixes.syntax import function_around, names, uses
+from fsdplint.fixes.syntax import names, uses
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import Class, Partial, Sequence, Symbol
 from fsdplint.migration.frameworks import texts
@@ -25,6 +25,7 @@ from fsdplint.migration.frameworks.versions import FSDP1_ONLY
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import value_end, without
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import statement_of
 from fsdplint.syntax.qualified_names import references
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import TYPE_OUTSIDE_BLOCK, TYPE_UNDECIDED
 from fsdplint.migration.context import Migration, nodes
@@ -19,6 +18,7 @@ from fsdplint.migration.state_dicts import (
     pretrained,
 )
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors
 
 SET_TYPE = f"{FSDP}.set_state_dict_type"
 

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.migration.analysis.class_hierarchy import Classes, own_class
-from fsdplint.migration.analysis.variables import ancestors, calls_of, definition_at, function_of
+from fsdplint.migration.analysis.variables import calls_of, definition_at
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import ancestors, function_around
 
 ENUM = "StateDictType."
 
@@ -79,7 +80,7 @@ class TypeReader:
 
     def _parameter(self, source: Source, parameter: cst.Param) -> set[str]:
         """The types of a parameter: its default, and the arguments of all calls."""
-        function = function_of(source, parameter)
+        function = function_around(source, parameter)
         if function is source.tree or not isinstance(function, cst.FunctionDef):
             return {""}
         around = source.parent(function)
@@ -134,7 +135,7 @@ class TypeReader:
         scope = bindings.owner(bindings.scope_at(node), node.value)
         return (
             scope is not None
-            and scope.node is function_of(source, node)
+            and scope.node is function_around(source, node)
             and len(scope.others.get(node.value, ())) == 1
         )
 

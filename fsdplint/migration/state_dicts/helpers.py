@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import function_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import (
     HELPER_USED_OTHERWISE,
@@ -18,6 +17,7 @@ from fsdplint.migration.blockers.state_dicts import (
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.state_dicts.optim_state import States
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import function_around
 
 
 def rewrite_helper(
@@ -28,13 +28,13 @@ def rewrite_helper(
     Raises:
         Blocked: the function does more, or code uses it in another way.
     """
-    function = function_of(source, call)
+    function = function_around(source, call)
     if not isinstance(function, cst.FunctionDef) or not _only_returns(migration, function, call):
         raise Blocked(source, call, TYPE_IN_LONG_FUNCTION())
     kind, model = states[source].kind(call)
     for config in (kind.model, kind.optimizer):
         if config.variable is not None:
-            if function_of(source, config.variable[1]) is function:
+            if function_around(source, config.variable[1]) is function:
                 migration.states.configs.pop(config.variable[1], None)
             config.name, config.variable = "", None  # the name may not be visible in the blocks
     parameters = [p.name.value for p in function.params.params]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.analysis.variables import ancestors, function_of
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend
 
 
@@ -25,7 +25,7 @@ def may_be_ddp(migration: Migration, source: Source, node: cst.BaseExpression) -
 def _is_unwrapped_before(source: Source, node: cst.BaseExpression) -> bool:
     """Whether `model = model.module` comes before a use of the model in the same function."""
     model, at = source.code(node), source.span(node)[0]
-    for part in descend(function_of(source, node)):
+    for part in descend(function_around(source, node)):
         if not isinstance(part, cst.Assign) or source.span(part)[1] > at:
             continue
         value = part.value.body if isinstance(part.value, cst.IfExp) else part.value

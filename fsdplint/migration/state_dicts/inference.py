@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Function, Value
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import INFERENCE_MODE
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.enclosing import ancestors
 
 MODE = "torch.inference_mode"
 NOTE = "`torch.no_grad()` replaces `torch.inference_mode()` where the model's state is taken"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import definitions, function_of
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import STATE_IN_CALLED_CODE, TRAINER_SAVES
 from fsdplint.migration.context import Migration
@@ -19,6 +19,7 @@ from fsdplint.migration.frameworks.versions import version_obstacle
 from fsdplint.migration.state_dicts.harmless import takes_no_state
 from fsdplint.migration.state_dicts.kinds import Kind
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import function_around
 
 SINCE = "4.36"
 TRAINERS = ("transformers.Trainer", "transformers.trainer.Trainer")
@@ -112,7 +113,7 @@ def _is_instance(
     migration: Migration, source: Source, name: cst.Name, classes: tuple[str, ...]
 ) -> bool:
     """Whether a variable is an object of some classes, by its annotation or by its definition."""
-    function = function_of(source, name)
+    function = function_around(source, name)
     if isinstance(function, cst.FunctionDef):
         given = function.params
         for parameter in (*given.posonly_params, *given.params, *given.kwonly_params):

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.torch_values import StateValue
-from fsdplint.migration.analysis.variables import definitions, function_of, home_of, reads
+from fsdplint.migration.analysis.variables import definitions, home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import OPTIMIZER_STATE_UNSEEN
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend, statement_of
 
 # What passes a value on and does nothing else with it.
@@ -105,7 +106,7 @@ class LoadReader:
             text = self.source.code(target)
             uses += [
                 part
-                for part in descend(function_of(self.source, node))
+                for part in descend(function_around(self.source, node))
                 if isinstance(part, cst.Subscript) and self.source.code(part) == text
             ]
         return [use for use in uses if after < self.source.span(use)[0] < end]
@@ -133,14 +134,14 @@ def only_load(migration: Migration, source: Source, node: cst.Call) -> cst.Call 
     if not states or not all(isinstance(state, StateValue) for state in states):
         return None
     made = {id(state) for state in states}
-    function = function_of(source, node)
+    function = function_around(source, node)
     found: list[cst.Call] = []
     for file, part in _expressions(migration):
         known = [id(value) in made for value in migration.values(part)]
         if not any(known):
             continue
         load = _loading_call(file, part)
-        if load is not None and all(known) and function_of(file, load) is function:
+        if load is not None and all(known) and function_around(file, load) is function:
             found.append(load)
         elif not _carries(migration, file, part, made):
             return None

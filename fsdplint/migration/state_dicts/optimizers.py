@@ -12,7 +12,7 @@ import libcst as cst
 
 from fsdplint.fixes.guarded_statements import GuardedStatement, guarded_statement, may_overtake
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
-from fsdplint.migration.analysis.variables import ancestors, fresh, function_of
+from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import (
     LOADED_BY_ONE_RANK,
@@ -23,6 +23,7 @@ from fsdplint.migration.context import Migration, expression, is_fsdp1
 from fsdplint.migration.state_dicts.optim_state import States
 from fsdplint.migration.text import simple
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.trace import (
     Guard,
@@ -220,7 +221,7 @@ def _variable(
         if not isinstance(statement, cst.Assign) or statement.value is not held:
             continue
         target = statement.targets[0].target
-        same = function_of(source, held) is function_of(source, node)
+        same = function_around(source, held) is function_around(source, node)
         if same and isinstance(target, cst.Name) and _always_before(source, statement, node):
             return target.value
     return None
@@ -240,7 +241,7 @@ def _model_name(
     """The shortest expression in the function whose value is one of the modules, or None."""
     source = states.source
     found = []
-    for part in descend(function_of(source, node)):
+    for part in descend(function_around(source, node)):
         if isinstance(part, cst.Name | cst.Attribute) and simple(part):
             values = migration.values(part)
             if values and all(isinstance(v, ModuleValue) and v.id in modules for v in values):

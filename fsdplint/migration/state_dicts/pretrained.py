@@ -9,7 +9,6 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Function, ModuleValue
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import TAKES_STATE_ITSELF
 from fsdplint.migration.context import Migration, expression
@@ -18,6 +17,7 @@ from fsdplint.migration.state_dicts import part_states
 from fsdplint.migration.state_dicts.kinds import MODULE
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import ancestors
 
 METHODS = ("save_pretrained", "push_to_hub")
 TAKE_STATES = {"transformers", "peft", "trl"}

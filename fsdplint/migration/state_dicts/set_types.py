@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.analysis.variables import ancestors, function_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import SET_TYPE_RESULT, SET_TYPES_AMBIGUOUS
 from fsdplint.migration.context import Migration
@@ -15,6 +14,7 @@ from fsdplint.migration.state_dicts.called_states import kind_in_function
 from fsdplint.migration.state_dicts.kinds import Kind
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import statement_of
 
 
@@ -61,11 +61,11 @@ class SetTypes:
         assert isinstance(node.func, cst.Attribute)
         modules = self._ids(node.func.value)
         calls = [one for one in self.calls if not self._are_different_models(one.modules, modules)]
-        function = function_of(source, node)
+        function = function_around(source, node)
         start = source.span(node)[0]
         last: SetType | None = None
         for one in calls:
-            if one.source is source and function_of(source, one.call) is function:
+            if one.source is source and function_around(source, one.call) is function:
                 if source.span(one.call)[0] < start and self._precedes(one, node):
                     last = one
         if last is not None:
@@ -82,7 +82,7 @@ class SetTypes:
         if not calls:
             return None
         one = calls[0]
-        maker = function_of(one.source, one.call)
+        maker = function_around(one.source, one.call)
         if one.source is source and maker in (function, source.tree):
             return one.kind
         return kind_in_function(self.migration, one.kind, source, node)

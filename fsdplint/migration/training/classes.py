@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import ancestors, fresh, function_of
+from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.constructor import (
     CLASS_AS_ARGUMENT,
@@ -31,6 +31,7 @@ from fsdplint.migration.names import FSDP, fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import canonical
 
@@ -285,7 +286,7 @@ def _group_exists(migration: Migration, source: Source, call: cst.Call) -> bool:
     return any(
         isinstance(node, cst.Call)
         and migration.symbol(node.func) == "torch.distributed.init_process_group"
-        and function_of(source, node) is function_of(source, call)
+        and function_around(source, node) is function_around(source, call)
         and source.span(node) < source.span(call)
         for node in nodes(source)
     )

@@ -9,11 +9,11 @@ import libcst as cst
 from fsdplint.fixes.clipping import CLIP, plain_result_wanted
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import LARGEST_GRADIENT, NORM_SOMETIMES_DTENSOR
 from fsdplint.migration.context import Migration, expression, is_fsdp1
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
 
 _INFINITE = re.compile(r"\binf\b", re.IGNORECASE)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import function_of
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.training.gradients import ignores_parameters, is_of_fsdp1
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import symbols_in
 
@@ -66,7 +66,7 @@ class _Flow:
 
     def is_added_up(self) -> bool:
         """Whether a collective, or a product with the number of ranks, gets what is made of it."""
-        scope = function_of(self.source, self.node)
+        scope = function_around(self.source, self.node)
         parts = list(descend(scope))
         assignments = [part for part in parts if isinstance(part, Assignment)]
         held = self._bound_by_statement()

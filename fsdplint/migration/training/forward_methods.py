@@ -13,8 +13,6 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Function, ModuleValue, Unknown
 from fsdplint.migration.analysis import external_wrapping
-from fsdplint.migration.analysis.variables import Function as FunctionNode
-from fsdplint.migration.analysis.variables import ancestors, function_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.summon import SUMMON_CALLS_IN_FULL_PRECISION
 from fsdplint.migration.blockers.training import (
@@ -25,6 +23,8 @@ from fsdplint.migration.blockers.training import (
 from fsdplint.migration.context import Migration, expression, is_fsdp1
 from fsdplint.migration.text import simple
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import Function as FunctionNode
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.trace import BackwardRun, Called, Event, GradMode, Trace, Wrapped
 from fsdplint.trace.groups import Groups
@@ -196,7 +196,7 @@ def _on_some_ranks(migration: Migration, source: Source, node: cst.Attribute) ->
             break
         if isinstance(around, cst.If | cst.IfExp) and RANK_WORDS.search(source.code(around.test)):
             return True
-    inside = set(descend(function_of(source, node)))
+    inside = set(descend(function_around(source, node)))
     reached = [
         event
         for trace in migration.program.traces

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART, PARAMETER_PART
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import statement_of
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import Wrapped

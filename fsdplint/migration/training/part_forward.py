@@ -15,7 +15,6 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Class, LibraryObject, ModuleValue, Partial, Symbol, Value
 from fsdplint.interpreter.values import Sequence as Items
-from fsdplint.migration.analysis.variables import ancestors, function_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import PART_FIRST, PART_FORWARD
 from fsdplint.migration.context import Migration, nodes
@@ -24,6 +23,7 @@ from fsdplint.migration.training import gradients
 from fsdplint.migration.training.wrapper import INNER
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import imported_names
 from fsdplint.trace import Wrapped
@@ -73,7 +73,7 @@ def check_calls(migration: Migration, source: Source) -> None:
         if any(isinstance(value, ModuleValue) for value in migration.values(call.func)):
             continue
         around = set(ancestors(source, call))
-        function = function_of(source, call)
+        function = function_around(source, call)
         if around & migration.blocks.gathered or _is_forward(function):
             continue
         part = call.func.func if isinstance(call.func, cst.Call) else call.func

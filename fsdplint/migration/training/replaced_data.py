@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import DATA_REPLACED
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.trace import Trace, WeightsSet, Wrapped
 
 

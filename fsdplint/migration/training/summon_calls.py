@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import Function, ancestors
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
+from fsdplint.syntax.enclosing import Function, ancestors
 from fsdplint.trace import Called, Compiled, Fsdp1Used, GradMode, Trace, Wrapped
 
 AUTOCAST = {

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.fixes.syntax import function_around, uses
+from fsdplint.fixes.syntax import uses
 from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.context import Migration
 from fsdplint.migration.state_dicts.state_functions import write_once
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import function_around
 
 Blocks = list[cst.With]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.fixes import no_sync
-from fsdplint.fixes.syntax import function_around, uses
+from fsdplint.fixes.syntax import uses
 from fsdplint.interpreter.values import ModuleValue, Value
-from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import NO_SYNC_CHOSEN
 from fsdplint.migration.context import Migration, is_fsdp1
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend
 
 

@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.edits.quotes import quote_of
 from fsdplint.fixes.summon import writes
 from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown
-from fsdplint.migration.analysis.variables import function_of, top_level
+from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import (
     APPLY_ON_WHOLE,
@@ -32,6 +32,7 @@ from fsdplint.migration.training import gradients
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import Called, Fsdp1Used, Wrapped
 
@@ -208,7 +209,7 @@ def _variable_at(
     source: Source, node: cst.Attribute, other: Source, name: cst.Name, tail: str
 ) -> str | None:
     """The text of a constructor's variable at a node of the same function, or None."""
-    if other is source and function_of(source, node) is function_of(source, name):
+    if other is source and function_around(source, node) is function_around(source, name):
         return name.value + tail
     return None
 
@@ -286,7 +287,7 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     if is_constant(node.value, "self") or node in migration.uncalled_nodes:
         return
     if member.common_name:
-        function = function_of(source, node)
+        function = function_around(source, node)
         if not re.search("fsdp|flat_param", source.code(function), re.IGNORECASE):
             return
     values = migration.values(node.value)

@@ -1,0 +1,24 @@
+"""The nodes that enclose a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.source.source import Source
+
+Function = cst.FunctionDef | cst.Lambda
+
+
+def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The ancestors of a node, innermost first."""
+    parent = source.parent(node)
+    while parent is not None:
+        yield parent
+        parent = source.parent(parent)
+
+
+def function_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    """The innermost function or lambda around a node, or the file's tree."""
+    return next((one for one in ancestors(source, node) if isinstance(one, Function)), source.tree)
