@@ -110,7 +110,7 @@ class CustomPolicies:
                 self.migration.substitute(self.source, one, text)
             if function.returns is not None:
                 self.migration.substitute(
-                    self.source, function.returns.annotation, self._display_text("dict | None")
+                    self.source, function.returns.annotation, self._annotation("dict | None")
                 )
         for one in dicts:
             self.migration.account_for(self.source, one)
@@ -166,7 +166,8 @@ class CustomPolicies:
         text = f"{{}} if {atom(self.scope.text(answer))} else None"
         return f"({text})" if isinstance(self.source.parent(answer), cst.IfExp) else text
 
-    def _display_text(self, text: str) -> str:
+    def _annotation(self, text: str) -> str:
+        """A type, as a string where annotations are evaluated."""
         if "from __future__ import annotations" in self.source.text:
             return text
         return string_literal(self.source, text)
