@@ -99,7 +99,7 @@ FORMS = {
             visit(model)
 
 
-        ignored_params = {p for module in [model.blocks[0]] for p in module.parameters()}
+        ignored_params = set(model.blocks[0].parameters())
         shard_large_modules(model, 20, ignored_params=ignored_params)
         fully_shard(model, ignored_params=ignored_params)
         """,

@@ -122,7 +122,7 @@ PARTIALS = {
         """
         model = Net()
         model.side = nn.Linear(8, 8).requires_grad_(False)
-        ignored_params = {p for module in [model.side] for p in module.parameters()}
+        ignored_params = set(model.side.parameters())
         for module in reversed(list(model.modules())[1:]):
             if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
                 fully_shard(module, ignored_params=ignored_params)

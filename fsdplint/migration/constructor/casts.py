@@ -5,6 +5,8 @@ The difference matters if a module gets more than the one tensor that the module
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from fsdplint.interpreter.values import Class, ModuleValue
@@ -88,8 +90,15 @@ def fits_policy(
 
 def _parts(migration: Migration, module: cst.CSTNode) -> list[ModuleValue] | None:
     """The modules below a model; None if some may be unknown."""
-    stack = [value for value in migration.values(module) if isinstance(value, ModuleValue)]
-    roots = [_innermost(value) for value in stack]
+    found = [value for value in migration.values(module) if isinstance(value, ModuleValue)]
+    roots = [_innermost(value) for value in found]
+    parts = modules_below(migration, found) if roots else None
+    return None if parts is None else [value for value in parts if value not in roots]
+
+
+def modules_below(migration: Migration, modules: Sequence[ModuleValue]) -> list[ModuleValue] | None:
+    """Some modules and those below them; None if some may be unknown."""
+    stack = list(modules)
     traces = migration.program.traces
     seen: list[ModuleValue] = []
     while stack:
@@ -98,16 +107,16 @@ def _parts(migration: Migration, module: cst.CSTNode) -> list[ModuleValue] | Non
             continue
         seen.append(value)
         children = [*value.attributes.values(), *(value.elements.items if value.elements else ())]
-        modules = [child for child in children if isinstance(child, ModuleValue)]
-        known = {_innermost(child).id for child in modules} | {child.id for child in modules}
+        below = [child for child in children if isinstance(child, ModuleValue)]
+        known = {_innermost(child).id for child in below} | {child.id for child in below}
         for trace in traces:
             info = trace.modules.get(value.id)
             if info is not None and not (
                 info.children_known and known.issuperset(info.children.values())
             ):
                 return None
-        stack += modules
-    return [value for value in seen if value not in roots] if roots else None
+        stack += below
+    return seen
 
 
 def _innermost(value: ModuleValue) -> ModuleValue:

@@ -7,7 +7,6 @@ Frozen parameters have no gradients, so they cause no error.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import libcst as cst
@@ -20,6 +19,7 @@ from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.migration.analysis.variables import calls_of, definitions, home_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import IGNORED_PERHAPS_TRAINED
+from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
@@ -48,16 +48,16 @@ def ignored_params(
     function = _function_of_parameter(source, value)
     if function is not None and isinstance(value, cst.Name):
         if _never_given(migration, source, value):
-            return _parameters_of(text) if modules else f"set({text})"
+            return members_of(text, "parameters") if modules else f"set({text})"
         if modules and _frozen_calls(migration, source, function, value, argument):
-            return _parameters_of(text)
+            return members_of(text, "parameters")
     if not modules and _takes_frozen(display):
         return text if isinstance(display, cst.SetComp) else f"set({text})"
     if modules and _frozen_modules(migration, display):
-        return _parameters_of(text)
+        return members_of(text, "parameters")
     if modules and holds_modules(migration, value) and not _selects(source, display):
         if all(map(_is_frozen, migration.values(value))):
-            return _parameters_of(text)
+            return members_of(text, "parameters")
     if not modules and _frozen_parameters(migration, value) and not _selects(source, display):
         return f"set({_without_list(text)})"
     raise Blocked(source, value, IGNORED_PERHAPS_TRAINED(argument=argument))
@@ -81,12 +81,6 @@ def ignored_text(migration: Migration, source: Source, value: cst.BaseExpression
     if none or (default is not None and is_constant(default, "None")):
         return f"{text} or ()"
     return text
-
-
-def _parameters_of(modules: str) -> str:
-    """The set of the parameters of some modules."""
-    one = "part" if re.search(r"\bmodule\b", modules) else "module"
-    return f"{{p for {one} in {modules} for p in {one}.parameters()}}"
 
 
 def holds_modules(migration: Migration, value: cst.BaseExpression) -> bool:

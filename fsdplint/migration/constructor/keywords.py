@@ -9,10 +9,12 @@ import libcst as cst
 
 from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.fixes.syntax import library_name
+from fsdplint.interpreter.values import Value
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT, OFFLOAD_UNKNOWN
 from fsdplint.migration.constructor import forward_methods
+from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import KEY, conditional
 from fsdplint.migration.context import Migration
@@ -43,6 +45,8 @@ class Keywords:
         offload_variable: the variable with the policy that decides then; "" for other expressions.
         has_ignored: whether some parameters are not sharded.
         ignored_modules: the text of the modules whose parameters are not sharded, or "".
+        ignored_values: the values of these modules in the runs.
+        leaves_out: whether the policy may pick some of them, which FSDP1 does not wrap.
         initialize: the function that gives parameters on the meta device their values, or "".
         in_group: whether the weights come from the first rank of a group.
         two_dimensional: whether the mesh may have two dimensions.
@@ -75,6 +79,8 @@ class Keywords:
     offload_variable: str = ""
     has_ignored: bool = False
     ignored_modules: str = ""
+    ignored_values: list[Value] = field(default_factory=list)
+    leaves_out: bool = False
     initialize: str = ""
     in_group: bool = False
     two_dimensional: bool = False
@@ -292,8 +298,7 @@ class Keywords:
         if self.ignored_modules and (self.buffers or self.buffers_as):
             modules = self.ignored_modules
             buffers = fresh(self.source, self.at, "ignored_buffers")
-            module = "part" if re.search(r"\bmodule\b", modules) else "module"
-            lines.append(f"{buffers} = {{b for {module} in {modules} for b in {module}.buffers()}}")
+            lines.append(f"{buffers} = {members_of(modules, 'buffers')}")
             floating = f"if buffer.is_floating_point() and buffer not in {buffers}:"
         if self.buffers:
             lines += [

@@ -27,6 +27,7 @@ from fsdplint.migration.constructor.buffers import Buffers
 from fsdplint.migration.constructor.config_objects import ConfigObjects
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.meshes import Meshes, optional
+from fsdplint.migration.constructor.module_lists import single_module
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.policy_reader import PolicyReader
 from fsdplint.migration.context import Migration, expression
@@ -351,14 +352,17 @@ class Reader:
             self._account_for_unused(value)
             return
         self.keywords.has_ignored = True
-        of_modules = text.startswith("{p for ")
-        if of_modules:
+        if modules:
             self.keywords.ignored_modules = ignored.ignored_text(self.migration, self.source, value)
+            self.keywords.ignored_values = list(self.migration.values(value))
         self.keywords.items.append(("ignored_params", text))
         device_id = self.values.get("device_id")
         if device_id is not None and not is_constant(device_id, "None"):
             target = expression(self.migration, self.source, device_id)
-            if of_modules:
+            single = single_module(self.keywords.ignored_modules) if modules else None
+            if single is not None:
+                self.keywords.setup.append(f"{single}.to({target})")
+            elif modules:
                 module = fresh(self.source, self.at, "module", "part", "ignored_module")
                 self.keywords.setup += [
                     f"for {module} in {self.keywords.ignored_modules}:",

@@ -17,6 +17,7 @@ from fsdplint.migration.blockers.policies import WRAP_OUTSIDE_BLOCK
 from fsdplint.migration.constructor import casts, meta
 from fsdplint.migration.constructor.constructed_units import ConstructedUnits
 from fsdplint.migration.constructor.constructor_arguments import read_keywords
+from fsdplint.migration.constructor.ignored_units import leaves_out
 from fsdplint.migration.constructor.keywords import Keywords, as_value, is_simple
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import literal
@@ -94,6 +95,7 @@ def rewrite_call(
     chosen = named.get("sharding_strategy")
     if chosen is not None and literal(migration, chosen.value) == "FULL_SHARD":
         statement.removed_arguments.add("sharding_strategy")
+    keywords.leaves_out = leaves_out(migration, keywords, precision, inner_casts)
     keywords.prepare(policy is not None, inner_casts)
     migration.account_for(source, node.func)
     for arg in node.args:

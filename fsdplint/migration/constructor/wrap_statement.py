@@ -17,6 +17,7 @@ from fsdplint.migration.blockers.constructor import (
 from fsdplint.migration.blockers.policies import IGNORED_WITH_SIZE_POLICY, PARAM_INIT_FN_WITH_POLICY
 from fsdplint.migration.constructor.keywords import Keywords, unit_arguments
 from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
+from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import PARAMETERS
@@ -345,19 +346,30 @@ class WrapStatement:
         arguments = [policy.variable, *self.keywords.arguments(inner=True)]
         depth = 3 if policy.guard else 2
         shard = call(self.source, self.call, self.shard, arguments, depth=depth)
+        before, ignored = self._ignored_modules(policy)
         if policy.gives_arguments:
             own = unit_arguments(self.source, self.call)
             return [
+                *before,
                 f"for {policy.variable} in reversed({modules}):",
                 f"\t{own} = {policy.test}",
-                f"\tif {own} is not None:",
+                f"\tif {ignored}{own} is not None:",
                 f"\t\t{shard}",
             ]
         return [
+            *before,
             f"for {policy.variable} in reversed({modules}):",
-            f"\tif {without_parentheses(policy.test)}:",
+            f"\tif {ignored}{policy.test if ignored else without_parentheses(policy.test)}:",
             f"\t\t{shard}",
         ]
+
+    def _ignored_modules(self, policy: Policy) -> tuple[list[str], str]:
+        """A line with the modules that FSDP1 does not wrap, and the start of the loop's test."""
+        if not self.keywords.leaves_out:
+            return [], ""
+        name = fresh(self.source, self.call, "ignored_modules", "not_sharded")
+        line = f"{name} = {members_of(self.keywords.ignored_modules, 'modules')}"
+        return [line], f"{policy.variable} not in {name} and "
 
     def _root_call(self, model: str, head: str) -> str:
         arguments = [model, *self.keywords.arguments(inner=False)]

@@ -66,14 +66,14 @@ def main():
     for parameter in model.features.parameters():
         parameter.requires_grad = False
     full_parameters = dict(model.named_parameters())
-    for module in [model.features]:
-        module.to(local_rank)
+    model.features.to(local_rank)
     fsdp_kwargs = {
         "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
-        "ignored_params": {p for module in [model.features] for p in module.parameters()},
+        "ignored_params": set(model.features.parameters()),
     }
+    not_sharded = set(model.features.modules())
     for module in reversed(list(model.modules())):
-        if isinstance(module, Layer):
+        if module not in not_sharded and isinstance(module, Layer):
             fully_shard(module, **fsdp_kwargs)
     fully_shard(model, **fsdp_kwargs)
     # All ranks start from rank 0's weights and buffers.
@@ -86,7 +86,7 @@ def main():
     for buffer in model.buffers():
         dist.broadcast(buffer, src=0)
     del full_parameters
-    ignored_buffers = {b for module in [model.features] for b in module.buffers()}
+    ignored_buffers = set(model.features.buffers())
     for buffer in model.buffers():
         if buffer.is_floating_point() and buffer not in ignored_buffers:
             buffer.data = buffer.data.to(torch.bfloat16)
