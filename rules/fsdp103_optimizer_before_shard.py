@@ -111,6 +111,8 @@ class OptimizerBeforeShard(Rule):
         """Built over a model that Accelerate wraps afterwards."""
         trace = groups.trace
         for event in trace.after(built, Prepared):
+            if not event.flat:
+                continue
             for module in built.modules:
                 if not any(trace.related(module, prepared) for prepared in event.modules):
                     continue

@@ -20,7 +20,8 @@ class SyncNeverReenabled(Rule):
 
     ## What it does
     Finds `model.set_requires_gradient_sync(False)` where no backward pass up to the optimizer's step
-    runs with synchronisation on again. Also finds FSDP1's `no_sync()` around every backward pass of a step.
+    runs with synchronisation on again. Also finds FSDP1's `no_sync()`, or Fabric's
+    `no_backward_sync()`, around every backward pass of a step.
 
     ## Why is this bad?
     With synchronisation off, a backward keeps whole, unreduced gradients for a later backward that
@@ -71,9 +72,9 @@ class SyncNeverReenabled(Rule):
                 seen.add(found.switch.site)
                 yield self.finding(
                     found.switch,
-                    f"every backward before the optimizer step is under `no_sync()`, so the gradients of "
+                    f"every backward before the optimizer step is under `{found.switch.api}()`, so the gradients of "
                     f"`{class_name(trace, found.switch.module)}` are never reduced",
-                    help="Run the last backward of each step without `no_sync()`.",
+                    help=f"Run the last backward of each step without `{found.switch.api}()`.",
                     because=[
                         (found.backward, "backward without synchronisation here"),
                         (found.step, "stepped here"),

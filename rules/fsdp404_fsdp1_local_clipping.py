@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Clipped, Trace, Wrapped
+from fsdplint.trace import Clipped, Prepared, Trace, Wrapped
 from fsdplint.trace.queries.common import class_name, perhaps_one_rank
 from fsdplint.trace.queries.wrappers import (
     outermost,
+    prepared_by_framework,
     shards,
     uses_original_parameters,
     wrapper_around,
@@ -21,12 +22,19 @@ if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
 
+CLIPPING_OF = {  # by framework
+    "Accelerate": "Call `accelerator.clip_grad_norm_(model.parameters(), max_norm)`",
+    "Fabric": "Call `fabric.clip_gradients(model, optimizer, max_norm=max_norm)`",
+}
+
+
 class Fsdp1LocalClipping(Rule):
     """Gradients of a model that FSDP1 shards are clipped by `torch.nn.utils.clip_grad_norm_`.
 
     ## What it does
     Finds `torch.nn.utils.clip_grad_norm_` over the parameters of a model that
-    `FullyShardedDataParallel` wraps with a strategy that shards (all but `NO_SHARD`).
+    `FullyShardedDataParallel`, or Fabric with its `FSDPStrategy`, wraps with a strategy that shards (all but
+    `NO_SHARD`).
 
     Also finds `clip_grads_with_norm_` with a norm of the gradients that no collective has added up.
 
@@ -68,12 +76,19 @@ class Fsdp1LocalClipping(Rule):
                     yield self._finding(trace, event, module, wrapper)
                     break
 
-    def _finding(self, trace: Trace, event: Clipped, module: str, wrapper: Wrapped) -> Finding:
+    def _finding(
+        self, trace: Trace, event: Clipped, module: str, wrapper: Wrapped | Prepared
+    ) -> Finding:
+        method = (
+            "Call `model.clip_grad_norm_(max_norm)` of the outermost FSDP wrapper"
+            if isinstance(wrapper, Wrapped)
+            else CLIPPING_OF[wrapper.framework]
+        )
         return self.finding(
             event,
             f"each rank clips the gradients of `{class_name(trace, module)}`, which FSDP1 shards, by "
             f"the norm of its own part",
-            help="Call `model.clip_grad_norm_(max_norm)` of the outermost FSDP wrapper, on all ranks.",
+            help=f"{method}, on all ranks.",
             because=[(wrapper, "sharded here")],
         )
 
@@ -97,13 +112,15 @@ class Fsdp1LocalClipping(Rule):
         return rewrite.fix("Clip with the wrapper's clip_grad_norm_", Safety.SAFE)
 
 
-def _sharding_wrapper(trace: Trace, module: str, event: Clipped) -> Wrapped | None:
-    """The wrapper that leaves this rank with a part of the module's gradients."""
+def _sharding_wrapper(trace: Trace, module: str, event: Clipped) -> Wrapped | Prepared | None:
+    """The wrapper, or the framework, that leaves this rank with a part of the module's gradients."""
     wrappers = wrappers_of(trace, module, event)
     if wrappers:
         return outermost(trace, wrappers)[0] if all(map(shards, wrappers)) else None
     around = wrapper_around(trace, module, event)
-    if around is None or not shards(around) or not uses_original_parameters(around):
+    if around is None:
+        return prepared_by_framework(trace, module, event)
+    if not shards(around) or not uses_original_parameters(around):
         return None
     return around
 

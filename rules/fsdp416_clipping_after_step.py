@@ -15,6 +15,7 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.queries.common import class_name, varying
+from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 
 class ClippingAfterStep(Rule):
@@ -61,13 +62,18 @@ class ClippingAfterStep(Rule):
 
 def _optimizers(trace: Trace, event: Clipped) -> set[str]:
     """The optimizers over the clipped parameters; empty if a module is not sharded."""
-    if not event.modules or any(trace.sharded_within(m, event) is None for m in event.modules):
+    if not event.modules or not all(_is_sharded(trace, m, event) for m in event.modules):
         return set()
     return {
         built.optimizer
         for built in trace.before(event, OptimizerBuilt)
         if any(trace.related(held, module) for held in built.modules for module in event.modules)
     }
+
+
+def _is_sharded(trace: Trace, module: str, event: Clipped) -> bool:
+    by_framework = prepared_by_framework(trace, module, event)
+    return trace.sharded_within(module, event) is not None or by_framework is not None
 
 
 def _step_before(trace: Trace, event: Clipped) -> OptimizerStepped | None:

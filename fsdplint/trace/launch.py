@@ -97,14 +97,19 @@ class FrameworkConfigured(Event):
 
 @event
 class Prepared(Event):
-    """A framework wraps models by FSDP1 without `use_orig_params` (static traces only).
+    """A framework wraps models by FSDP1 (static traces only).
 
     It leaves the optimizers of the program as they are.
+
+    framework: "Accelerate" or "Fabric".
+    flat: whether flat parameters replace those of the models (`use_orig_params=False`).
     """
 
     kind: ClassVar[str] = "model-prepared"
     static_only: ClassVar[str] = "a recorder sees what the framework does"
     modules: tuple[str, ...] = reference()
+    framework: str = "Accelerate"
+    flat: bool = False
 
 
 @event

@@ -247,3 +247,86 @@ if a.global_rank == 0:
 """
     (finding,) = findings(program(tmp_path, body), "FSDP501")
     assert f"`Fabric.{name}`" in finding.message
+
+
+FABRIC = """
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import FSDPStrategy
+a = Fabric(strategy=FSDPStrategy(), devices=2)
+model = a.setup_module(Net())
+optimizer = a.setup_optimizers(torch.optim.SGD(model.parameters(), lr=0.1))
+every = int(__import__("os").environ["EVERY"])
+for step in range(8):
+"""
+CLIPPED_BY_FABRIC = "a.clip_gradients(model, optimizer, max_norm=1.0)"
+CLIPPED_BY_TORCH = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+
+
+def _step(body: str, *, before: str = "", after: str = "") -> str:
+    lines = (*body.split("; "), before, "optimizer.step()", after, "optimizer.zero_grad()")
+    return FABRIC + "".join(f"    {line}\n" for line in lines if line)
+
+
+def _pause(enabled: str) -> str:
+    turns = "for turn in range(every):;   with a.no_backward_sync(model{}):;     "
+    return turns.format(enabled).replace(":;", ":\n    ") + "a.backward(model(x))"
+
+
+def test_gradients_of_fabric_that_torch_clips(tmp_path: Path) -> None:
+    body = _step("a.backward(model(x))", before=CLIPPED_BY_TORCH)
+    (finding,) = findings(program(tmp_path, body), "FSDP404")
+    assert "fabric.clip_gradients" in finding.help
+    assert finding.fix is None
+
+
+def test_gradients_that_fabric_clips(tmp_path: Path) -> None:
+    found = program(tmp_path, _step("a.backward(model(x))", before=CLIPPED_BY_FABRIC))
+    assert not findings(found, "FSDP404")
+    assert not findings(found, "FSDP416")
+
+
+@pytest.mark.parametrize("clipping", [CLIPPED_BY_FABRIC, CLIPPED_BY_TORCH])
+def test_fabric_clips_after_the_step(tmp_path: Path, clipping: str) -> None:
+    body = _step("a.backward(model(x))", after=clipping)
+    assert findings(program(tmp_path, body), "FSDP416")
+
+
+@pytest.mark.parametrize("enabled", ["", ", enabled=True", ", turn < every", ", enabled=every > 1"])
+def test_fabric_never_synchronises(tmp_path: Path, enabled: str) -> None:
+    (finding,) = findings(program(tmp_path, _step(_pause(enabled))), "FSDP403")
+    assert "`Net`" in finding.message
+
+
+@pytest.mark.parametrize(
+    "enabled", [", enabled=False", ", enabled=turn < every - 1", ", turn % every != 0"]
+)
+def test_fabric_synchronises_the_last_backward(tmp_path: Path, enabled: str) -> None:
+    assert not findings(program(tmp_path, _step(_pause(enabled))), "FSDP403")
+
+
+def test_a_flag_of_a_caller_may_synchronise(tmp_path: Path) -> None:
+    loop = _step(_pause(", enabled=paused")).partition("for step")
+    body = f"{loop[0]}def train(paused):\n    for step{loop[2]}".replace("\n    ", "\n        ")
+    assert not findings(program(tmp_path, body), "FSDP403")
+
+
+def test_fabric_launches_a_function(tmp_path: Path) -> None:
+    body = """
+    from lightning.fabric import Fabric
+    from lightning.fabric.strategies import FSDPStrategy
+
+    def main(fabric, path, *, every):
+        model = fabric.setup_module(Net())
+        if fabric.is_global_zero:
+            fabric.save(path, {"model": model, "every": every})
+
+    Fabric(strategy=FSDPStrategy(), devices=2).launch(main, "checkpoint", every=2)
+    """
+    (finding,) = findings(program(tmp_path, body), "FSDP501")
+    assert "`Fabric.save`" in finding.message
+
+
+def test_fabric_launches_nothing(tmp_path: Path) -> None:
+    body = FRAMEWORKS["a name"].replace("\nmodel", "\na.launch()\nmodel")
+    found = program(tmp_path, f"{body}\nmodel(torch.ones(2)).sum().backward()\n")
+    assert not findings(found, "FSDP501")

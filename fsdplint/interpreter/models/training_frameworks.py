@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import libcst as cst
+
 from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.fsdp1 import option
 from fsdplint.interpreter.models.registry import MethodModel, function, method
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer
@@ -14,17 +18,23 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
+    Bound,
+    Condition,
+    Const,
     Context,
+    Function,
     LibraryObject,
     ModuleValue,
     OptimizerValue,
+    Partial,
     Sequence,
     Symbol,
     Unknown,
     Value,
     constant,
+    is_none,
 )
-from fsdplint.trace import Collective, Prepared
+from fsdplint.trace import Clipped, Collective, Prepared, SyncSwitched
 
 _ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 _FABRICS = ("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric")
@@ -62,14 +72,18 @@ def _fsdp_plugin(run: Run, receiver: Unknown) -> Unknown | None:
 
 
 def _note_preparation(run: Run, receiver: Unknown, call: Call) -> None:
-    """Record that Accelerate wraps models by FSDP1 and leaves the optimizers as they are."""
+    """Record that a framework wraps models by FSDP1 and leaves the optimizers as they are.
+
+    A plugin of Accelerate may also stand for FSDP2, unless its parameters are flat.
+    """
     plugin = _fsdp_plugin(run, receiver)
-    if plugin is None or constant(plugin.parts.get("use_orig_params")) is not False:
-        return
+    flat = plugin is not None and constant(plugin.parts.get("use_orig_params")) is False
+    by_fabric = plugin is None and _shards_by_strategy(run, receiver)
     values = [run.settle(value) for value in call.values]
     modules = tuple(value.id for value in values if isinstance(value, ModuleValue))
-    if modules:
-        run.emit(Prepared, call.node, modules=modules)
+    if modules and (flat or by_fabric):
+        framework = "Fabric" if by_fabric else "Accelerate"
+        run.emit(Prepared, call.node, modules=modules, framework=framework, flat=flat)
 
 
 @_methods(_ACCELERATORS, "prepare", "prepare_model", "prepare_optimizer")
@@ -78,12 +92,13 @@ def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Returns its arguments in their order.
 
     What happens to them depends on settings: a model may be sharded, and an optimizer may get the
-    parameters of the sharded model.
+    parameters of the sharded model. Only of Fabric's strategy for FSDP1 all is known.
     """
     _note_preparation(run, receiver, call)
-    escape(run, call)
-    meta_device.leave_meta_in_arguments(run, call.values)
     sharding = _sharding(run, receiver)
+    if sharding != "fsdp1":
+        escape(run, call)
+    meta_device.leave_meta_in_arguments(run, call.values)
     for value in map(run.settle, call.values):
         lose_optimizer(run, value)
         if isinstance(value, ModuleValue):
@@ -147,16 +162,66 @@ def unwrap(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 
 
 @_methods(_ACCELERATORS, "accumulate", "no_sync", "autocast", "profile")
-@_methods(_FABRICS, "no_backward_sync", "autocast")
+@_methods(_FABRICS, "autocast")
 def step_context(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A context around a step. It does nothing to the structure of the model."""
     return Context("harmless")
 
 
+@_methods(_FABRICS, "no_backward_sync")
+def no_backward_sync(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """`no_sync()` of a model that Fabric shards, where `enabled` certainly holds.
+
+    Where it holds at times only, the last backward of a step may synchronise the gradients.
+    """
+    module = run.settle(call.arg(0, "module") or Unknown())
+    enabled = call.arg(1, "enabled") or Const(True)
+    given = _given(call, 1, "enabled")
+    known = isinstance(module, ModuleValue) and bool(module.framework) and not call.open
+    if not isinstance(module, ModuleValue) or not known or given is None:
+        return Context("harmless")
+    enabled = run.settle(enabled)
+    verdict = truth_of(run, enabled, given, prefer=True)
+    is_flag = bool(verdict.guards) and not isinstance(enabled, Condition)
+    if verdict.outcome is not Truth.TRUE or is_flag:  # a caller may give a flag in each turn
+        return Context("harmless")
+    with run.under_guards(verdict.guards):
+        run.emit(SyncSwitched, call.node, module=module.id, api=name, enabled=False)
+    return Context("no_sync", module, certain=True)
+
+
+def _given(call: Call, position: int, keyword: str) -> cst.BaseExpression | None:
+    """The expression of an argument; the call, if it is one, where it is not given by itself."""
+    args = call.node.args if isinstance(call.node, cst.Call) else ()
+    for place, arg in enumerate(args):
+        named = arg.keyword.value if arg.keyword is not None else None
+        if named == keyword or (named is None and not arg.star and place == position):
+            return arg.value
+    return call.node if isinstance(call.node, cst.Call) else None
+
+
 @_methods(_ACCELERATORS, "clip_grad_norm_")
-@_methods(_FABRICS, "clip_gradients")
 def clip(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Clips as the sharding of the model needs it."""
+    return TensorValue("norm")
+
+
+@_methods(_FABRICS, "clip_gradients")
+def clip_gradients(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """Clips as the sharding of the model needs it."""
+    module = run.settle(call.arg(0, "module") or Unknown())
+    if isinstance(module, ModuleValue):
+        norm = call.arg(3, "max_norm")
+        by_norm = norm is not None and not is_none(norm)
+        run.emit(
+            Clipped,
+            call.node,
+            api="method",
+            modules=(module.id,),
+            by_norm=by_norm,
+            max_norm=option(norm or Unknown()),
+            collective=by_norm and bool(module.framework),
+        )
     return TensorValue("norm")
 
 
@@ -167,6 +232,16 @@ def read_model(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     if name in _GATHERING and _fsdp_plugin(run, receiver) is not None:
         run.emit(Collective, call.node, api=f"Accelerator.{name}", collective=True)
     return Unknown(origin=f"{receiver.origin}.{name}()")
+
+
+@_methods(_FABRICS, "launch")
+def launch(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """`fabric.launch(main, *args)` calls `main(fabric, *args)` on every rank."""
+    target = run.settle(call.arg(0, "function") or Unknown())
+    if not isinstance(target, Function | Bound | Partial):
+        return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
+    named = {key: value for key, value in call.kwargs.items() if key != "function"}
+    return run.call(target, Call(call.node, [receiver, *call.args[1:]], named, call.open))
 
 
 @_methods(_FABRICS, "save", "load")

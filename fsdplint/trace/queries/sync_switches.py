@@ -18,6 +18,7 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.queries.common import only_fsdp2
+from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ def left_off(trace: Trace, api: str) -> Iterator[LeftOff]:
 def fsdp1_left_off(trace: Trace) -> Iterator[LeftOff]:
     """The optimizer steps before which each backward since the last step ran under `no_sync()`."""
     for module in dict.fromkeys(m for event in trace.of(BackwardRun) for m in event.unsynchronized):
-        if trace.sharding(module) is not Sharding.FSDP1 or _out_of_sight(trace, "no_sync", module):
+        by_fsdp1 = trace.sharding(module) is Sharding.FSDP1
+        by_framework = prepared_by_framework(trace, module) is not None
+        if not (by_fsdp1 or by_framework) or _out_of_sight(trace, "no_sync", module):
             continue
         related = _optimizers_over(trace, module)
         switch: SyncSwitched | None = None

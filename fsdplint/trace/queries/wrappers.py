@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsdplint.trace import Event, Trace, Wrapped
+from fsdplint.trace import Event, Prepared, Trace, Wrapped
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.trace import first
 
 SHARDING = {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}
 
@@ -38,6 +39,18 @@ def wrappers_of(trace: Trace, module: str, before: Event) -> list[Wrapped]:
         for event in trace.before(before, Wrapped)
         if event.module in parts or event.inner == module
     ]
+
+
+def prepared_by_framework(
+    trace: Trace, module: str, before: Event | None = None
+) -> Prepared | None:
+    """Where a framework wraps the module, or one that contains it, by FSDP1."""
+    events = trace.of(Prepared) if before is None else trace.before(before, Prepared)
+    return first(
+        event
+        for event in events
+        if any(trace.contains(prepared, module) for prepared in event.modules)
+    )
 
 
 def wrapper_around(trace: Trace, module: str, before: Event) -> Wrapped | None:
