@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import libcst as cst
 
@@ -21,7 +20,7 @@ from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN
 from fsdplint.migration.blockers.program import CALLER_NOT_GIVEN, MODEL_COPIED
 from fsdplint.migration.blockers.state_dicts import INNER_STATE, LOCAL_STATE_ONE_WAY
 from fsdplint.migration.blockers.training import PART_FIRST
-from fsdplint.migration.constructor import device, moved_models
+from fsdplint.migration.constructor import batch_norms, device, moved_models
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.migration.state_dicts import part_states
@@ -35,7 +34,6 @@ from fsdplint.migration.training import (
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.enclosing import function_around
-from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import (
     Fsdp1Used,
     ModuleCopied,
@@ -49,15 +47,6 @@ from fsdplint.trace.queries.common import fsdp1_on_fsdp2
 from fsdplint.trace.queries.early_calls import early_calls
 
 PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
-
-
-BATCH_NORM = re.compile(r"torch\.nn\.(SyncBatchNorm|(Lazy)?BatchNorm[123]d)")
-# The models of torchvision that have batch norms.
-WITH_BATCH_NORM = re.compile(
-    r"torchvision\.models\.(\w+\.)*((wide_)?resnet|resnext|densenet|mobilenet|mnasnet|shufflenet|"
-    r"efficientnet|googlenet|inception|regnet|vgg\d+_bn|maxvit|deeplabv3|fcn_|lraspp|fasterrcnn|"
-    r"maskrcnn|keypointrcnn|retinanet|ssdlite|r3d|mc3|r2plus1d|s3d)\w*"
-)
 
 
 def run(migration: Migration) -> None:
@@ -242,15 +231,13 @@ def _check_batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]
     """Block on batch norms in mixed precision, which FSDP1 excludes if it gets a policy."""
     if "MixedPrecision" not in migration.names.values():
         return
-    if not any(_may_have_policy(migration, call) for _, call in calls):
-        return
-    for source in migration.program.sources.values():
-        for node, full in symbols_in(source).items():
-            if BATCH_NORM.fullmatch(full) or WITH_BATCH_NORM.fullmatch(full):
-                line = source.location(node).line
-                place = f"`{source.code(node)}` ({Path(source.path).name}:{line})"
-                _block(migration, *calls[0], blockers.BATCH_NORM(place=place))
-                return
+    left = [
+        one
+        for one in calls
+        if _may_have_policy(migration, one[1]) and one[1] not in migration.norms_apart
+    ]
+    if left and (place := batch_norms.place(migration)):
+        _block(migration, *left[0], blockers.BATCH_NORM(place=place))
 
 
 def _may_have_policy(migration: Migration, call: cst.Call) -> bool:

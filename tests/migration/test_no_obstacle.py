@@ -250,18 +250,6 @@ def test_a_comment_is_no_question(tmp_path: Path) -> None:
     assert "model.set_requires_gradient_sync(False)" in migrated(tmp_path, SYNC)
 
 
-@pytest.mark.parametrize(
-    ("line", "blocked"), [("# no nn.BatchNorm2d here", False), ("norm = nn.BatchNorm2d(8)", True)]
-)
-def test_a_batch_norm_is_one_of_torchs(tmp_path: Path, line: str, blocked: bool) -> None:
-    given = "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"
-    policy = "auto_wrap_policy=ModuleWrapPolicy({Block})"
-    found, _ = plan(tmp_path, f"{line}\nmodel = FSDP(Net(), {policy}, {given})\n")
-    assert [b.reason.startswith("FSDP1 keeps batch norms out") for b in found.blockers] == [
-        True
-    ] * blocked
-
-
 def test_batch_norms_are_as_other_modules_without_a_policy(tmp_path: Path) -> None:
     given = "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16), auto_wrap_policy=None"
     found, _ = plan(tmp_path, f"norm = nn.BatchNorm2d(8)\nmodel = FSDP(Net(), {given})\n")
@@ -437,21 +425,6 @@ def test_the_gradient_of_a_tensor_that_a_function_makes(tmp_path: Path) -> None:
     for other in (body.replace("{0}", given), attached):
         found, _ = plan(tmp_path, other)
         assert [one.blocker.code for one in found.blockers] == ["FSDP299-gradient-part"]
-
-
-@pytest.mark.parametrize(("name", "blocked"), [("resnet50", True), ("vit_b_16", False)])
-def test_a_library_model_with_batch_norms(tmp_path: Path, name: str, *, blocked: bool) -> None:
-    body = f"""
-    from torchvision import models
-
-    MODELS = {{"model": models.{name}}}
-    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=100)
-    precision = MixedPrecision(param_dtype=torch.bfloat16)
-    model = FSDP(MODELS["model"](), auto_wrap_policy=policy, mixed_precision=precision)
-    """
-    found, _ = plan(tmp_path, body)
-    reasons = [one.blocker.code for one in found.blockers]
-    assert reasons == ["FSDP201-batch-norm"] * blocked
 
 
 def test_a_config_of_a_class_that_nothing_reads(tmp_path: Path) -> None:

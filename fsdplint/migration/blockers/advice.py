@@ -118,8 +118,9 @@ SYNC_STATES = (
 OWN_STATEMENT = "Give the wrapping a statement of its own: `model = FSDP(model, ...)`."
 BATCH_NORM = (
     "Decide in which type the batch norms compute. FSDP1 keeps them in float32. For the same with "
-    "FSDP2, call `fully_shard(norm, mp_policy=MixedPrecisionPolicy())` on each of them before "
-    "their parents."
+    "FSDP2, call `fully_shard(norm, mp_policy=MixedPrecisionPolicy(param_dtype=torch.float32, "
+    "output_dtype=...))` on each of them before their parents, with the type in which the other "
+    "modules compute."
 )
 BUFFER_DTYPE = (
     "Decide which type the buffers get. FSDP2 does not cast them: cast them where the model is "

@@ -12,6 +12,7 @@ from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import BUFFER_DTYPE_UNKNOWN
+from fsdplint.migration.constructor import batch_norms
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.library_layers import lacks_buffers
 from fsdplint.migration.context import Migration
@@ -43,7 +44,7 @@ class Buffers:
             Blocked: their dtype cannot be written beside the constructor call.
         """
         known = self.precision
-        if not known.buffers or not has_buffers(self.migration, self.at):
+        if not known.buffers or not has_buffers(self.migration, self.at, keywords.norms):
             return
         found, maybe_none = self._configs(value)
         if all(call not in known.buffers for call in found):
@@ -127,10 +128,14 @@ class Buffers:
         return None
 
 
-def has_buffers(migration: Migration, at: cst.Call) -> bool:
-    """Whether the model that a constructor call wraps may have floating point buffers."""
+def has_buffers(migration: Migration, at: cst.Call, norms: bool) -> bool:
+    """Whether the model that a constructor call wraps may have floating point buffers to cast.
+
+    norms: whether FSDP1 leaves the buffers of batch norms alone.
+    """
     sources = migration.program.sources.values()
-    if any(re.search(r"register_buffer|BatchNorm", source.text) for source in sources):
+    registers = r"register_buffer" if norms else r"register_buffer|BatchNorm"
+    if any(re.search(registers, source.text) for source in sources):
         return True
     module = next((a.value for a in at.args if a.keyword is None or _keyword(a) == "module"), None)
     if module is not None and _lacks_buffers(migration.values(module)):
@@ -155,7 +160,11 @@ def has_buffers(migration: Migration, at: cst.Call) -> bool:
 def _lacks_buffers(values: list[Value]) -> bool:
     """Whether values are models of libraries that have no floating point buffers."""
     return bool(values) and all(
-        isinstance(value, ModuleValue) and lacks_buffers(value.library_class or "")
+        isinstance(value, ModuleValue)
+        and (
+            lacks_buffers(value.library_class or "")
+            or batch_norms.IMAGE_CLASSIFIER.fullmatch(value.library_class or "") is not None
+        )
         for value in values
     )
 

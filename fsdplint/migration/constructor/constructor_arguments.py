@@ -34,6 +34,7 @@ def read_keywords(
     if rest:
         read_mapping(migration, source, node, rest, values, keywords, precision)
     reader = Reader(migration, source, node, keywords, precision, values)
+    reader.find_norms()
     blocked: list[Blocked] = []
     for name, value in values.items():
         try:

@@ -13,7 +13,7 @@ from fsdplint.interpreter.values import Value
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT, OFFLOAD_UNKNOWN
-from fsdplint.migration.constructor import forward_methods
+from fsdplint.migration.constructor import batch_norms, forward_methods
 from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import KEY, conditional
@@ -47,6 +47,8 @@ class Keywords:
         ignored_modules: the text of the modules whose parameters are not sharded, or "".
         ignored_values: the values of these modules in the runs.
         leaves_out: whether the policy may pick some of them, which FSDP1 does not wrap.
+        norms: whether batch norms have a policy of mixed precision of their own.
+        norms_if: the condition under which they have one, or "".
         initialize: the function that gives parameters on the meta device their values, or "".
         in_group: whether the weights come from the first rank of a group.
         two_dimensional: whether the mesh may have two dimensions.
@@ -81,6 +83,8 @@ class Keywords:
     ignored_modules: str = ""
     ignored_values: list[Value] = field(default_factory=list)
     leaves_out: bool = False
+    norms: bool = False
+    norms_if: str = ""
     initialize: str = ""
     in_group: bool = False
     two_dimensional: bool = False
@@ -94,8 +98,19 @@ class Keywords:
     _policy: str = ""  # the variable that holds the policy of mixed precision
     _mesh: str = ""
     _inner: list[str] | None = None
+    _norms: list[str] = field(default_factory=list)
+    _may_be_default: bool = False  # whether the program may have no mixed precision
     _common: str = ""
     _common_keys: set[str] | None = None
+
+    def norms_fit(self) -> bool:
+        """Whether the new code can shard batch norms by themselves."""
+        policy = self.policy
+        if policy is None or policy.units is not None or policy.unit or policy.gives_arguments:
+            return False
+        if self.mapping or self.has_ignored or self.own_casts or self.initialize:
+            return False
+        return not policy.helper or policy.counts_units
 
     # Preparing --------------------------------------------------------------------------------
 
@@ -109,6 +124,7 @@ class Keywords:
             self.items.append((KEY, f"False if {self.no_reshard_if} else None"))
             self.no_reshard_if = ""
         items = dict(self.items)
+        self._may_be_default = " or " in items.get("mp_policy", "")
         if self.in_group and not is_simple(items["mesh"]):
             items["mesh"] = self.variable("mesh", items["mesh"])
             self.items = list(items.items())
@@ -135,8 +151,8 @@ class Keywords:
             if not inner_casts and self.mapped_policy:
                 self._separate_mapped_policy()
             return
-        if not inner_casts and "mp_policy" in dict(self.items):
-            self._separate_policy()
+        if (not inner_casts or self.norms) and "mp_policy" in dict(self.items):
+            self._separate_policy(inner_casts)
             return
         if self.spread or self.no_reshard_if or len(self.items) >= 2:
             self._collect(self.items)
@@ -180,27 +196,44 @@ class Keywords:
                 self.setup.append(f"\t{name}[{string_literal(self.source, KEY)}] = False")
         self._common, self.spread, self.no_reshard_if = name, "", ""
 
-    def _separate_policy(self) -> None:
-        """Give the inner modules a policy that does not cast their inputs."""
+    def _separate_policy(self, inner_casts: bool) -> None:
+        """Give the inner modules a policy that does not cast their inputs, if they may not, and
+        batch norms one that computes in float32."""
         items = dict(self.items)
         policy = items.pop("mp_policy")
         if not is_simple(policy):
             policy = self.variable("mp_policy", policy)
-        inner = fresh(self.source, self.at, "inner_policy", "inner_mp_policy")
+        if self._may_be_default:
+            self.norms_if = f"{policy}.param_dtype is not None"
         rest = list(items.items())
         if self.spread or self.no_reshard_if or len(rest) >= 2:
             self._collect(rest)
             rest = []
         elif rest and not is_simple(rest[0][1]):
             rest = [(rest[0][0], self.variable(*rest[0]))]
+        base = self._spreads() + [f"{key}={value}" for key, value in rest]
+        if self.norms:
+            self._norms = [*base, f"mp_policy={self._policy_of_norms(policy)}"]
+        self.items = [*rest, ("mp_policy", policy)]
+        if inner_casts:
+            return
+        inner = fresh(self.source, self.at, "inner_policy", "inner_mp_policy")
         if self.own_casts:
             inner, policy = policy, self._root_policy(policy)
         else:
             self.setup.append("# Only the root casts its inputs.")
             self.setup.append(f"{inner} = {self._with_casts(policy, False)}")
-        base = self._spreads() + [f"{key}={value}" for key, value in rest]
         self.items = [*rest, ("mp_policy", policy)]
         self._inner = [*base, f"mp_policy={inner}"]
+
+    def _policy_of_norms(self, policy: str) -> str:
+        """The variable with the policy of batch norms, for the policy of the other modules."""
+        need = self.migration.need
+        name = need(self.source, "torch.distributed.fsdp", "MixedPrecisionPolicy", self.at)
+        float32 = self.migration.torch(self.source, self.at) + ".float32"
+        self.setup.append("# Batch norms compute in float32.")
+        value = f"{name}(param_dtype={float32}, output_dtype={policy}.param_dtype)"
+        return self.variable("norm_policy", value)
 
     def _replace(self) -> str:
         return library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
@@ -247,6 +280,10 @@ class Keywords:
         if inner:
             return self._with_own(given if self._inner is None else self._inner)
         return given
+
+    def norm_arguments(self) -> list[str]:
+        """The arguments of a batch norm."""
+        return self._norms
 
     def _with_own(self, given: list[str]) -> list[str]:
         """The arguments of a submodule, with those that the policy gives it alone."""
@@ -301,19 +338,12 @@ class Keywords:
             lines.append(f"{buffers} = {members_of(modules, 'buffers')}")
             floating = f"if buffer.is_floating_point() and buffer not in {buffers}:"
         if self.buffers:
-            lines += [
-                f"for buffer in {model}.buffers():",
-                f"\t{floating}",
-                f"\t\tbuffer.data = buffer.data.to({self.buffers})",
-            ]
+            lines += self._buffer_casts(model, floating, self.buffers)
         if self.buffers_as and self._policy:
             dtype = self.buffers_to or f"{self._policy}.{self.buffers_as}"
-            lines += [
-                f"if {self._policy}.{self.buffers_as} is not None:",
-                f"\tfor buffer in {model}.buffers():",
-                f"\t\t{floating}",
-                f"\t\t\tbuffer.data = buffer.data.to({dtype})",
-            ]
+            casts = self._buffer_casts(model, floating, dtype)
+            lines.append(f"if {self._policy}.{self.buffers_as} is not None:")
+            lines += [f"\t{line}" for line in casts]
         if self.sync and self.offload:
             self.migration.note(
                 "persistent buffers of an offloaded model get in the way of rank 0's weights",
@@ -329,6 +359,20 @@ class Keywords:
         if self.materialize:
             lines = [*self._materialize_lines(model), *lines]
         return [*lines, *forward_methods.lines(self.migration, self.source, self.at, model)]
+
+    def _buffer_casts(self, model: str, test: str, dtype: str) -> list[str]:
+        """Lines that cast the buffers of a model, except those of batch norms."""
+        cast = [f"\t{test}", f"\t\tbuffer.data = buffer.data.to({dtype})"]
+        if not self.norms:
+            return [f"for buffer in {model}.buffers():", *cast]
+        part = fresh(self.source, self.at, "module", "part")
+        klass = batch_norms.class_text(self.migration, self.source, self.at)
+        return [
+            f"for {part} in {model}.modules():",
+            f"\tif not isinstance({part}, {klass}):",
+            f"\t\tfor buffer in {part}.buffers(recurse=False):",
+            *(f"\t\t{line}" for line in cast),
+        ]
 
     def _sends_tensors(self) -> bool:
         """Whether the weights go to the other ranks one by one, instead of as a state."""

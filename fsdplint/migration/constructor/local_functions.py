@@ -32,15 +32,17 @@ def size_helper(
     *,
     initializes: bool,
     ignores: bool,
+    norms: bool,
 ) -> str:
     """Write the function that shards by size as FSDP1 does; returns its name.
 
     initializes: whether the function also initializes each submodule before it shards it.
     ignores: whether some parameters are not sharded, which do not count.
+    norms: whether batch norms are sharded before. FSDP1 then looks into small modules, too.
     """
     name = function_name(source, "shard_large_modules")
     conflict = Blocked(source, at, TWO_SIZE_POLICIES())
-    variant = f"{leaves} {excluded} {initializes} {ignores}"
+    variant = f"{leaves} {excluded} {initializes} {ignores} {norms}"
     if not migration.add_helper(f"size {source.path}", variant, conflict):
         return name
     top = helper_place(migration, source, at)
@@ -51,6 +53,15 @@ def size_helper(
         leaves = library_name(migration.rewrite, source, "torch.nn.MultiheadAttention", top)
     if excluded is None:
         excluded = containers(migration, source, top)
+    without = [f"\t\tif numel < min_num_params or isinstance(module, {leaves}):", "\t\t\treturn 0"]
+    if norms:
+        sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
+        without = [
+            f"\t\tif isinstance(module, {sharded}):",
+            "\t\t\treturn numel",
+            f"\t\tif isinstance(module, {leaves}):",
+            "\t\t\treturn 0",
+        ]
     migration.rewrite.insert_function(
         source,
         top,
@@ -62,8 +73,7 @@ def size_helper(
             "",
             "\tdef visit(module):",
             f"\t\tnumel = sum(p.numel() for p in module.parameters(){ignored.test})",
-            f"\t\tif numel < min_num_params or isinstance(module, {leaves}):",
-            "\t\t\treturn 0",
+            *without,
             "\t\ttaken = sum(visit(child) for child in module.children())",
             f"\t\tif module is model or isinstance(module, {excluded}):",
             "\t\t\treturn taken",

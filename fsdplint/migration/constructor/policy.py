@@ -31,6 +31,7 @@ class Policy:
         parts: these units.
         initializes: whether the helper initializes the modules, too.
         ignores: whether the helper leaves parameters out.
+        counts_units: whether the helper leaves out, and counts, modules that are sharded already.
         gives_arguments: whether the test gives such keywords, or None for no unit.
     """
 
@@ -45,6 +46,7 @@ class Policy:
     unit: tuple[tuple[str, str], ...] = ()
     initializes: bool = False
     ignores: bool = False
+    counts_units: bool = False
     gives_arguments: bool = False
     units: UnitTree | None = None
     parts: list[ModuleValue] = field(default_factory=list)

@@ -53,14 +53,17 @@ class PolicyReader:
         *,
         initializes: bool = False,
         ignores: bool = False,
+        norms: bool = False,
     ) -> None:
         """Read a policy for a place.
 
         initializes: whether the modules get values before they are sharded.
         ignores: whether some parameters are not sharded.
+        norms: whether batch norms are sharded before.
         """
         self.migration = migration
         self.options = {"initializes": initializes, "ignores": ignores}
+        self.norms = norms
         self.source = source
         self.at = at
         self.scope = PolicyScope(migration, source, at)
@@ -87,7 +90,7 @@ class PolicyReader:
         if self._is_shared_variable(node):
             self._call_rewritten(node)
             return self.policy
-        if read_size(self.scope, node, **self.options):
+        if read_size(self.scope, node, **self.options, norms=self.norms):
             return self.policy
         test = self.tests.test(node, self.policy.variable)
         if test is not None:

@@ -21,11 +21,12 @@ def read_size(
     *,
     initializes: bool = False,
     ignores: bool = False,
+    norms: bool = False,
 ) -> bool:
     """Have a helper shard by size if the code here makes such a policy; whether it does.
 
     initializes: whether the helper also initializes the modules. ignores: whether some parameters
-    are not sharded.
+    are not sharded. norms: whether batch norms are sharded before.
 
     Raises:
         Blocked: an argument of the policy has no rewrite.
@@ -55,8 +56,10 @@ def read_size(
         *(migration, scope.source, scope.at, leaves, excluded),
         initializes=initializes,
         ignores=ignores,
+        norms=norms,
     )
     scope.policy.initializes, scope.policy.ignores = initializes, ignores
+    scope.policy.counts_units = norms
     scope.policy.helper = f"{helper}({{model}}, {size or 'int(1e8)'}"
     scope.policy.classes = None
     return True

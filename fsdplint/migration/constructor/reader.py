@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.migration.analysis.reaching import reach
 from fsdplint.migration.analysis.variables import definitions, fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import (
@@ -14,6 +15,7 @@ from fsdplint.migration.blockers.constructor import (
 )
 from fsdplint.migration.blockers.policies import CUSTOM_POLICY_OTHER_MESH
 from fsdplint.migration.constructor import (
+    batch_norms,
     device,
     empty_weights,
     ignored,
@@ -98,6 +100,15 @@ class Reader:
         moved = moved_models.device_of_model(self.migration, self.source, call)
         self.keywords.setup += device.set_device(self.migration, self.source, self.at, moved)
 
+    def find_norms(self) -> None:
+        """Find whether FSDP1 keeps batch norms of the model out of its mixed precision."""
+        policy, given = (self.values.get(x) for x in ("auto_wrap_policy", "mixed_precision"))
+        if any(value is None or is_constant(value, "None") for value in (policy, given)):
+            return
+        assert given is not None
+        if not self._always_none(given):
+            self.keywords.norms = bool(batch_norms.place(self.migration))
+
     def default_mesh(self) -> str:
         """The mesh of all ranks on `device_id`, "" if FSDP2 chooses that device by itself."""
         node = self.values.get("device_id")
@@ -122,7 +133,10 @@ class Reader:
         given = [self.values.get(name) for name in IGNORED]
         ignores = any(x is not None and not is_constant(x, "None") for x in given)
         reader = PolicyReader(
-            *(self.migration, self.source, self.at), initializes=initializes, ignores=ignores
+            *(self.migration, self.source, self.at),
+            initializes=initializes,
+            ignores=ignores,
+            norms=self.keywords.norms,
         )
         policy = self.keywords.policy = reader.read(value)
         if policy is not None and strategy.KEY in dict(policy.unit):
@@ -257,7 +271,12 @@ class Reader:
         buffers.add_casts(value, self.keywords)
 
     def _always_none(self, value: cst.BaseExpression) -> bool:
-        found = definitions(self.source, value) if isinstance(value, cst.Name) else None
+        if not isinstance(value, cst.Name):
+            return False
+        last = reach(self.source, value)
+        if last is not None and is_constant(last.definition.value, "None"):
+            return True
+        found = definitions(self.source, value)
         return bool(found) and all(is_constant(item.value, "None") for item in found or ())
 
     def _cpu_offload(self, value: cst.BaseExpression) -> None:

@@ -95,6 +95,10 @@ def rewrite_call(
     chosen = named.get("sharding_strategy")
     if chosen is not None and literal(migration, chosen.value) == "FULL_SHARD":
         statement.removed_arguments.add("sharding_strategy")
+    keywords.norms = keywords.norms and "mp_policy" in dict(keywords.items)
+    if not keywords.norms or keywords.norms_fit():
+        if not rest:
+            migration.norms_apart.add(node)
     keywords.leaves_out = leaves_out(migration, keywords, precision, inner_casts)
     keywords.prepare(policy is not None, inner_casts)
     migration.account_for(source, node.func)

@@ -15,6 +15,7 @@ from fsdplint.migration.blockers.constructor import (
     CALL_WITH_SEVERAL_TARGETS,
 )
 from fsdplint.migration.blockers.policies import IGNORED_WITH_SIZE_POLICY, PARAM_INIT_FN_WITH_POLICY
+from fsdplint.migration.constructor import batch_norms
 from fsdplint.migration.constructor.keywords import Keywords, unit_arguments
 from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
 from fsdplint.migration.constructor.module_lists import members_of
@@ -305,7 +306,7 @@ class WrapStatement:
         if policy.units is not None:
             return policy.units.lines(self.source, self.call, model, self._unit_call)
         if policy.helper:
-            loop = [self._helper_call(policy, model)]
+            loop = [*self._norm_loop(policy, model), self._helper_call(policy, model)]
         elif self.keywords.initialize:
             loop = [self._initializing_call(policy, model)]
         else:
@@ -356,12 +357,41 @@ class WrapStatement:
                 f"\tif {ignored}{own} is not None:",
                 f"\t\t{shard}",
             ]
+        if self.keywords.norms:
+            norm = self._norm_call(policy, depth)
+            guard = f"{self.keywords.norms_if} and " if self.keywords.norms_if else ""
+            return [
+                f"for {policy.variable} in reversed({modules}):",
+                f"\tif {guard}isinstance({policy.variable}, {self._norm_class()}):",
+                f"\t\t{norm}",
+                f"\telif {without_parentheses(policy.test)}:",
+                f"\t\t{shard}",
+            ]
         return [
             *before,
             f"for {policy.variable} in reversed({modules}):",
             f"\tif {ignored}{policy.test if ignored else without_parentheses(policy.test)}:",
             f"\t\t{shard}",
         ]
+
+    def _norm_loop(self, policy: Policy, model: str) -> list[str]:
+        """The lines that shard batch norms before a helper shards the other modules."""
+        if not self.keywords.norms:
+            return []
+        guard = self.keywords.norms_if
+        loop = [
+            f"for {policy.variable} in {model}.modules():",
+            f"\tif isinstance({policy.variable}, {self._norm_class()}):",
+            f"\t\t{self._norm_call(policy, 3 if guard else 2)}",
+        ]
+        return [f"if {guard}:", *(_indent(line) for line in loop)] if guard else loop
+
+    def _norm_class(self) -> str:
+        return batch_norms.class_text(self.migration, self.source, self.call)
+
+    def _norm_call(self, policy: Policy, depth: int) -> str:
+        arguments = [policy.variable, *self.keywords.norm_arguments()]
+        return call(self.source, self.call, self.shard, arguments, depth=depth)
 
     def _ignored_modules(self, policy: Policy) -> tuple[list[str], str]:
         """A line with the modules that FSDP1 does not wrap, and the start of the loop's test."""

@@ -1,0 +1,144 @@
+"""Batch norms, which FSDP1 keeps out of mixed precision if it gets a policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forms import migrated, plan
+from two_ranks import TwoRanks
+
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
+from fsdplint.registry.rules import all_rules
+
+PROGRAM = """
+import functools
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import (
+    ModuleWrapPolicy, always_wrap_policy, size_based_auto_wrap_policy
+)
+
+
+class Block(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.conv = nn.Conv1d(inputs, 8, 3, padding=1)
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(4), Block(8))
+        self.head = nn.Linear(8, 3)
+        self.register_buffer("scale", torch.tensor(0.3))
+
+    def forward(self, x):
+        return self.head(self.blocks(x).mean(-1)) * self.scale
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+precision = MixedPrecision(
+    param_dtype=torch.bfloat16, reduce_dtype=torch.float32, buffer_dtype=torch.bfloat16
+)
+model = FSDP(
+    Net(),
+    auto_wrap_policy=POLICY,
+    mixed_precision=precision,
+    device_id=torch.device("cpu"),
+    use_orig_params=True,
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+generator = torch.Generator().manual_seed(dist.get_rank())
+lines = []
+for step in range(3):
+    loss = model(torch.randn(6, 4, 5, generator=generator)).float().pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    lines.append(f"{dist.get_rank()} {loss.item():.7f}")
+for name, buffer in model.named_buffers():
+    lines.append(f"{dist.get_rank()} {buffer.dtype} {buffer.float().sum().item():.6f}")
+print("\\n".join(lines))
+dist.destroy_process_group()
+"""
+POLICIES = {
+    "classes": "ModuleWrapPolicy({Block})",
+    "all": "always_wrap_policy",
+    "size": "functools.partial(size_based_auto_wrap_policy, min_num_params=100)",
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+def test_batch_norms_compute_as_before(policy: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    before = PROGRAM.replace("POLICY", policy)
+    path.write_text(before, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    runs = [two_ranks.run(text, timeout=600) for text in (before, after)]
+    assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
+    assert len(runs[0].stdout.splitlines()) == 20
+    assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+
+
+GIVEN = "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"
+POLICY = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+
+
+def test_a_batch_norm_is_one_of_torchs(tmp_path: Path) -> None:
+    call = f"model = FSDP(Net(), {POLICY}, {GIVEN})\n"
+    assert "_BatchNorm" not in migrated(tmp_path, f"# no nn.BatchNorm2d here\n{call}")
+    assert "_BatchNorm" in migrated(tmp_path, f"norm = nn.BatchNorm2d(8)\n{call}")
+
+
+@pytest.mark.parametrize(("name", "norms"), [("resnet50", True), ("vit_b_16", False)])
+def test_a_library_model_with_batch_norms(tmp_path: Path, name: str, *, norms: bool) -> None:
+    body = f"""
+    from torchvision import models
+
+    MODELS = {{"model": models.{name}}}
+    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=100)
+    precision = MixedPrecision(param_dtype=torch.bfloat16)
+    model = FSDP(MODELS["model"](), auto_wrap_policy=policy, mixed_precision=precision)
+    """
+    assert ("_BatchNorm" in migrated(tmp_path, body)) == norms
+
+
+def test_precision_that_the_program_may_not_have(tmp_path: Path) -> None:
+    body = f"""
+    norm = nn.BatchNorm2d(8)
+    precision = None
+    if os.environ.get("LOW"):
+        precision = MixedPrecision(param_dtype=torch.bfloat16)
+    model = FSDP(Net(), {POLICY}, mixed_precision=precision)
+    """
+    test = "if mp_policy.param_dtype is not None and isinstance(module, nn.modules.batchnorm"
+    assert test in migrated(tmp_path, body)
+
+
+def test_batch_norms_beside_ignored_modules(tmp_path: Path) -> None:
+    body = f"""
+    model = Net()
+    model.blocks[0] = nn.BatchNorm1d(8)
+    model.blocks[0].requires_grad_(False)
+    model = FSDP(model, {POLICY}, {GIVEN}, ignored_modules=[model.blocks[0]])
+    """
+    found, _ = plan(tmp_path, body)
+    assert [one.blocker.code for one in found.blockers] == ["FSDP201-batch-norm"]
+
+
+def test_modules_that_are_wrapped_one_by_one(tmp_path: Path) -> None:
+    body = f"""
+    norm = nn.BatchNorm2d(8)
+    with enable_wrap(wrapper_cls=FSDP, {GIVEN}):
+        model = wrap(nn.Sequential(wrap(Block()), wrap(Block())))
+    """
+    assert "_BatchNorm" not in migrated(tmp_path, body)
