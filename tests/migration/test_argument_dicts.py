@@ -569,3 +569,12 @@ def test_a_new_function_does_not_hide_one_of_the_program(tmp_path: Path) -> None
     text = migrated(tmp_path, body)
     assert text.count("def sharding_arguments(") == 1
     assert 'fsdp_sharding_arguments(STRATEGIES[SETTINGS["strategy"]])' in text
+
+
+def test_an_offload_that_is_off_needs_no_import(tmp_path: Path) -> None:
+    body = """
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    config = dict(auto_wrap_policy=policy, cpu_offload=CPUOffload(offload_params=False))
+    model = FSDP(Net(), **config)
+    """
+    assert "OffloadPolicy" not in plan(tmp_path, body)[1]

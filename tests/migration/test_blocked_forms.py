@@ -30,6 +30,10 @@ BLOCKED = {
         "plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=half)",
         "`FullyShardedDataParallelPlugin` of Accelerate gets this object, too",
     ),
+    "a policy without the argument that it needs": (
+        "model = FSDP(Net(), auto_wrap_policy=transformer_auto_wrap_policy)",
+        "`transformer_auto_wrap_policy` is passed without its `transformer_layer_cls`",
+    ),
     "clipping by the largest gradient": (
         "model = FSDP(Net())\nmodel.clip_grad_norm_(1.0, norm_type=float('inf'))",
         "torch refuses that",

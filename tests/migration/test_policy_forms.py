@@ -64,6 +64,26 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "classes of which a variable gives some": (
+        """
+        def build(model, others):
+            policy = ModuleWrapPolicy({Block, *others})
+            return FSDP(model, auto_wrap_policy=policy)
+
+
+        model = build(Net(), (nn.Linear,))
+        """,
+        """
+        def build(model, others):
+            for module in reversed(list(model.modules())):
+                if isinstance(module, (Block, *others)):
+                    fully_shard(module)
+            return fully_shard(model)
+
+
+        model = build(Net(), (nn.Linear,))
+        """,
+    ),
     "a policy by size beside ignored parameters": (
         """
         model = Net()

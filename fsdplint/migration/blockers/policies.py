@@ -128,6 +128,13 @@ ENABLE_WRAP_CLASS = Blocker(
     "the class of this `enable_wrap` cannot be read here",
     advice.REPLACE_ENABLE_WRAP,
 )
+POLICY_UNBOUND = Blocker(
+    "FSDP201-policy-unbound",
+    "`{name}` is passed without its `{argument}`: FSDP calls it for each module without this "
+    "argument, which raises TypeError",
+    "Decide which modules are sharded, and bind the argument: "
+    "`functools.partial({name}, {argument}=...)`.",
+)
 POLICY_CALLED = Blocker(
     "FSDP201-policy-called",
     "`{name}` is called here, which raises TypeError: FSDP itself calls a policy, for each "

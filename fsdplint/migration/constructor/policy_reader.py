@@ -19,6 +19,7 @@ from fsdplint.migration.blockers.policies import (
     CUSTOM_POLICY_UNSEEN,
     POLICIES_WITH_FUNCTION,
     POLICY_MAY_BE_OTHER,
+    POLICY_UNBOUND,
     POLICY_UNSEEN,
     POLICY_UNSUPPORTED,
 )
@@ -39,6 +40,11 @@ from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import elements, is_constant
 from fsdplint.syntax.layout import descend, statement_of
 
+# The arguments that policies need besides those that FSDP1 gives them.
+UNBOUND = {
+    "transformer_auto_wrap_policy": "transformer_layer_cls",
+    "lambda_auto_wrap_policy": "lambda_fn",
+}
 CLASS_POLICIES = ("ModuleWrapPolicy", "transformer_auto_wrap_policy", "_module_wrap_policy")
 
 
@@ -133,6 +139,9 @@ class PolicyReader:
 
     def _call_rewritten(self, node: cst.BaseExpression) -> None:
         """Rewrite the policy where it is made into a function of a module, and call that."""
+        name = self.migration.fsdp1(node)
+        if name in UNBOUND:
+            raise Blocked(self.source, node, POLICY_UNBOUND(name=name, argument=UNBOUND[name]))
         sites = self.sources.sites(node)
         called = called_policy(self.migration) if not sites else None
         if called is not None:

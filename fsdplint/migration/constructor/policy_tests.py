@@ -74,8 +74,17 @@ class PolicyTests:
                 parts = None
         if not parts:
             self.policy.classes = None
-            return f"isinstance({variable}, tuple({self.scope.text(node)}))"
+            return f"isinstance({variable}, {self._classes_text(node)})"
         return self._classes_test(parts, variable)
+
+    def _classes_text(self, node: cst.BaseExpression) -> str:
+        """A tuple of the classes that an expression gives, of which some are not written out."""
+        if not isinstance(node, cst.Tuple | cst.List | cst.Set):
+            return f"tuple({self.scope.text(node)})"
+        stars = ["*" * isinstance(one, cst.StarredElement) for one in node.elements]
+        texts = [self.scope.text(one.value) for one in node.elements]
+        parts = [star + text for star, text in zip(stars, texts, strict=True)]
+        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
     def _classes_test(self, parts: Sequence[cst.BaseExpression], variable: str) -> str:
         if self.policy.classes is not None:
