@@ -9,6 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.queries.common import class_name
+from fsdplint.trace.queries.last_backward import off_in_last_backward
 from fsdplint.trace.queries.sync_switches import fsdp1_left_off, left_off
 
 if TYPE_CHECKING:
@@ -75,6 +76,20 @@ class SyncNeverReenabled(Rule):
                     f"every backward before the optimizer step is under `{found.switch.api}()`, so the gradients of "
                     f"`{class_name(trace, found.switch.module)}` are never reduced",
                     help=f"Run the last backward of each step without `{found.switch.api}()`.",
+                    because=[
+                        (found.backward, "backward without synchronisation here"),
+                        (found.step, "stepped here"),
+                    ],
+                )
+
+        for found in off_in_last_backward(trace):
+            if found.switch.site not in seen:
+                seen.add(found.switch.site)
+                yield self.finding(
+                    found.switch,
+                    f"the last backward before the optimizer step does not synchronise the gradients "
+                    f"of `{class_name(trace, found.switch.module)}`",
+                    help="Synchronise in the last backward of each step.",
                     because=[
                         (found.backward, "backward without synchronisation here"),
                         (found.step, "stepped here"),

@@ -27,6 +27,7 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
     TensorValue,
 )
+from fsdplint.interpreter.turn_tests import combined, compared, predicate_of
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -41,6 +42,8 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 from fsdplint.trace import Guard, GuardKind, Ranks
+from fsdplint.trace.predicates import ALWAYS, NEVER, Predicate, negated
+from fsdplint.trace.predicates import Truth as HoldsHere
 
 
 class Truth(Enum):
@@ -60,6 +63,7 @@ class Verdict:
         rank_test: the ranks on which it holds, if they differ.
         local: set if each rank tests its own data.
         decided_by: the keys of earlier decisions in functions whose constant results it tests.
+        predicate: what the test says; None if that is not known.
     """
 
     outcome: Truth
@@ -67,13 +71,15 @@ class Verdict:
     rank_test: RankTest | None = None
     local: RankLocal | None = None
     decided_by: tuple[str, ...] = ()
+    predicate: Predicate | None = None
 
     def negate(self) -> Verdict:
         outcome = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE}.get(self.outcome, self.outcome)
         test = self.rank_test
         if test is not None:
             test = test.negate()
-        return Verdict(outcome, self.guards, test, self.local, self.decided_by)
+        opposite = negated(self.predicate)
+        return Verdict(outcome, self.guards, test, self.local, self.decided_by, opposite)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -139,11 +145,28 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
     if left.outcome is Truth.VARYING:
         if right.outcome is Truth.RANK:
             return Verdict(Truth.RANK, guards, right.rank_test)
-        return Verdict(Truth.VARYING, guards, local=left.local or right.local)
-    return Verdict(right.outcome, guards, right.rank_test, right.local, decided_by)
+        local = left.local or right.local
+        predicate = combined(is_and, left.predicate, _of_operand(right))
+        return Verdict(Truth.VARYING, guards, local=local, predicate=predicate)
+    predicate = right.predicate if right.outcome is Truth.VARYING else None
+    return Verdict(right.outcome, guards, right.rank_test, right.local, decided_by, predicate)
+
+
+def _of_operand(verdict: Verdict) -> Predicate | None:
+    """What the second operand of `and` or `or` says, if it does not decide the outcome alone."""
+    decided = verdict.outcome in {Truth.TRUE, Truth.FALSE}
+    return (ALWAYS if verdict.outcome is Truth.TRUE else NEVER) if decided else verdict.predicate
 
 
 def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
+    """The truth of a value that a test at a node has."""
+    verdict = _truth_of(run, value, node, prefer)
+    if verdict.outcome is Truth.VARYING:
+        verdict.predicate = predicate_of(value)
+    return verdict
+
+
+def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
     value = assumed_rank(run, node, value) or value
     if isinstance(value, Const):
         outcome = Truth.TRUE if value.value else Truth.FALSE
@@ -195,7 +218,10 @@ def condition(run: Run, value: Value, node: cst.BaseExpression) -> Condition:
     """The condition that a value is true."""
     origin = value.origin if isinstance(value, Unknown) else ""
     text = run.text(node)
-    return Condition(origin or text, text, subject=origin or text, relation="truth")
+    predicate = predicate_of(value)
+    return Condition(
+        origin or text, text, subject=origin or text, relation="truth", predicate=predicate
+    )
 
 
 def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
@@ -207,6 +233,7 @@ def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -
         run.site(node),
         of_tensor=tests_tensor(run, node),
         asks_for=attributes_asked_for(run, node),
+        predicate=value.predicate if holds != value.negated else negated(value.predicate),
     )
     return Verdict(Truth.TRUE if holds else Truth.FALSE, [(guard, value.key)])
 
@@ -226,8 +253,17 @@ def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) 
 
 
 def varying_guard(
-    run: Run, node: cst.BaseExpression, holds: bool, local: RankLocal | None = None
+    run: Run,
+    node: cst.BaseExpression,
+    holds: bool,
+    local: RankLocal | None = None,
+    predicate: Predicate | None = None,
 ) -> Guard:
+    """The guard of one side of a test; predicate: what the test says, None if it is not known."""
+    if predicate is None:
+        predicate = HoldsHere()
+    elif not holds:
+        predicate = negated(predicate)
     own_data = local.source if local is not None else None
     return Guard(
         GuardKind.VARYING,
@@ -237,6 +273,7 @@ def varying_guard(
         own_data=own_data,
         of_tensor=tests_tensor(run, node),
         asks_for=attributes_asked_for(run, node),
+        predicate=predicate,
     )
 
 
@@ -245,6 +282,12 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     left = run.eval(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
     result = _comparison_value(run, node, left, rights)
+    if len(rights) == 1 and isinstance(result, Unknown | Condition):
+        said = compared(left, node.comparisons[0].operator, rights[0])
+        if isinstance(result, Condition):
+            result.predicate = negated(said) if result.negated else said
+        else:
+            result.term = said
     if not isinstance(result, Const):
         return result
     known = [one for one in (left, *rights) if isinstance(one, _DECIDED)]

@@ -175,6 +175,7 @@ def _execute_function(
     begin = len(run.decisions.asked)
     outer_source, outer_guards = run.source, list(run.guards)
     frame.guards_outside = outer_guards
+    facts, in_turn, run.in_turn = len(run.facts), run.in_turn, False
     frame.deciding_outside = len(run.deciding)
     run.stack.append(run.site(node))
     run.frames.append(frame)
@@ -190,6 +191,8 @@ def _execute_function(
         run.stack.pop()
         run.source = outer_source
         run.drop_guards(outer_guards, "function")
+        del run.facts[facts:]
+        run.in_turn = in_turn
         fruitless.note_cost(run, function, frame.first_step)
     if frame.yields:
         return Sequence(frame.yields, "iter", frame.yields_open)

@@ -135,6 +135,8 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         if value.part_of is not None:
             return [_unknown_element(run, value)], True
         known = value.parts.get("[]")
+        if isinstance(known, Sequence):
+            return [known], False  # of `enumerate`
         if known is not None and rank_local.local_of(known) is not None:
             return [known], False
         element = Unknown(varying=True, by_rank=value.by_rank, rank_local=value.rank_local)

@@ -15,6 +15,7 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
     TensorValue,
 )
+from fsdplint.interpreter.turn_tests import with_condition
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -31,6 +32,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.trace import Layout
+from fsdplint.trace.predicates import Predicate
 
 
 def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) -> Value:
@@ -94,8 +96,12 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
     return Unknown(varying=True, rank_local=RankLocal(local.source, immutable=True))
 
 
-def join_by_turn(one: Value, two: Value) -> Value:
-    """Join two values of which each turn of a loop has one."""
+def join_by_turn(one: Value, two: Value, test: Predicate | None = None) -> Value:
+    """Join two values of which each turn of a loop has one: the second where a test holds."""
+    return with_condition(test, _join_by_turn(one, two), two, one)
+
+
+def _join_by_turn(one: Value, two: Value) -> Value:
     if matters(one) or matters(two):
         return _choose(two, one)
     by_rank = any(isinstance(value, Unknown) and value.by_rank for value in (one, two))

@@ -102,6 +102,7 @@ from fsdplint.trace import (
     Trace,
     Wrapped,
 )
+from fsdplint.trace.predicates import Predicate
 
 E = TypeVar("E", bound=Event)
 N = TypeVar("N", bound=cst.CSTNode)
@@ -153,6 +154,8 @@ class Run:
         self.first_event = 0  # of the entry's own code
         self.frames: list[Frame] = []
         self.guards: list[GuardEntry] = []
+        self.facts: list[Predicate] = []  # see `note_fact`
+        self.in_turn = False  # of a loop in the function that is executed
         self.deciding: list[str] = []  # keys because of which this point is executed
         self.deciding_keys: frozenset[str] | None = None  # the same as a set, once it was asked for
         self.stack: list[NodeSite] = []
@@ -346,6 +349,16 @@ class Run:
         """Keep guards until the end of the loop body or function."""
         self.guards.extend(GuardEntry(guard, key, until) for guard, key in guards)
 
+    def note_fact(self, fact: Predicate | None) -> None:
+        """Note what is known until the end of this turn of a loop, or of this function.
+
+        Under another test, it would only be known where this test holds.
+        """
+        outside = self.loop_guards[-1] if self.in_turn else self.frames[-1].guards_outside
+        known = {id(entry) for entry in outside}
+        if fact is not None and all(id(entry) in known for entry in self.guards):
+            self.facts.append(fact)
+
     def drop_guards(self, outer: list[GuardEntry], until: str) -> None:
         """Drop the guards that hold until the end of this turn of a loop, loop or function."""
         known = {id(entry) for entry in outer}
@@ -403,6 +416,7 @@ class Run:
             site=self.site(node),
             ranks=self.ranks(),
             guards=tuple(entry.guard for entry in self.guards),
+            facts=tuple(self.facts),
             in_loop=self.loop_depth > 0,
             stack=tuple(self.stack),
             callbacks=tuple(self.callbacks),

@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 import libcst as cst
 
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.trace.numbers import Number, Token
+from fsdplint.trace.predicates import Predicate
 
 MAX_ELEMENTS = 4_000  # kept elements of a list, and characters of a text
 MAX_BITS = 4_000  # of a number that is folded
@@ -131,6 +133,8 @@ class Unknown(Value):
         plus a number that is the same on all ranks.
     own_number: set if it is the length of a list of which each rank may hold another number of
         elements.
+    term: the number or the predicate that it is: see `turn_tests`.
+    turn: set if it is the number of the current turn of a loop; each turn gets a token like it.
     """
 
     settles: ClassVar[bool] = True
@@ -158,6 +162,8 @@ class Unknown(Value):
     own_size: bool = False
     distinct: bool = False
     own_number: RankLocal | None = field(default=None, repr=False)
+    term: Number | Predicate | None = field(default=None, repr=False)
+    turn: Token | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -309,10 +315,14 @@ class Bound(Value):
 
 @dataclass(eq=False, repr=False)
 class Method(Value):
-    """A method `receiver.name` of a modelled or unknown object, not called yet."""
+    """A method `receiver.name` of a modelled or unknown object, not called yet.
+
+    opens: see `Context`.
+    """
 
     receiver: Value
     name: str
+    opens: Predicate | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -469,6 +479,7 @@ class Condition(Value):
     chooses: whether it selects one of several values that something depends on.
     among: the only values that the subject can have; () if that is not known.
     asks_for: the attribute that it asks an object for; "" for any other condition.
+    predicate: what it says if it is not negated; None if that is not known.
     """
 
     key: str
@@ -480,6 +491,7 @@ class Condition(Value):
     chooses: bool = False
     among: tuple[object, ...] = ()
     asks_for: str = ""
+    predicate: Predicate | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -525,6 +537,8 @@ class Context(Value):
         "inference_mode", "null", ...
     certain: whether it is certainly what `model.no_sync()` returns here. A variable that was
         assigned on two ways may hold another context manager at times.
+    opens: the test by which the program chooses it, and not another context manager; None if that
+        is not known.
     """
 
     kind: str
@@ -532,6 +546,7 @@ class Context(Value):
     details: dict[str, Value] = field(default_factory=dict)
     on_exit: Callable[[], None] | None = None
     certain: bool = False
+    opens: Predicate | None = field(default=None, repr=False)
 
 
 def gathers(contexts: Iterable[object]) -> bool:

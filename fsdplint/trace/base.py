@@ -15,6 +15,7 @@ from fsdplint.trace.fields import (
     reference,
     unrecorded,
 )
+from fsdplint.trace.predicates import Predicate
 
 E = TypeVar("E")
 ANY_ATTRIBUTE = "*"  # the name of an attribute that the code does not show
@@ -88,6 +89,7 @@ class Guard:
         need not hold for all of them.
     asks_for: the names of the attributes that it asks an object for, with `hasattr` or `getattr`;
         ANY_ATTRIBUTE for a name that the code does not show.
+    predicate: what is known where the guard holds; None if nothing is.
     """
 
     kind: GuardKind
@@ -101,6 +103,7 @@ class Guard:
     rank: int | None = field(default=None, compare=False)
     of_tensor: bool = field(default=False, compare=False)
     asks_for: frozenset[str] = field(default=frozenset(), compare=False)
+    predicate: Predicate | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"`{self.text}` is {'true' if self.holds else 'false'}"
@@ -209,6 +212,8 @@ class Event:
         site: the code of the user that caused it, usually a call.
         ranks: the ranks on which it happens.
         guards: its conditions, outermost first (static traces only).
+        facts: what is known besides, because the program would have left the turn of the loop or
+            the function otherwise (static traces only).
         in_loop: whether it is in a loop such as `for step in ...`; loops over modules do not
             count.
         collective: whether every rank has to take part in it.
@@ -226,6 +231,7 @@ class Event:
     site: Site = by_merge(kw_only=False)
     ranks: Ranks = by_merge(default=Ranks.ALL)
     guards: tuple[Guard, ...] = unrecorded("what was recorded has happened", default=())
+    facts: tuple[Predicate, ...] = unrecorded("what was recorded has happened", default=())
     in_loop: bool = by_merge(default=False)
     collective: bool = False
     stack: tuple[Site, ...] = by_merge(default=())

@@ -15,6 +15,7 @@ from fsdplint.trace.fields import (
     reference,
     unrecorded,
 )
+from fsdplint.trace.predicates import Predicate
 
 
 @event
@@ -78,6 +79,8 @@ class BackwardRun(Event):
         divided by a number that an all_reduce summed; "" for any other loss.
     multiplied: whether the loss may have been multiplied by the number of ranks.
     unsynchronized: the modules of FSDP1 and DDP under whose `no_sync()` it runs.
+    perhaps_unsynchronized: the modules under whose `no_sync()` it may run, with the test that
+        decides it; None if the test is not known (static traces only).
     """
 
     kind: ClassVar[str] = "backward"
@@ -85,6 +88,9 @@ class BackwardRun(Event):
     divided_by: str = ""
     multiplied: bool = False
     unsynchronized: tuple[str, ...] = reference(default=())
+    perhaps_unsynchronized: tuple[tuple[str, Predicate | None], ...] = unrecorded(
+        "what was recorded has happened", default=()
+    )
 
 
 @event
@@ -95,6 +101,7 @@ class SyncSwitched(Event):
     enabled: the value; None if unknown.
     optional: whether the program uses another context manager for a model without `no_sync`:
         `getattr(model, "no_sync", nullcontext)` (static traces only).
+    test: the test whose result is the value; None if it is not known (static traces only).
     """
 
     kind: ClassVar[str] = "gradient-sync-switched"
@@ -102,6 +109,7 @@ class SyncSwitched(Event):
     api: str = distinct()
     enabled: bool | None = None
     optional: bool = unrecorded("the other context manager is no call of torch", default=False)
+    test: Predicate | None = unrecorded("the value is recorded", default=None)
 
 
 @event

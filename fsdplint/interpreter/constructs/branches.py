@@ -25,6 +25,7 @@ from fsdplint.interpreter.signals import Signal, falls_to_raise, terminates, unt
 from fsdplint.interpreter.skipped_reductions import doubt_own_data, doubt_returned
 from fsdplint.interpreter.values import Const, Value
 from fsdplint.trace import Guard
+from fsdplint.trace.predicates import negated
 
 
 @executes(cst.If)
@@ -93,6 +94,13 @@ def _note_goals(run: Run, node: cst.If | cst.While, holds: bool, keys: tuple[str
     run.decisions.note_branch(node, BranchTaken(holds, keys, frozenset(goals)))
 
 
+def _note_leaving(run: Run, *sides: tuple[Signal | None, list[tuple[Guard, str]]]) -> None:
+    """Keep what is known after a test of which one side leaves the turn or the function."""
+    leaving = [guards for signal, guards in sides if signal is not None]
+    if len(leaving) == 1:
+        run.note_fact(negated(leaving[0][-1][0].predicate))
+
+
 def _orelse(run: Run, node: cst.If | cst.Else | None) -> Signal | None:
     if isinstance(node, cst.If):
         return execute_if(run, node)
@@ -114,10 +122,12 @@ def branch(
     if verdict.local is not None:
         return _local_branch(run, test, verdict, then, orelse)
     if verdict.outcome is Truth.VARYING:
-        no = [*verdict.guards, (varying_guard(run, test, False), "")]
-        yes = [*verdict.guards, (varying_guard(run, test, True), "")]
+        said = verdict.predicate
+        no = [*verdict.guards, (varying_guard(run, test, False, predicate=said), "")]
+        yes = [*verdict.guards, (varying_guard(run, test, True, predicate=said), "")]
         sides = under(run, no, orelse), under(run, yes, then)
-        one, two = execute_sides(run, *sides, join_by_turn)
+        one, two = execute_sides(run, *sides, partial(join_by_turn, test=said))
+        _note_leaving(run, (one, no), (two, yes))
         if one is not None and two is not None:
             return two if two.kind == "return" else one
         for signal in (one, two):
@@ -191,8 +201,9 @@ def _local_branch(
     """Execute both sides of a test that each rank decides by its own data."""
     local = verdict.local
     assert local is not None
-    yes = [*verdict.guards, (varying_guard(run, test, True, local), "")]
-    no = [*verdict.guards, (varying_guard(run, test, False, local), "")]
+    said = verdict.predicate
+    yes = [*verdict.guards, (varying_guard(run, test, True, local, said), "")]
+    no = [*verdict.guards, (varying_guard(run, test, False, local, said), "")]
 
     def join(one: Value, other: Value) -> Value:
         return join_by_data(one, other, local)

@@ -26,6 +26,7 @@ from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Bound,
     Const,
+    Context,
     Dict,
     Function,
     GeneratorContext,
@@ -210,6 +211,8 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
         outer, run.library_call = run.library_call, call
         result = model(run, receiver, method.name, call)
         run.library_call = outer
+        if isinstance(result, Context) and method.opens is not None:
+            result.opens = method.opens
         return result
     if isinstance(receiver, Super):
         return _call_super(run, receiver, method.name, call)

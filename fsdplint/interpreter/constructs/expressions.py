@@ -26,6 +26,7 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
     TensorValue,
 )
+from fsdplint.interpreter.turn_tests import with_condition
 from fsdplint.interpreter.values import (
     Const,
     Function,
@@ -140,7 +141,8 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
             two = run.eval(node.orelse)
         value = join_by_rank(test, one, two)
     else:
-        value = join_values(run.eval(node.body), run.eval(node.orelse))
+        one, two = run.eval(node.body), run.eval(node.orelse)
+        value = with_condition(verdict.predicate, join_values(one, two), one, two)
     if verdict.guards and decisive(value):
         with run.under_guards(verdict.guards):
             run.mark_relevant()

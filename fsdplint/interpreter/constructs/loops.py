@@ -29,8 +29,11 @@ from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
 from fsdplint.interpreter.torch_values import Batches, RankTest, each_parameter
+from fsdplint.interpreter.turn_tests import number_turns
 from fsdplint.interpreter.values import Lazy, RankLocal, Value
+from fsdplint.syntax.dotted import leaves
 from fsdplint.trace import GuardKind
+from fsdplint.trace.numbers import Token
 
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
 TURNS = 2  # of a loop for the values of one `yield` in loops whose length is unknown
@@ -94,10 +97,15 @@ def _over_known(run: Run, loop: ElementLoop, iterable: Value) -> Signal | None:
     if visited.every:
         elements = [each_parameter(element) for element in elements]
     repeats = not exact and len(elements) == 1
+    counts: list[Token] = []
     if repeats:
-        elements = elements * 2
+        elements, counts = number_turns(elements * 2)
     turns = [partial(assign, run, loop.target, element) for element in elements]
-    return _loop(run, loop.body, not exact, turns, repeats=repeats, own=own_length(iterable))
+    signal = _loop(run, loop.body, not exact, turns, repeats=repeats, own=own_length(iterable))
+    if counts and not leaves(loop.body):
+        for count in counts:
+            count.ended = len(run.trace.events)
+    return signal
 
 
 def _note_loop(run: Run, loop: ElementLoop, whole: bool) -> None:
@@ -201,6 +209,8 @@ def _loop(
     for all further ones. own: what makes the number of turns different on each rank.
     """
     outer = list(run.guards)
+    facts, in_turn = len(run.facts), run.in_turn
+    run.in_turn = True
     run.loop_guards.append(outer)
     run.own_turns.append(OwnTurns(run.steps, outer, own))
     run.loop_depth += counted
@@ -215,12 +225,15 @@ def _loop(
             finally:
                 run.repetitions -= repeats and number > 0
             run.drop_guards(outer, "turn")
+            del run.facts[facts:]
             if signal is not None and signal.kind != "continue":
                 return signal
         if repeats:
             run.repeated_loops.add(body)
     finally:
         run.drop_guards(outer, "loop")
+        del run.facts[facts:]
+        run.in_turn = in_turn
         run.loop_depth -= counted
         run.loop_guards.pop()
         run.own_turns.pop()

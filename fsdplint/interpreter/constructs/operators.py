@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
@@ -17,6 +18,7 @@ from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_d
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.templates import fill_template, template_of
 from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue
+from fsdplint.interpreter.turn_tests import combined, computed, predicate_of
 from fsdplint.interpreter.values import (
     MAX_BITS,
     MAX_ELEMENTS,
@@ -28,6 +30,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
+from fsdplint.trace.predicates import negated
 
 
 @evaluates(cst.Comparison)
@@ -53,7 +56,9 @@ def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
             return right if is_and else left
         if local_of(left) is not None or local_of(right) is not None:
             return Unknown(varying=True, rank_local=derive_rank_local(left, right))
-        return right if matters(right) else left
+        if matters(right) or matters(left) or not isinstance(right, Unknown):
+            return right if matters(right) else left
+        return replace(left, term=combined(is_and, predicate_of(left), predicate_of(right)))
     return run.eval(node.right) if is_and else left
 
 
@@ -106,6 +111,7 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
                 value.subject,
                 value.relation,
                 value.operand,
+                predicate=value.predicate,
             )
         if isinstance(value, Unknown | TensorValue) and derive_rank_local(value) is not None:
             return Unknown(
@@ -117,6 +123,8 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
             return made
         if isinstance(value, TensorValue):
             return Unknown(varying=True)
+        if isinstance(value, Unknown) and value.refined is None:
+            return replace(value, term=negated(predicate_of(value)))
         return value if isinstance(value, Unknown) else Const(False)
     if isinstance(value, Const) and isinstance(node.operator, cst.Minus):
         return Const(-value.value) if isinstance(value.value, int | float) else Unknown()
@@ -169,6 +177,7 @@ def arithmetic(
         if isinstance(value, ParametersOf):
             return value
     varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
+    term = computed(left, op, right) if op is not None else None
     by_rank = depends_on_rank(left) or depends_on_rank(right)
     origin = run.text(node) if node is not None and not varying else ""
     library = library_of(left, right) or library_of(right, left)
@@ -180,6 +189,7 @@ def arithmetic(
         library=library,
         argument=derives_from_argument(left) or derives_from_argument(right),
         rank_local=derive_rank_local(left, right),
+        term=term,
         template=_template(left, op, right),
         distinct=by_rank and is_distinct_result(left, op, right),
         reciprocal=isinstance(op, cst.Divide)

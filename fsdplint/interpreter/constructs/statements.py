@@ -32,6 +32,7 @@ from fsdplint.interpreter.removals import remove_item
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, raises
 from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.turn_tests import computed
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -65,8 +66,18 @@ def execute_expr(run: Run, node: cst.Expr) -> Signal | None:
 @executes(cst.Assign)
 def execute_assign(run: Run, node: cst.Assign) -> None:
     value = run.eval(node.value)
+    if isinstance(value, Const) and run.loop_depth and _counts_up(node):
+        value = Unknown(varying=True)  # another number in each turn, as with `step += 1`
     for target in node.targets:
         assign(run, target.target, value)
+
+
+def _counts_up(node: cst.Assign) -> bool:
+    """Whether a statement is `step = step + 1`."""
+    added, target = node.value, node.targets[0].target
+    if not isinstance(added, cst.BinaryOperation) or len(node.targets) != 1:
+        return False
+    return isinstance(target, cst.Name | cst.Attribute) and added.left.deep_equals(target)
 
 
 @executes(cst.AnnAssign)
@@ -108,6 +119,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     if isinstance(left, Unknown | TensorValue) and left.on_cpu:
         if result is not right and isinstance(result, Unknown | TensorValue):
             result.on_cpu = True  # the operation is in place
+    if isinstance(result, Unknown) and result.term is None and isinstance(left, Unknown):
+        result.term = computed(left, node.operator, right)
     if run.loop_depth and isinstance(result, Unknown):
         result.varying = True  # each turn of the loop gives it another value
     assign(run, node.target, result)

@@ -31,6 +31,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
+from fsdplint.trace.numbers import of_atom
 
 
 @function("builtins.len")
@@ -38,7 +39,8 @@ def length(run: Run, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else None
     own = own_length(run.settle(value) if value is not None else None)
     if own is not None:
-        return Unknown(varying=True, own_number=own)
+        length = of_atom(run.text(call.node))
+        return Unknown(varying=True, own_number=own, term=length)
     held = value.elements if isinstance(value, ModuleValue) else value
     if isinstance(held, Sequence | Dict) and not held.open:
         if not stands_for_several(run, held):

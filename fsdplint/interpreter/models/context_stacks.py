@@ -17,6 +17,8 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
+from fsdplint.trace import GuardKind
+from fsdplint.trace.predicates import AllOf
 
 _ENTERED = "entered"  # the contexts of a stack, in order
 
@@ -40,9 +42,20 @@ def enter_context(run: Run, receiver: Context, name: str, call: Call) -> Value:
     context = run.settle(call.args[0]) if call.args else Unknown()
     if not isinstance(entered, Sequence) or isinstance(context, GeneratorContext):
         return call_unknown(run, Method(receiver, name), call)  # when its body ends is not known
+    _note_tests(run, context)
     value = enter(run, context)
     entered.items.append(context)
     return value
+
+
+def _note_tests(run: Run, context: Value) -> None:
+    """Note the tests around a call that enters a context: after them, it may be open or not."""
+    if not isinstance(context, Context) or context.kind != "no_sync" or not context.certain:
+        return
+    tests = [entry.guard for entry in run.guards if entry.guard.kind is not GuardKind.RANK]
+    known = [test.predicate for test in tests if test.predicate is not None]
+    if any(test.kind is GuardKind.VARYING for test in tests):
+        context.certain, context.opens = False, AllOf(tuple(known))
 
 
 @method("Context", "callback")
@@ -79,6 +92,7 @@ def close(run: Run, receiver: Context, name: str, call: Call) -> Value:
 
 @method("Context", "__enter__")
 def enter_by_call(run: Run, receiver: Context, name: str, call: Call) -> Value:
+    _note_tests(run, receiver)
     return enter(run, receiver)
 
 

@@ -13,6 +13,7 @@ from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module, assume_sharding
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.turn_tests import predicate_of
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Const,
@@ -185,6 +186,7 @@ def set_sync(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
         module=receiver.id,
         api=name,
         enabled=enabled if isinstance(enabled, bool) else None,
+        test=predicate_of(given[0]) if given and not isinstance(enabled, bool) else None,
     )
     if name in METHODS:
         _emit_newer_api(run, name, receiver, call)

@@ -22,6 +22,7 @@ from fsdplint.interpreter.parameter_filters import doubt_filter
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import Batches, Length, ModulesOf, ParametersOf
+from fsdplint.interpreter.turn_tests import computed
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -37,6 +38,7 @@ from fsdplint.interpreter.values import (
     constant,
     is_none,
 )
+from fsdplint.trace.numbers import Token
 
 MAX_ELEMENTS = 64  # of a list whose positions a loop over `range(len(...))` visits
 
@@ -177,7 +179,8 @@ def make_range(run: Run, name: str, call: Call) -> Value:
     if number is not None and (every or number in {0, 1}):
         return Sequence([Const(at) for at in range(number)], "list", every=True)
     if call.args and len(call.args) < 3:
-        return Sequence([Unknown(varying=True, below=call.args[-1])], "list", True)
+        turn = Token(last=computed(call.args[-1], cst.Subtract(), Const(1)))
+        return Sequence([Unknown(varying=True, below=call.args[-1], turn=turn)], "list", True)
     return Sequence([], "list", True)
 
 
@@ -206,7 +209,10 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
             Sequence([Const(begin + at) if known else Unknown(varying=True), item], "tuple")
             for at, item in enumerate(counted.items)
         ]
-        return _endless(pairs) if counted.open else replace(counted, items=pairs)
+        if not counted.open:
+            return replace(counted, items=pairs)
+        pair = Sequence([_count(run, call), Unknown(varying=True)], "tuple")
+        return Unknown(varying=True, parts={"[]": pair})
     if last == "zip":
         columns = [iterate(run, v) for v in call.args]
         if columns and all(exact for _, exact in columns):
@@ -272,16 +278,20 @@ def _batch(run: Run, name: str, call: Call) -> Value | None:
         return Sequence([items[0] for items in elements], "tuple")
     element = elements[0][0]
     if name == "enumerate":
-        return Sequence([Unknown(varying=True), element], "tuple")
+        return Sequence([_count(run, call), element], "tuple")
     return element
+
+
+def _count(run: Run, call: Call) -> Value:
+    """The number that `enumerate(...)` gives to each element."""
+    begin = call.arg(1, "start") or Const(0)
+    first = call.node.args[0].value if isinstance(call.node, cst.Call) else None
+    if first is None or constant(begin) != 0:
+        return Unknown(varying=True, turn=Token())
+    length = Unknown(origin=f"len({run.text(first)})")
+    return Unknown(varying=True, turn=Token(last=computed(length, cst.Subtract(), Const(1))))
 
 
 def _consume_and_pass(run: Run, name: str, call: Call) -> Value:
     lazy.consume_arguments(run, call)
     return pass_through(run, name, call)
-
-
-def _endless(items: list[Value]) -> Value:
-    result = Unknown()
-    result.parts["[]"] = items[0] if items else Unknown(varying=True)
-    return Unknown(varying=True)

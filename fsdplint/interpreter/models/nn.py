@@ -65,6 +65,7 @@ from fsdplint.trace import (
     Replicated,
     RequiresGradSet,
 )
+from fsdplint.trace.predicates import Predicate
 
 _FIXED = re.compile(r"\.(constant|zeros|ones|eye|dirac)_$")  # not at random
 
@@ -528,8 +529,18 @@ def compile_in_place(run: Run, receiver: ModuleValue, name: str, call: Call) -> 
 
 def _modules_in_no_sync(run: Run) -> tuple[str, ...]:
     """The modules whose `no_sync()` is certainly open."""
-    open_contexts = [c for c in run.contexts if isinstance(c, Context) and c.kind == "no_sync"]
-    return tuple(c.module.id for c in open_contexts if c.module is not None and c.certain)
+    found = _contexts_of_no_sync(run)
+    return tuple(c.module.id for c in found if c.module is not None and c.certain)
+
+
+def _modules_perhaps_in_no_sync(run: Run) -> tuple[tuple[str, Predicate | None], ...]:
+    """The modules whose `no_sync()` may be open, and the test that decides it."""
+    found = _contexts_of_no_sync(run)
+    return tuple((c.module.id, c.opens) for c in found if c.module is not None and not c.certain)
+
+
+def _contexts_of_no_sync(run: Run) -> list[Context]:
+    return [c for c in run.contexts if isinstance(c, Context) and c.kind == "no_sync"]
 
 
 @method("TensorValue", "backward")
@@ -547,6 +558,7 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         divided_by=loss.divided_by,
         multiplied=loss.scaled,
         unsynchronized=_modules_in_no_sync(run),
+        perhaps_unsynchronized=_modules_perhaps_in_no_sync(run),
     )
     hooks.fire(run, hooks.Moment.BACKWARD, call.node)
     return Const(None)

@@ -38,18 +38,16 @@ def left_off(trace: Trace, api: str) -> Iterator[LeftOff]:
         if event.api == api and event.enabled is False and only_fsdp2(trace, event.module, event)
     )
     for module in targets:
-        if not _out_of_sight(trace, api, module):
+        if not out_of_sight(trace, api, module):
             yield from _Watch(trace, api, module).steps()
 
 
 def fsdp1_left_off(trace: Trace) -> Iterator[LeftOff]:
     """The optimizer steps before which each backward since the last step ran under `no_sync()`."""
     for module in dict.fromkeys(m for event in trace.of(BackwardRun) for m in event.unsynchronized):
-        by_fsdp1 = trace.sharding(module) is Sharding.FSDP1
-        by_framework = prepared_by_framework(trace, module) is not None
-        if not (by_fsdp1 or by_framework) or _out_of_sight(trace, "no_sync", module):
+        if not reduced_by_fsdp1(trace, module) or out_of_sight(trace, "no_sync", module):
             continue
-        related = _optimizers_over(trace, module)
+        related = optimizers_over(trace, module)
         switch: SyncSwitched | None = None
         under: BackwardRun | None = None
         other = False  # a backward with synchronisation
@@ -67,7 +65,14 @@ def fsdp1_left_off(trace: Trace) -> Iterator[LeftOff]:
                 under, other = None, False
 
 
-def _optimizers_over(trace: Trace, module: str) -> set[str]:
+def reduced_by_fsdp1(trace: Trace, module: str) -> bool:
+    """Whether FSDP1, or the strategy of a framework, reduces the gradients of a module."""
+    by_fsdp1 = trace.sharding(module) is Sharding.FSDP1
+    return by_fsdp1 or prepared_by_framework(trace, module) is not None
+
+
+def optimizers_over(trace: Trace, module: str) -> set[str]:
+    """The optimizers that hold parameters of a module, or of a part of it."""
     return {
         built.optimizer
         for built in trace.of(OptimizerBuilt)
@@ -75,7 +80,7 @@ def _optimizers_over(trace: Trace, module: str) -> set[str]:
     }
 
 
-def _out_of_sight(trace: Trace, api: str, module: str) -> bool:
+def out_of_sight(trace: Trace, api: str, module: str) -> bool:
     """Whether the switch of a module may be turned on by code that is not seen.
 
     Another object may be the same as a module of unknown structure, or a part of it.
@@ -98,7 +103,7 @@ class _Watch:
         # A backward with the switch off, and where it was turned off.
         self.under: tuple[SyncSwitched, BackwardRun] | None = None
         self.other = False  # a backward with it on, or perhaps on
-        self.related = _optimizers_over(trace, module)
+        self.related = optimizers_over(trace, module)
         self.switches = [
             event
             for event in trace.of(SyncSwitched)
