@@ -200,3 +200,9 @@ def test_the_last_backward_before_a_step(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SILENT)
 def test_what_is_not_certain(name: str, tmp_path: Path) -> None:
     assert not found(tmp_path, FSDP2, SILENT[name])
+
+
+def test_ddp_is_no_sharded_model(tmp_path: Path) -> None:
+    ddp = "model = nn.parallel.DistributedDataParallel(model)\n"
+    _, body, _, wrong = PROGRAMS["method"]
+    assert not found(tmp_path, ddp, body.replace("HOLE", wrong))
