@@ -9,12 +9,14 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     BackwardRun,
     Clipped,
+    Event,
     GradientsZeroed,
+    GuardKind,
     OptimizerBuilt,
     OptimizerStepped,
     Trace,
 )
-from fsdplint.trace.queries.common import class_name, varying
+from fsdplint.trace.queries.common import class_name
 from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 
@@ -23,7 +25,7 @@ class ClippingAfterStep(Rule):
 
     ## What it does
     Finds gradient clipping between `optimizer.step()` and `optimizer.zero_grad()`, with no backward pass
-    and no other step in between.
+    and no other step in between. A step in some turns of a loop counts if the clipping is in the same turns.
 
     A clipping that only measures the norm (`max_norm=float("inf")`) is not reported.
 
@@ -45,7 +47,7 @@ class ClippingAfterStep(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
         for event in trace.of(Clipped):
-            if event.site in seen or varying(event) or event.max_norm == float("inf"):
+            if event.site in seen or event.max_norm == float("inf"):
                 continue
             step = _step_before(trace, event)
             if step is None or not _zeroed_next(trace, event):
@@ -84,7 +86,7 @@ def _step_before(trace: Trace, event: Clipped) -> OptimizerStepped | None:
         last = other
     if not isinstance(last, OptimizerStepped) or last.optimizer not in optimizers:
         return None
-    return None if len(optimizers) > 1 or varying(last) else last
+    return last if len(optimizers) == 1 and _turns(last) == _turns(event) else None
 
 
 def _zeroed_next(trace: Trace, event: Clipped) -> bool:
@@ -94,6 +96,12 @@ def _zeroed_next(trace: Trace, event: Clipped) -> bool:
         return (
             isinstance(other, GradientsZeroed)
             and other.optimizer in optimizers
-            and not varying(other)
+            and _turns(other) <= _turns(event)
         )
     return False
+
+
+def _turns(event: Event) -> set[tuple[object, bool]]:
+    """The tests that decide in which turns of a loop an event happens, with their outcomes."""
+    tests = (guard for guard in event.guards if guard.kind is GuardKind.VARYING)
+    return {(guard.site or guard.text, guard.holds) for guard in tests}

@@ -284,3 +284,22 @@ def test_ranks_that_end_without_an_error(tmp_path: Path, end: str) -> None:
         f"import sys\nrank = dist.get_rank()\nif 8 // (rank + 1) <= 2:\n    {end}\ndist.barrier()"
     )
     assert all(event.ranks.partial for event in events(program(tmp_path, body), Collective))
+
+
+METHODS_OF_RANK = {
+    "an imported object": "import lib\nwatch = lib.watch(__name__)\n",
+    "an argument": "def make(watch):\n    return watch\nimport lib\nwatch = make(lib.watch())\n",
+}
+
+
+@pytest.mark.parametrize("made", METHODS_OF_RANK.values(), ids=METHODS_OF_RANK)
+def test_a_method_with_the_name_of_a_test_of_the_rank(tmp_path: Path, made: str) -> None:
+    body = f"{made}if watch.is_rank_zero():\n    dist.barrier()\nif watch.rank() == 1:\n    dist.barrier()"
+    ranks = [event.ranks for event in events(program(tmp_path, body), Collective)]
+    assert ranks == [Ranks.ONE, Ranks.ONE]
+
+
+def test_the_rank_in_a_group_is_no_rank(tmp_path: Path) -> None:
+    body = "import lib\nmesh = lib.mesh()\nif mesh.rank('dp') == 0:\n    dist.barrier()"
+    (event,) = events(program(tmp_path, body), Collective)
+    assert event.ranks is Ranks.ALL

@@ -21,7 +21,14 @@ from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.parameter_marks import note_row_edit
 from fsdplint.interpreter.run import Run, calls, evaluates
-from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue, TensorValue
+from fsdplint.interpreter.torch_values import (
+    ParametersOf,
+    RankTest,
+    RankValue,
+    ShardTensor,
+    StateValue,
+    TensorValue,
+)
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Bound,
@@ -177,6 +184,12 @@ def call_instance(run: Run, instance: Instance, call: Call) -> Value:
 def call_tensor(run: Run, value: Value, call: Call) -> Value:
     """A tensor is not callable: it is the result of an attribute that is really a method."""
     return value
+
+
+@calls(RankTest, RankValue)
+def call_rank(run: Run, value: Value, call: Call) -> Value:
+    """`self.is_main_process()`: an attribute with the name of a rank that is really a method."""
+    return call_unknown(run, Unknown(), call) if call.values else value
 
 
 @calls(Symbol)

@@ -116,6 +116,15 @@ def backend(run: Run, name: str, call: Call) -> Value:
     return Unknown(origin=run.text(call.node))
 
 
+@function("torch.cuda.is_available")
+def is_cuda_available(run: Run, name: str, call: Call) -> Value:
+    """A program with a group of NCCL alone runs on GPUs only."""
+    begun = [event for event in run.trace.events if isinstance(event, ProcessGroupInit)]
+    if begun and begun[-1].backend == "nccl":
+        return Const(True)
+    return Unknown(origin=f"{name}()")
+
+
 def note_use(run: Run, name: str, call: Call) -> None:
     """Record a use of the default group while no group is known, unless an error is handled.
 
