@@ -6,7 +6,6 @@ ends stay the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -205,7 +204,7 @@ class Rewrite:
             title=title,
             safety=safety,
             edits=in_order(edits),
-            imports=tuple(one for one in self._imports if _is_used(*one, edits)),
+            imports=tuple(self._imports),
             group=group,
             maybe_unused_imports=tuple(self._maybe_unused),
             depends_on=tuple(self._relied),
@@ -213,13 +212,6 @@ class Rewrite:
 
     def _of(self, source: Source) -> Statements:
         return self._statements.setdefault(id(source), Statements(source))
-
-
-def _is_used(path: str, addition: Import, edits: Sequence[Edit]) -> bool:
-    """Whether a new text of a file has a name: the text that needed it may have been dropped."""
-    name = addition.alias or addition.name or addition.module.partition(".")[0]
-    word = re.compile(rf"\b{re.escape(name)}\b")
-    return any(edit.path == path and word.search(edit.text) for edit in edits)
 
 
 def in_order(edits: Sequence[Edit]) -> tuple[Edit, ...]:

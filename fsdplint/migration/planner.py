@@ -4,8 +4,11 @@ none.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from fsdplint.config.options import Assist
-from fsdplint.diagnostics.finding import Fix, Safety
+from fsdplint.diagnostics.finding import Edit, Fix, Import, Safety
 from fsdplint.interpreter import Program
 from fsdplint.migration import framework_configs, unread_parameters
 from fsdplint.migration.analysis import (
@@ -165,11 +168,18 @@ def _make_plan(
     unread_parameters.note(migration, fix.edits)
     plan.edits, plan.imports, plan.maybe_unused_imports = (
         fix.edits,
-        fix.imports,
+        tuple(one for one in fix.imports if _is_used(*one, fix.edits)),
         fix.maybe_unused_imports,
     )
     plan.notes = tuple(migration.notes.values())
     return plan
+
+
+def _is_used(path: str, addition: Import, edits: Sequence[Edit]) -> bool:
+    """Whether a new text of a file has a name: the text that needed it may have been dropped."""
+    name = addition.alias or addition.name or addition.module.partition(".")[0]
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    return any(edit.path == path and word.search(edit.text) for edit in edits)
 
 
 def _too_many_uses(migration: Migration) -> Blocked | None:
