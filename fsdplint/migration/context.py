@@ -83,6 +83,7 @@ class Migration:
             those of `undecided_nodes`.
         undecided_nodes: the nodes of statements that an assisted migration sets aside.
         consumed: references that a pass has accounted for.
+        copied_data: the targets `p.data` of assignments that became copies.
         norms_apart: the constructor calls after which batch norms stay out of mixed precision.
         unread: those of them in values that nothing reads.
         aliases: variables that are other names of FSDP1's.
@@ -104,6 +105,7 @@ class Migration:
     symbols: dict[cst.CSTNode, str] = field(default_factory=dict)
     consumed: set[cst.CSTNode] = field(default_factory=set)
     norms_apart: set[cst.Call] = field(default_factory=set)
+    copied_data: set[cst.CSTNode] = field(default_factory=set)
     unread: set[cst.CSTNode] = field(default_factory=set)
     aliases: list[Alias] = field(default_factory=list)
     emitted_helpers: set[str] = field(default_factory=set)

@@ -8,6 +8,10 @@ import pytest
 from forms import plan
 from two_ranks import TwoRanks
 
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
+from fsdplint.registry.rules import all_rules
+
 SWAP = """
 class Average:
     def __init__(self, parameters):
@@ -67,3 +71,79 @@ def test_fsdp2_does_not_read_assigned_data(two_ranks: TwoRanks) -> None:
             assert (result == 0.0) == own, (own, result)
     """)
     assert outcome.status == "ok", outcome.error
+
+
+AVERAGE = """
+def update(average, model, decay=0.9):
+    with torch.no_grad():
+        for p, other in zip(model.parameters(), average.parameters()):
+            other.data = decay * other.data + (1 - decay) * p.data
+
+
+model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+average = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+update(average, model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "copied"),
+    [
+        ("decay * other.data + (1 - decay) * p.data", True),
+        ("other.data.mul(decay).add(p.data, alpha=1 - decay)", True),
+        ("p.data", False),
+        ("other.data @ p.data", False),
+        ("other.data.to(torch.bfloat16)", False),
+    ],
+)
+def test_values_that_are_computed_from_the_old_ones(
+    values: str, copied: bool, tmp_path: Path
+) -> None:
+    old = "decay * other.data + (1 - decay) * p.data"
+    found, text = plan(tmp_path, AVERAGE.replace(old, values))
+    if copied:
+        assert f"other.data.copy_({values})" in text
+    else:
+        assert [one.blocker.code for one in found.blockers] == ["FSDP299-data-replaced"]
+
+
+def test_a_tensor_of_old_values_that_other_code_keeps(tmp_path: Path) -> None:
+    body = AVERAGE + "backup = [p.data for p in average.parameters()]\nupdate(average, model)\n"
+    found, _ = plan(tmp_path, body)
+    assert [one.blocker.code for one in found.blockers] == ["FSDP299-data-replaced"]
+
+
+RUN = """
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+device = torch.device("cpu")
+model = FSDP(nn.Linear(4, 4), use_orig_params=True, device_id=device)
+average = FSDP(nn.Linear(4, 4), use_orig_params=True, device_id=device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    model(torch.ones(2, 4)).pow(2).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        for p, other in zip(model.parameters(), average.parameters()):
+            other.data = 0.9 * other.data + 0.1 * p.data
+for name, value in sorted(average.state_dict().items()):
+    print(dist.get_rank(), name, f"{value.sum().item():.5f}")
+dist.destroy_process_group()
+"""
+
+
+def test_the_copied_values_are_used(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(RUN, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    assert ".data.copy_(" in after
+    runs = [two_ranks.run(text, timeout=600) for text in (RUN, after)]
+    assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
+    assert len(set(runs[0].stdout.split())) == 6
+    assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())

@@ -19,6 +19,7 @@ from fsdplint.migration.training import (
     gradients,
     loop,
     part_forward,
+    replaced_data,
     summon,
     wrapper,
 )
@@ -135,7 +136,8 @@ def rewrite_choices(state: PassState) -> None:
 
 
 def rewrite_gradients(state: PassState) -> None:
-    """Rewrite reads of gradients and quoted annotations; check names of parameters."""
+    """Rewrite data, reads of gradients and quoted annotations; check names of parameters."""
+    replaced_data.rewrite(state.migration)
     for source in state.migration.sources:
         gradients.rewrite(state.migration, source)
         counts.rewrite(state.migration, source)

@@ -3,6 +3,9 @@
 FSDP1 with `use_orig_params=True` writes such values back into its flat parameter before the next
 all-gather. FSDP2 gathers from the memory of its shard and never reads the new tensor: the forward uses
 the old values, without an error.
+
+An assignment of values that are computed from the old ones (`p.data = decay * p.data + ...`) becomes
+`p.data.copy_(...)`, if no other code keeps the tensor with the old values.
 """
 
 from __future__ import annotations
@@ -11,25 +14,88 @@ import libcst as cst
 
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import DATA_REPLACED
-from fsdplint.migration.context import Migration
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.text import without_parentheses
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.enclosing import ancestors
+from fsdplint.syntax.layout import statement_of
 from fsdplint.trace import Trace, WeightsSet, Wrapped
+
+TITLE = "Copy the new values into the parameter"
+# Methods of a tensor that return a new one, of the same shape if the argument has it.
+TAKING = {"add", "sub", "mul", "div", "lerp", "copy", "norm", "isnan", "isinf"}
+ARITHMETIC = {"add", "sub", "mul", "div", "lerp", "clone", "clamp", "neg"}
+
+
+def rewrite(migration: Migration) -> None:
+    """Copy values that are computed from the old ones into the parameter."""
+    for node, source in _assignments(migration).items():
+        statement = statement_of(source, node)
+        if node in migration.undecided_nodes or not isinstance(statement, cst.Assign):
+            continue
+        if len(statement.targets) != 1 or statement.targets[0].target is not node:
+            continue
+        if not _is_computed(statement.value, source.code(node), source):
+            continue
+        if any(_keeps_tensor(other, part) for other in migration.sources for part in nodes(other)):
+            continue
+        target, value = (migration.text(source, part) for part in (node, statement.value))
+        migration.substitute(source, statement, f"{target}.copy_({without_parentheses(value)})")
+        migration.copied_data.add(node)
+        migration.step(source, node, TITLE)
 
 
 def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Add a blocker for each assignment."""
+    """Add a blocker for each other assignment."""
+    for node, source in _assignments(migration).items():
+        if node in migration.copied_data:
+            continue
+        if {node, *ancestors(source, node)} & migration.blocks.whole_parameters:
+            continue  # writes to whole parameters have their own blocker
+        reason = DATA_REPLACED(code=source.code(node))
+        migration.blockers.append(Blocked(source, node, reason))
+
+
+def _assignments(migration: Migration) -> dict[cst.CSTNode, Source]:
+    """The targets of the assignments to data of wrapped models, with their files."""
     found: dict[cst.CSTNode, Source] = {}
     for trace in migration.program.traces:
         for event in trace.of(WeightsSet):
             site = event.site
             if isinstance(site, NodeSite) and _assigns(site.node) and _is_wrapped(trace, event):
                 found[site.node] = site.source
-    for node, source in found.items():
-        if {node, *ancestors(source, node)} & migration.blocks.whole_parameters:
-            continue  # writes to whole parameters have their own blocker
-        reason = DATA_REPLACED(code=source.code(node))
-        migration.blockers.append(Blocked(source, node, reason))
+    return found
+
+
+def _is_computed(value: cst.BaseExpression, target: str, source: Source) -> bool:
+    """Whether an expression computes a new tensor from the old one, element by element."""
+    if isinstance(value, cst.BinaryOperation):
+        if isinstance(value.operator, cst.MatrixMultiply):
+            return False
+        sides = (value.left, value.right)
+        return any(source.code(x) == target or _is_computed(x, target, source) for x in sides)
+    if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
+        owner = value.func.value
+        if value.func.attr.value not in ARITHMETIC:
+            return False
+        return source.code(owner) == target or _is_computed(owner, target, source)
+    return False
+
+
+def _keeps_tensor(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a node is `.data` of something, in a place that may keep the tensor itself."""
+    if not isinstance(node, cst.Attribute) or node.attr.value != "data":
+        return False
+    parent = source.parent(node)
+    if isinstance(parent, cst.AssignTarget | cst.BinaryOperation | cst.UnaryOperation):
+        return False
+    if isinstance(parent, cst.Attribute):
+        return not isinstance(source.parent(parent), cst.Call)
+    if isinstance(parent, cst.Arg):
+        call = source.parent(parent)
+        func = call.func if isinstance(call, cst.Call) else None
+        return not (isinstance(func, cst.Attribute) and func.attr.value.rstrip("_") in TAKING)
+    return isinstance(parent, cst.CSTNode)
 
 
 def _assigns(node: cst.CSTNode) -> bool:
