@@ -129,6 +129,7 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
         module.attributes["*"] = value.parts["[]"]
     module.synthetic_for = value.synthetic_for
     value.refined = module
+    _adopt_parts(module, value)
     if value.library in SHARDED_CLASSES:
         assume_sharding(run, module, SHARDED_CLASSES[value.library])
     if value.part_of is not None:
@@ -136,6 +137,14 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
         module.stands_for_parts = value.varying
         add_child(run, value.part_of, "*" if value.varying else name, module)
     return module
+
+
+def _adopt_parts(module: ModuleValue, value: Unknown) -> None:
+    """What was read from a value before it became a module is part of the module."""
+    for part in value.parts.values():
+        if isinstance(part, Unknown) and part.part_of is None and part.refined is None:
+            part.part_of = module
+            _adopt_parts(module, part)
 
 
 def assume_sharding(run: Run, module: ModuleValue, sharding: Sharding) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import class_of, events, program
+from programs import class_of, events, findings, program
 
 from fsdplint.trace import Called, GuardKind, Sharded
 
@@ -108,3 +108,17 @@ def test_names_of_parts_that_are_not_known(
     found = program(tmp_path, imports + code)
     guards = [[g.kind for g in e.guards] for e in events(found, Sharded)]
     assert guards and all(kinds == [GuardKind.VARYING] for kinds in guards)
+
+
+READ_FIRST = {
+    "a test": "if not hasattr(model.net, 'blocks'):\n    raise TypeError",
+    "a number": "print(len(model.net.blocks))",
+    "a variable": "blocks = model.net.blocks",
+}
+
+
+@pytest.mark.parametrize("read", READ_FIRST.values(), ids=READ_FIRST)
+def test_a_part_that_is_read_before_the_model_is_known(tmp_path: Path, read: str) -> None:
+    body = f"import zoo\nmodel = zoo.build()\n{read}\nfully_shard(model)\n"
+    body += "for block in model.net.blocks:\n    fully_shard(block)\n"
+    assert findings(program(tmp_path, body), "FSDP106")
