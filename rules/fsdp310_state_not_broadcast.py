@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Event, Loaded, Ranks, StateLoaded, StateTaken, Trace
-from fsdplint.trace.queries.common import class_name, optimizer_of
+from fsdplint.trace.queries.common import class_name, optimizer_of, side
 
 
 class StateNotBroadcast(Rule):
@@ -63,6 +63,6 @@ def _of_rank0(trace: Trace, event: StateLoaded) -> tuple[Event, str] | None:
             whole = taken.rank0_only and not taken.ranks.partial
             return (taken, "empty on all ranks but rank 0") if whole else None
     for read in trace.before(event, Loaded):
-        if read.state == event.state and read.ranks is Ranks.ONE:
+        if read.state == event.state and side(read) is Ranks.ONE:
             return read, "read on one rank only"
     return None

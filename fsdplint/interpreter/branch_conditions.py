@@ -248,6 +248,7 @@ def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) 
         site,
         ranks,
         each_node=test.each_node,
+        one_of_node=test.each_node and holds is test.one_is,
         rank=test.number,
     )
 

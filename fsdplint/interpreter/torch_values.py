@@ -242,6 +242,7 @@ class RankTest(Value):
     """A boolean that depends on the rank, with the ranks on which it is true and false.
 
     each_node: whether it is a test of the local rank: true, or false, on one rank of each machine.
+    one_is: its outcome on the one rank of each machine, if it is such a test.
     number: the rank that it tells from the others; None if unknown.
     """
 
@@ -249,9 +250,11 @@ class RankTest(Value):
     false_on: Ranks
     each_node: bool = False
     number: int | None = None
+    one_is: bool = True
 
     def negate(self) -> RankTest:
-        return replace(self, true_on=self.false_on, false_on=self.true_on)
+        sides = self.false_on, self.true_on
+        return replace(self, true_on=sides[0], false_on=sides[1], one_is=not self.one_is)
 
 
 @dataclass(eq=False, repr=False)

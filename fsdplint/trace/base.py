@@ -84,6 +84,7 @@ class Guard:
     own_data: where the data come from that each rank tests for itself, so that the ranks may decide
         differently; None for any other test.
     each_node: whether it is a test of the local rank, which one rank of each machine passes.
+    one_of_node: whether it tests for this one rank of each machine, and not for the others.
     rank: the rank that a test of the rank tells from the others; None if unknown.
     of_tensor: whether it tests one of several tensors, or its name: what holds for the tensor then
         need not hold for all of them.
@@ -100,6 +101,7 @@ class Guard:
     asserted: bool = False
     own_data: Site | None = field(default=None, compare=False)
     each_node: bool = field(default=False, compare=False)
+    one_of_node: bool = field(default=False, compare=False)
     rank: int | None = field(default=None, compare=False)
     of_tensor: bool = field(default=False, compare=False)
     asks_for: frozenset[str] = field(default=frozenset(), compare=False)

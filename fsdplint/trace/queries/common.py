@@ -15,6 +15,7 @@ from fsdplint.trace import (
     MeshBuilt,
     OptimizerBuilt,
     OptimizerStepped,
+    Ranks,
     Sharded,
     Sharding,
     Trace,
@@ -139,6 +140,14 @@ RANK_WORDS = re.compile(r"rank|main_?proc|is_?main|master|primary|leader|chief|i
 def varying(event: Event) -> bool:
     """Whether the event is under a test of a varying value, so that it may not always happen."""
     return any(guard.kind is GuardKind.VARYING for guard in event.guards)
+
+
+def side(event: Event) -> Ranks:
+    """The ranks of an event, where the first rank of each machine counts as the one rank."""
+    tests = [g for g in event.guards if g.kind is GuardKind.RANK and g.ranks.partial]
+    if event.ranks is not Ranks.SOME or not tests or not all(test.each_node for test in tests):
+        return event.ranks
+    return Ranks.ONE if any(test.one_of_node for test in tests) else Ranks.OTHERS
 
 
 def unseen_before(trace: Trace, module: str, event: Event) -> bool:

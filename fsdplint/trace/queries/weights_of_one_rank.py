@@ -19,6 +19,7 @@ from fsdplint.trace import (
     WeightsSet,
     Wrapped,
 )
+from fsdplint.trace.queries.common import side
 from fsdplint.trace.queries.initial_weights import (
     may_synchronize,
     other_parallelism,
@@ -74,12 +75,12 @@ def _source(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> Event
     for event in trace.before(sharded, StateLoaded, WeightsSet, ModuleBuilt):
         if isinstance(event, WeightsSet) and not event.modules:
             return None  # of any module
-        on_others = event.ranks in (Ranks.OTHERS, Ranks.SOME)
+        on_others = side(event) in (Ranks.OTHERS, Ranks.SOME)
         if not on_others and not _gives_weights(event, family):
             continue
         if on_others and isinstance(event, ModuleBuilt) and event.random_weights is not False:
             continue
-        if event.ranks is not Ranks.ONE or event.callbacks or _varies(event):
+        if side(event) is not Ranks.ONE or event.callbacks or _varies(event):
             return None
         if not isinstance(event, ModuleBuilt) or _others_start_anew(trace, event):
             found = event
@@ -114,7 +115,7 @@ def _others_start_anew(trace: Trace, built: ModuleBuilt) -> bool:
         and not tests.isdisjoint(_test(guard) for guard in other.guards)
         and _class_of(trace, other) == _class_of(trace, built)
         for other in trace.of(ModuleBuilt)
-        if other.ranks is Ranks.OTHERS
+        if side(other) is Ranks.OTHERS
     )
 
 
