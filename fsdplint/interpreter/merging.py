@@ -22,6 +22,7 @@ from fsdplint.interpreter.values import (
     Context,
     Lazy,
     LibraryObject,
+    Method,
     ModuleValue,
     OptimizerValue,
     Partial,
@@ -161,10 +162,10 @@ def join_values(one: Value, two: Value) -> Value:
 def _choose(one: Value, two: Value) -> Value:
     """The value that stands for two: one on which the contract depends, the first if both do.
 
-    It is not certain that a context is the one that is entered.
+    It is not certain that a context is the one that is entered, or a method the one that is called.
     """
     value = one if matters(one) else two
-    if isinstance(value, Context) and value.certain and one is not two:
+    if isinstance(value, Context | Method) and value.certain and one is not two:
         return replace(value, certain=False)
     return value
 

@@ -317,11 +317,13 @@ class Bound(Value):
 class Method(Value):
     """A method `receiver.name` of a modelled or unknown object, not called yet.
 
+    certain: False for one of several functions that a variable may hold.
     opens: see `Context`.
     """
 
     receiver: Value
     name: str
+    certain: bool = True
     opens: Predicate | None = field(default=None, repr=False)
 
 

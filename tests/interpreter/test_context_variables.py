@@ -30,6 +30,7 @@ NEVER_REDUCED = {
         "context = model.no_sync() if i != accumulate else nullcontext()",
         "context",
     ),
+    "a function": ("enter = model.no_sync if accumulate > 1 else nullcontext", "enter()"),
     "an if": (
         "if i == accumulate:\n            context = nullcontext()\n"
         "        else:\n            context = model.no_sync()",

@@ -224,8 +224,8 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
         outer, run.library_call = run.library_call, call
         result = model(run, receiver, method.name, call)
         run.library_call = outer
-        if isinstance(result, Context) and method.opens is not None:
-            result.opens = method.opens
+        if isinstance(result, Context) and (method.opens is not None or not method.certain):
+            result.certain, result.opens = False, method.opens
         return result
     if isinstance(receiver, Super):
         return _call_super(run, receiver, method.name, call)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
 from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
@@ -257,13 +255,7 @@ def no_sync(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
         enabled=False,
         optional=name == OPTIONAL_NO_SYNC,
     )
-    return Context("no_sync", receiver, certain=_is_called_by_name(call.node))
-
-
-def _is_called_by_name(node: cst.CSTNode) -> bool:
-    """Whether a call is `model.no_sync()`. A variable may hold another function at other times."""
-    called = node.func if isinstance(node, cst.Call) else None
-    return isinstance(called, cst.Attribute) and called.attr.value == "no_sync"
+    return Context("no_sync", receiver, certain=True)
 
 
 @method("ModuleValue", "clip_grad_norm_")
