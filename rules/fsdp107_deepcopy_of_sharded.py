@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import ModuleCopied, Site, Trace
-from fsdplint.trace.groups import Groups, shard_events, sharded_by
+from fsdplint.trace import ModuleCopied, Site, Trace, Wrapped
+from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 
 
 class DeepcopyOfSharded(Rule):
@@ -15,8 +15,8 @@ class DeepcopyOfSharded(Rule):
 
     ## What it does
     Finds `copy.deepcopy(model)`, `AveragedModel(model)` and other copies of a module that is sharded,
-    by FSDP2 or FSDP1, or that has a sharded module in it. Copies made before sharding are fine, and
-    so is a deepcopy of a state dict.
+    by FSDP2 or FSDP1, or that has a sharded module in it, and of the module in an FSDP1 wrapper. Copies
+    made before sharding are fine, and so is a deepcopy of a state dict.
 
     ## Why is this bad?
     FSDP2 refuses: `AssertionError: FSDP does not support deepcopy. Please use state dict for
@@ -47,14 +47,12 @@ class DeepcopyOfSharded(Rule):
                 continue  # one of several modules that are not followed; others may be sharded
             parts = set(trace.submodules(event.module))
             shards = [
-                shard
-                for shard in shard_events(trace, before=event)
-                if parts & set(sharded_by(shard))
+                shard for shard in shard_events(trace, before=event) if parts & _held_by(shard)
             ]
             if not shards or event.site in seen:
                 continue
             seen.add(event.site)
-            is_sharded = any(event.module in sharded_by(shard) for shard in shards)
+            is_sharded = any(event.module in _held_by(shard) for shard in shards)
             yield self.finding(
                 event,
                 f"`{event.api}` of {groups.name(trace.unwrap(event.module))}, "
@@ -62,3 +60,9 @@ class DeepcopyOfSharded(Rule):
                 help="Copy the model before sharding it, and shard the copy in the same way.",
                 because=[(shards[-1], "sharded here")],
             )
+
+
+def _held_by(shard: Shard) -> set[str]:
+    """The modules whose parameters a sharding holds: with FSDP1, also the module in the wrapper."""
+    inside = {shard.inner} if isinstance(shard, Wrapped) else set()
+    return {*sharded_by(shard), *inside}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Event, Sharded, Trace
+from fsdplint.trace import Event, Sharded, Trace, Wrapped
 from fsdplint.trace.groups import Groups, sharded_by
 from fsdplint.trace.queries.common import varying
 
@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
 
 class ShardedTwice(Rule):
-    """`fully_shard` is applied to a module that is sharded already.
+    """A module is sharded that is sharded already.
 
     ## What it does
     Finds modules that `fully_shard` is applied to twice: the root after a loop over `model.modules()`,
     which includes the root; a model that both its builder and the trainer shard; a block that the model
     holds twice.
 
+    Also finds `FullyShardedDataParallel` with an `auto_wrap_policy` around a model that is wrapped already,
+    or that has wrapped parts.
+
     The call is fine if the program tests for a sharded module first (`isinstance(module, FSDPModule)`).
 
     ## Why is this bad?
     The second call fails: `AssertionError: Each distinct composable distributed API can only be applied to a module once.
     fully_shard has already been applied to the following module: ...`
+
+    FSDP1 fails with a policy: `ValueError: FSDP auto wrapping requires modules to not already have FSDP applied`.
 
     ## Fix safety
     Safe: the second call is removed. There is a fix only if that call is a statement of its own with
@@ -65,12 +70,37 @@ class ShardedTwice(Rule):
                     because=[(before, "sharded here" if before.site != event.site else "")],
                 )
 
+        yield from self._wrapped_twice(trace)
+
+    def _wrapped_twice(self, trace: Trace) -> Iterator[Finding]:
+        """What FSDP1 wraps with a policy although it is wrapped, in whole or in part."""
+        groups = Groups(trace)
+        seen = set()
+        for event in trace.of(Wrapped):
+            policy = event.options.get("auto_wrap_policy")
+            if policy is None or "**" in event.options or event.site in seen:
+                continue
+            parts = set(trace.submodules(event.inner))
+            for before in trace.before(event, Wrapped):
+                if before.module in parts and _both_certainly_called(trace, before, event):
+                    seen.add(event.site)
+                    yield self.finding(
+                        event,
+                        f"the policy is for {groups.name(trace.unwrap(event.inner))}, which has FSDP1 wrappers "
+                        f"already: this call fails",
+                        help="Wrap the model once, and let the policy wrap its parts.",
+                        because=[(before, "wrapped here" if before.site != event.site else "")],
+                    )
+                    break
+
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.edits.places import module_argument, options_text, shard_statement
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.syntax import call_at
 
         event, before = finding.events
+        if isinstance(event, Wrapped):
+            return None
         shard, other = shard_statement(event.site), call_at(before.site)
         if shard is None or other is None or event.site == before.site:
             return None
@@ -86,7 +116,7 @@ class ShardedTwice(Rule):
         return rewrite.fix("Do not shard the module again", Safety.SAFE)
 
 
-def _both_certainly_called(trace: Trace, one: Sharded, other: Sharded) -> bool:
+def _both_certainly_called(trace: Trace, one: Event, other: Event) -> bool:
     """Whether it is certain that both calls are made, and of the very same module."""
     if one.site == other.site and (one.in_loop or other.in_loop):
         return False
@@ -96,7 +126,7 @@ def _both_certainly_called(trace: Trace, one: Sharded, other: Sharded) -> bool:
     return trace.producer != "static" or _always_follows(trace, one, other)
 
 
-def _always_follows(trace: Trace, one: Sharded, other: Sharded) -> bool:
+def _always_follows(trace: Trace, one: Event, other: Event) -> bool:
     """Whether the second call is made whenever the first one is."""
     if trace.certainty.handles_errors(other):
         return False

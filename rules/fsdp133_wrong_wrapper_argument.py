@@ -34,6 +34,12 @@ _UNBOUND = {
     "torch.distributed.fsdp.wrap.transformer_auto_wrap_policy": "transformer_layer_cls",
     "torch.distributed.fsdp.wrap.lambda_auto_wrap_policy": "lambda_fn",
 }
+# What a policy has where it needs a set of classes; see `Wrapped.not_classes`.
+_INSTEAD_OF_CLASSES = {
+    "names": "names",
+    "instances": "modules",
+    "one class": "one class and no set",
+}
 
 
 class WrongWrapperArgument(Rule):
@@ -44,7 +50,8 @@ class WrongWrapperArgument(Rule):
     (`reshard_after_forward`, `device_ids`, ...), with FSDP2's `MixedPrecisionPolicy` or a dtype as
     `mixed_precision`, with FSDP2's `CPUOffloadPolicy` or True as `cpu_offload`, with a string or number
     as `sharding_strategy`, and with the name of a backend as `process_group`. Also finds wrap policies
-    that are called where they have to be bound:
+    that have names, modules or a bare class in place of a set of classes, that are called where they
+    have to be bound:
     `auto_wrap_policy=transformer_auto_wrap_policy(transformer_layer_cls={Block})`, and those that are
     passed without their argument.
 
@@ -58,6 +65,8 @@ class WrongWrapperArgument(Rule):
     - A backend as `process_group`: `AttributeError: 'str' object has no attribute 'rank'`.
     - A policy that is called: `TypeError: transformer_auto_wrap_policy() missing 3 required positional
       arguments: 'module', 'recurse', and 'nonwrapped_numel'`. `functools.partial` binds the arguments.
+    - Names or modules as classes: `TypeError: isinstance() arg 2 must be a type, a tuple of types, or a
+      union`; one class and no set: `TypeError: 'type' object is not iterable`.
     - A policy without its argument: `TypeError: transformer_auto_wrap_policy() missing 1 required
       positional argument: 'transformer_layer_cls'`.
 
@@ -130,6 +139,11 @@ def _wrong_arguments(event: Wrapped) -> Iterator[tuple[str, str]]:
         yield (
             f"gets `{name}` as `auto_wrap_policy` without its argument `{_UNBOUND[policy]}`",
             f"Bind it: `functools.partial({name}, {_UNBOUND[policy]}=...)`",
+        )
+    if event.not_classes:
+        yield (
+            f"gets a policy with {_INSTEAD_OF_CLASSES[event.not_classes]} as classes",
+            "Pass a set of classes: `{Block}`",
         )
     group = event.options.get("process_group")
     if isinstance(group, str) and group in BACKENDS:

@@ -91,6 +91,8 @@ class Wrapped(Event):
     keeps_rest: whether the policy wraps only classes of a library, and so leaves parameters of a
         model of this library in the outermost unit.
     mesh: the mesh argument, see `MeshBuilt`; None if there is none or it is unknown.
+    not_classes: what its policy has where it needs a set of classes: "names", "instances" or
+        "one class"; "" if it has a set of classes, or that is not known.
     """
 
     kind: ClassVar[str] = "module-wrapped"
@@ -103,6 +105,7 @@ class Wrapped(Event):
     mixes: bool = False
     keeps_rest: bool = unrecorded("each unit has its own event", default=False)
     mesh: str | None = reference(default=None)
+    not_classes: str = ""
 
 
 @event

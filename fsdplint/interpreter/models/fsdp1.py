@@ -103,6 +103,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             or (not call.open and _mixes_adapters(run, module, given)),
             keeps_rest=not call.open and _keeps_rest(run, given),
             mesh=_mesh(run, given.get("device_mesh")),
+            not_classes=_not_classes(run, policy),
             collective=True,
         )
     _describe_own(run, event, own, call)
@@ -278,6 +279,28 @@ def _keeps_rest(run: Run, given: dict[str, Value]) -> bool:
 
 def _classes(run: Run, policy: Value) -> list[Value] | None:
     """The classes that a policy wraps; None if it has another test, or they are unknown."""
+    given = _given_classes(run, policy)
+    if not isinstance(given, Sequence) or given.open:
+        return None
+    return [run.settle(kind) for kind in given.items]
+
+
+def _not_classes(run: Run, policy: Value | None) -> str:
+    """What a policy certainly has instead of a set of classes: see `Wrapped.not_classes`."""
+    given = _given_classes(run, run.settle(policy)) if policy is not None else None
+    if isinstance(given, Class):
+        return "one class"
+    for kind in given.items if isinstance(given, Sequence) else ():
+        kind = run.settle(kind)
+        if isinstance(constant(kind), str):
+            return "names"
+        if isinstance(kind, ModuleValue):
+            return "instances"
+    return ""
+
+
+def _given_classes(run: Run, policy: Value) -> Value | None:
+    """What a policy that tests the class of modules has as classes; None for other policies."""
     given = None
     if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.ModuleWrapPolicy":
         given = policy.get("0", "module_classes")
@@ -286,10 +309,7 @@ def _classes(run: Run, policy: Value) -> list[Value] | None:
         and option(policy.function) == f"{WRAP}.transformer_auto_wrap_policy"
     ):
         given = policy.kwargs.get("transformer_layer_cls")
-    given = run.settle(given) if given is not None else None
-    if not isinstance(given, Sequence) or given.open:
-        return None
-    return [run.settle(kind) for kind in given.items]
+    return run.settle(given) if given is not None else None
 
 
 def _mixes_frozen(

@@ -120,6 +120,7 @@ def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         same_weights=of_this_rank(values.sample([inner])),
         mixes=_mixes(inner, options, args, kwargs),
         mesh=_mesh(argument(args, kwargs, 16, "device_mesh")),
+        not_classes=_not_classes(_given_classes(args, kwargs)),
         collective=bool(options.get("sync_module_states")),
     )
     methods.watch(inner)
@@ -140,6 +141,21 @@ def _mesh_part(mesh: Any) -> tuple[str, ...]:
     return tuple(mesh.mesh_dim_names or ())
 
 
+def _given_classes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the policy of a constructor has as classes; None if it has another test."""
+    policy = argument(args, kwargs, 5, "auto_wrap_policy")
+    chosen = getattr(policy, "_module_classes", None)
+    return chosen or getattr(policy, "keywords", {}).get("transformer_layer_cls")
+
+
+def _not_classes(chosen: Any) -> str:
+    """What a policy has instead of a set of classes: see `Wrapped.not_classes`."""
+    if isinstance(chosen, type):
+        return "one class"
+    wrong = [kind for kind in chosen or () if not isinstance(kind, type)]
+    return "" if not wrong else "names" if isinstance(wrong[0], str) else "instances"
+
+
 def _mixes(inner: Any, options: dict[str, Any], args: tuple[Any, ...], kwargs: Any) -> bool:
     """Whether a flat parameter has parameters with and without gradients."""
     from torch.distributed.fsdp import FullyShardedDataParallel
@@ -147,11 +163,9 @@ def _mixes(inner: Any, options: dict[str, Any], args: tuple[Any, ...], kwargs: A
     if options.get("use_orig_params") or any(name.startswith("ignored_") for name in options):
         return False
     classes: tuple[type, ...] = ()
-    policy = argument(args, kwargs, 5, "auto_wrap_policy")
-    if policy is not None:
-        chosen = getattr(policy, "_module_classes", None)
-        chosen = chosen or getattr(policy, "keywords", {}).get("transformer_layer_cls")
-        if not chosen:
+    if argument(args, kwargs, 5, "auto_wrap_policy") is not None:
+        chosen = _given_classes(args, kwargs)
+        if not chosen or _not_classes(chosen):
             return False
         classes = tuple(chosen)
     units = [m for m in inner.modules() if m is inner or classes and isinstance(m, classes)]
