@@ -186,3 +186,18 @@ ASKED = {
 def test_the_value_of_the_name_of_an_attribute_counts(tmp_path: Path, body: str) -> None:
     found = program(tmp_path, "model = Net()\nfully_shard(model)\n" + body + "dist.barrier()\n")
     assert any(class_of(found, e.module) == "Linear" for e in events(found, Sharded)) == ASKED[body]
+
+
+LARGE = f"model = nn.Sequential({', '.join(['nn.Linear(4, 4)'] * 120)})"
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        "for part in model.modules():\n    if isinstance(part, nn.Linear):",
+        "for name, part in model.named_modules():\n    if isinstance(part, nn.Linear):",
+    ],
+)
+def test_a_loop_visits_all_modules_of_a_large_model(tmp_path: Path, walk: str) -> None:
+    found = program(tmp_path, f"{LARGE}\n{walk}\n        fully_shard(part)\n")
+    assert len({event.module for event in events(found, Sharded)}) == 120

@@ -30,12 +30,14 @@ from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
 from fsdplint.interpreter.torch_values import Batches, RankTest, each_parameter
 from fsdplint.interpreter.turn_tests import number_turns
-from fsdplint.interpreter.values import Lazy, RankLocal, Value
+from fsdplint.interpreter.values import Lazy, ModuleValue, RankLocal, Value
+from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.syntax.dotted import leaves
 from fsdplint.trace import GuardKind
 from fsdplint.trace.numbers import Token
 
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
+MAX_MODULES = 1_000  # modules of a model that a loop visits
 TURNS = 2  # of a loop for the values of one `yield` in loops whose length is unknown
 
 
@@ -101,11 +103,24 @@ def _over_known(run: Run, loop: ElementLoop, iterable: Value) -> Signal | None:
     if repeats:
         elements, counts = number_turns(elements * 2)
     turns = [partial(assign, run, loop.target, element) for element in elements]
-    signal = _loop(run, loop.body, not exact, turns, repeats=repeats, own=own_length(iterable))
+    limit = MAX_MODULES if any(map(_holds_module, elements)) else MAX_ITEMS
+    signal = _loop(
+        *(run, loop.body, not exact, turns),
+        repeats=repeats,
+        own=own_length(iterable),
+        limit=limit,
+    )
     if counts and not leaves(loop.body):
         for count in counts:
             count.ended = len(run.trace.events)
     return signal
+
+
+def _holds_module(element: Value) -> bool:
+    """Whether an element is a module, or a tuple of its name and the module."""
+    if isinstance(element, Items):
+        return any(isinstance(item, ModuleValue) for item in element.items)
+    return isinstance(element, ModuleValue)
 
 
 def _note_loop(run: Run, loop: ElementLoop, whole: bool) -> None:
@@ -202,11 +217,13 @@ def _loop(
     *,
     repeats: bool = False,
     own: RankLocal | None = None,
+    limit: int = MAX_ITEMS,
 ) -> Signal | None:
     """Execute the turns of a loop; the signal that ends it, `break` included.
 
     counted: whether the number of turns is unknown. repeats: whether the second of two turns stands
-    for all further ones. own: what makes the number of turns different on each rank.
+    for all further ones. own: what makes the number of turns different on each rank. limit: the
+    most turns that are executed.
     """
     outer = list(run.guards)
     facts, in_turn = len(run.facts), run.in_turn
@@ -217,7 +234,7 @@ def _loop(
     if repeats and run.repetitions and body in run.repeated_loops:
         turns = turns[:1]
     try:
-        for number, turn in enumerate(turns[:MAX_ITEMS]):
+        for number, turn in enumerate(turns[:limit]):
             run.repetitions += repeats and number > 0
             try:
                 turn()
