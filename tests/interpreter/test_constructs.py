@@ -35,7 +35,7 @@ NOT_CALLED = {
     "LazyClass", "LazyImport", "Length", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
     "OptimizerValue", "PartialMethod",
     "ParameterName",
-    "GeneratorValue", "ProjectModule", "RankChoice", "RankTest", "RankValue", "SamplerValue",
+    "GeneratorValue", "ProjectModule", "RankChoice", "SamplerValue",
     "ScalerValue",
     "Sequence", "Super",
     "Unknown",
