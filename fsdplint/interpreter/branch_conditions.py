@@ -82,6 +82,11 @@ class Verdict:
         return Verdict(outcome, self.guards, test, self.local, self.decided_by, opposite)
 
     @property
+    def runs_both_sides(self) -> bool:
+        """Whether both sides of the branch run, on different ranks or in different turns."""
+        return self.local is not None or self.outcome in {Truth.RANK, Truth.VARYING}
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The keys of all decisions on which the outcome depends."""
         if not self.guards:

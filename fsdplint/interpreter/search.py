@@ -76,6 +76,7 @@ class Search:
     _places: dict[str, set[object]] = field(default_factory=dict)  # of tests, by key
     _relevant: dict[str, bool] = field(default_factory=dict)  # and whether each is urgent
     _sharding: set[Choice] = field(default_factory=set)  # with which a model was sharded
+    _needed_to_shard: set[Choice] | None = None  # those of all runs that sharded one
     _seen: set[object] = field(default_factory=set)  # names of targets that a run has shown
     _met_with: dict[Choice, set[str]] = field(default_factory=dict)
     # What all runs have in common that met a condition, or took a branch; by key or node.
@@ -127,21 +128,16 @@ class Search:
         return self._sharding
 
     def leaves_targets(self) -> bool:
-        """Whether a decision or a branch is left that no run, also of another entry, has shown.
+        """Whether a decision or a branch is left that no run has shown or was aimed at.
 
         Pairs of decisions are not counted: each of the two was shown.
         """
-        return any(len(target.choices) == 1 for target in self._targets())
+        return next(self._unshown(0), None) is not None
 
     def leaves_choices(self) -> bool:
         """Whether some values that a name may choose were not tried."""
         chosen = {key for key, condition in self._conditions.items() if condition.chooses}
-        return any(
-            key in chosen
-            for target in self._targets()
-            if len(target.choices) == 1
-            for key, _ in target.choices
-        )
+        return any(key in chosen for target in self._unshown(0) for key, _ in target.choices)
 
     def asks_nothing_new(self, decisions: Decisions) -> bool:
         """Whether other entries have shown all that a run depended on, and the opposite of it."""
@@ -177,7 +173,7 @@ class Search:
         What a run has not come to, since it left a function early, it has not shown.
         """
         self._done.append(decisions)
-        self._sharding.update((k, decisions.values_by_key[k]) for k in decisions.sharding)
+        self._learn_sharding(decisions)
         for key in decisions.relevant & decisions.questions.keys():
             self._relevant[key] = self._relevant.get(key, False) or key in decisions.urgent
         met = self._relevant.keys() & decisions.questions.keys()
@@ -197,6 +193,13 @@ class Search:
             self._seen.add(frozenset([choice]))
             self._seen.update(frozenset([choice, other]) for other in made[:number])
         return True
+
+    def _learn_sharding(self, decisions: Decisions) -> None:
+        choices = {(key, decisions.values_by_key[key]) for key in decisions.sharding}
+        self._sharding |= choices
+        if decisions.shards:
+            known = self._needed_to_shard
+            self._needed_to_shard = choices if known is None else known & choices
 
     def _learn_branches(self, decisions: Decisions) -> None:
         for node, outcomes in decisions.branches.items():
@@ -226,44 +229,65 @@ class Search:
     # Targets -----------------------------------------------------------------------------------
 
     def _targets(self) -> Iterator[Target]:
-        """The targets that no run has shown, the most important first."""
-        keys = sorted(self._relevant, key=lambda key: (not self._relevant[key], *_order(key)))
-        yield from self._singles(key for key in keys if self._relevant[key])
-        yield from self._branches()
-        yield from self._singles(key for key in keys if not self._relevant[key])
+        """The targets that no run has shown, the most important first.
+
+        A second attempt at one rarely succeeds, so all others have their first one before it.
+        """
+        for attempt in range(ATTEMPTS):
+            yield from self._unshown(attempt)
+        yield from self._pairs()
+
+    def _unshown(self, attempt: int) -> Iterator[Target]:
+        """The decisions and branches that no run has shown, after so many attempts."""
+        keys = self._ordered_keys()
+        yield from self._singles((key for key in keys if self._relevant[key]), attempt)
+        yield from self._branches(attempt)
+        yield from self._singles((key for key in keys if not self._relevant[key]), attempt)
+
+    def _ordered_keys(self) -> list[str]:
+        return sorted(self._relevant, key=lambda key: (not self._relevant[key], *_order(key)))
+
+    def _singles(self, keys: Iterable[str], attempt: int) -> Iterator[Target]:
+        for key in keys:
+            for value in (True, False):
+                target = Target(frozenset([(key, value)]))
+                if self._is_open(target, attempt) and not self._was_shown(key, value, False):
+                    yield target
+
+    def _branches(self, attempt: int) -> Iterator[Target]:
+        """Branches with goals that no run took, or none in which a model is sharded."""
+        for branch, (run, key) in self._goals.items():
+            choice = key, not run.values_by_key[key]
+            if (*branch, run.shards) in self._seen or (*branch, run.shards) in self.shown:
+                continue
+            shards = run.shards and not self._excludes_sharding(choice)
+            target = Target(frozenset([choice]), (*branch, shards))
+            if target.branch not in self.shown and self._is_open(target, attempt):
+                yield target
+
+    def _pairs(self) -> Iterator[Target]:
+        """Pairs of a decision with one under which a model is sharded."""
+        keys = self._ordered_keys()
         for sharding in sorted(self._sharding):
             for key in keys:
                 for value in (True, False):
                     target = Target(frozenset([sharding, (key, value)]))
                     if key == sharding[0] or self._was_shown(key, value, True):
                         continue
-                    if self._is_open(target) and self._is_possible(target):
+                    if self._is_open(target, 0) and self._is_possible(target):
                         yield target
 
-    def _singles(self, keys: Iterable[str]) -> Iterator[Target]:
-        for key in keys:
-            for value in (True, False):
-                target = Target(frozenset([(key, value)]))
-                if self._is_open(target) and not self._was_shown(key, value, False):
-                    yield target
-
-    def _branches(self) -> Iterator[Target]:
-        """Branches with goals that no run took, or none in which a model is sharded."""
-        for branch, (run, key) in self._goals.items():
-            if (*branch, run.shards) in self._seen or (*branch, run.shards) in self.shown:
-                continue
-            target = Target(frozenset([(key, not run.values_by_key[key])]), (*branch, run.shards))
-            if self._is_open(target):
-                yield target
+    def _excludes_sharding(self, choice: Choice) -> bool:
+        """Whether no model is sharded with a decision, as far as the runs show."""
+        return any(not self._agree(choice, need) for need in self._needed_to_shard or ())
 
     def _was_shown(self, key: str, value: bool, sharded: bool) -> bool:
         """Whether another entry had such a value at all tests of a key."""
         return all((place, value, sharded) in self.shown for place in self._places[key])
 
-    def _is_open(self, target: Target) -> bool:
-        is_pair = len(target.choices) > 1
-        attempts = 1 if is_pair else ATTEMPTS
-        return target.name not in self._seen and self._attempts.get(target.name, 0) < attempts
+    def _is_open(self, target: Target, attempt: int) -> bool:
+        """Whether no run has shown a target, and so many were aimed at it."""
+        return target.name not in self._seen and self._attempts.get(target.name, 0) == attempt
 
     def _is_possible(self, pair: Target) -> bool:
         """Whether a run can have both: a run met one condition where the other is decided so."""
@@ -271,8 +295,16 @@ class Search:
         met = self._met_with
         if other[0] not in met.get(one, ()) and one[0] not in met.get(other, ()):
             return False
-        decisions = Decisions(forced=((self._conditions[one[0]], one[1]),))
-        inferred = decisions.infer(self._conditions[other[0]])
+        return self._agree(one, other)
+
+    def _agree(self, one: Choice, other: Choice) -> bool:
+        """Whether one decision does not imply the opposite of another."""
+        if one[0] == other[0]:
+            return one[1] == other[1]
+        known = self._conditions
+        if one[0] not in known or other[0] not in known:
+            return True
+        inferred = Decisions(forced=((known[one[0]], one[1]),)).infer(known[other[0]])
         return inferred is None or inferred == other[1]
 
     # Runs --------------------------------------------------------------------------------------

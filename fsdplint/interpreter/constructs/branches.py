@@ -81,17 +81,20 @@ def _note_branches(run: Run, node: cst.If | cst.While, verdict: Verdict) -> None
     keys = verdict.keys
     if keys and run.project.words.stand_in(node):
         run.decisions.relevant.update(keys)
-        _note_goals(run, node, verdict.outcome is Truth.TRUE, keys)
+        _note_goals(run, node, verdict)
         if run.project.fsdp_words.stand_in(node):
             run.decisions.urgent.update(keys)
 
 
-def _note_goals(run: Run, node: cst.If | cst.While, holds: bool, keys: tuple[str, ...]) -> None:
+def _note_goals(run: Run, node: cst.If | cst.While, verdict: Verdict) -> None:
+    """Note the sides that run: both if ranks or turns of a loop differ."""
     words = run.project.words
     goals = {True} if words.stand_in(node.body) else set()
     if node.orelse is not None and words.stand_in(node.orelse):
         goals.add(False)
-    run.decisions.note_branch(node, BranchTaken(holds, keys, frozenset(goals)))
+    for holds, outcome in ((True, Truth.TRUE), (False, Truth.FALSE)):
+        if verdict.outcome is outcome or verdict.runs_both_sides:
+            run.decisions.note_branch(node, BranchTaken(holds, verdict.keys, frozenset(goals)))
 
 
 def _note_leaving(run: Run, *sides: tuple[Signal | None, list[tuple[Guard, str]]]) -> None:
