@@ -11,6 +11,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter.argument_values import with_values
+from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.object_comparison import identity, membership
 from fsdplint.interpreter.own_lengths import own_length
@@ -138,7 +139,8 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
         with run.under_guards([(rank_guard(run, node.left, test, True), "")]):
             right = truth(run, node.right, prefer)
     else:
-        right = truth(run, node.right, prefer)
+        with deciding(run, left.keys):
+            right = truth(run, node.right, prefer)
     guards = left.guards + right.guards
     decided_by = left.decided_by + right.decided_by
     if right.outcome is decisive:
@@ -230,7 +232,7 @@ def condition(run: Run, value: Value, node: cst.BaseExpression) -> Condition:
 
 
 def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
-    holds = run.decisions.decide(with_values(run, value), prefer, node)
+    holds = run.decisions.decide(with_values(run, value), prefer, node, run.keys_around())
     guard = Guard(
         GuardKind.CONFIG,
         value.text,

@@ -27,12 +27,14 @@ class Question(NamedTuple):
         prefer: the value of its key with which the program continues.
         leaving: see `Decisions`.
         answer: how its key was decided.
+        under: the keys because of which the run came to it.
     """
 
     condition: Condition
     prefer: bool
     leaving: bool
     answer: bool
+    under: tuple[str, ...] = ()
 
 
 class BranchTaken(NamedTuple):
@@ -42,11 +44,13 @@ class BranchTaken(NamedTuple):
         holds: whether its test was true.
         keys: the keys that decided it, in order.
         goals: the outcomes of its test with which the contract's API is reached.
+        under: the keys because of which the run came to it.
     """
 
     holds: bool
     keys: tuple[str, ...]
     goals: frozenset[bool]
+    under: tuple[str, ...] = ()
 
 
 @dataclass
@@ -110,20 +114,27 @@ class Decisions:
         for condition, value in self.forced:
             self._record(condition, value)
 
-    def decide(self, condition: Condition, prefer: bool = True, place: object = None) -> bool:
+    def decide(
+        self,
+        condition: Condition,
+        prefer: bool = True,
+        place: object = None,
+        under: Iterable[str] = (),
+    ) -> bool:
         """Whether the condition holds in this run.
 
         Args:
             condition: the condition.
             prefer: the value with which the program continues, rather than returns or raises.
             place: the node of the test.
+            under: the keys because of which the run comes to the test.
         """
         self.places.setdefault(condition.key, set()).add(place)
         self.asked.append(condition.key)
-        value = self._decide_key(condition, prefer != condition.negated)
+        value = self._decide_key(condition, prefer != condition.negated, under)
         return value != condition.negated
 
-    def _decide_key(self, condition: Condition, prefer: bool) -> bool:
+    def _decide_key(self, condition: Condition, prefer: bool, under: Iterable[str] = ()) -> bool:
         known = self.values_by_key.get(condition.key)
         if known is not None and condition.key in self.questions:
             return known
@@ -132,7 +143,9 @@ class Decisions:
             value = self._choose(condition.key, prefer)
         if known is None:
             self._record(condition, value)
-        self.questions[condition.key] = Question(condition, prefer, self.leaving, value)
+        self.questions[condition.key] = Question(
+            condition, prefer, self.leaving, value, tuple(under)
+        )
         return value
 
     def _choose(self, key: str, prefer: bool) -> bool:
@@ -148,7 +161,7 @@ class Decisions:
     def note_branch(self, node: object, taken: BranchTaken) -> None:
         """The run takes a branch with goals."""
         known = self.branches.setdefault(node, [])
-        if taken not in known:
+        if not any(taken[:3] == one[:3] for one in known):
             known.append(taken)
 
     def note_leaving(self, keys: Iterable[str]) -> None:

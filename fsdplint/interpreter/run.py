@@ -389,6 +389,12 @@ class Run:
             if entry.guard.kind is GuardKind.CONFIG:
                 self.decisions.relevant.add(entry.key)
 
+    def keys_around(self) -> tuple[str, ...]:
+        """The keys of the decisions because of which this point is executed."""
+        known = self.decisions.values_by_key
+        guards = (entry.key for entry in self.guards if entry.key)
+        return tuple(dict.fromkeys((*guards, *(key for key in self.deciding if key in known))))
+
     def note_leaving(self, keys: Sequence[str] = ()) -> None:
         """The function is left early because of decisions: those of keys, and those under which
         this point is reached in it."""
@@ -404,9 +410,7 @@ class Run:
             self.mark_relevant()
         if issubclass(kind, Wrapped | Sharded):
             self.decisions.shards = True
-            self.decisions.sharding.update(e.key for e in self.guards if e.key)
-            known = self.decisions.values_by_key
-            self.decisions.sharding.update(key for key in self.deciding if key in known)
+            self.decisions.sharding.update(self.keys_around())
         self.make_room()
         if kind not in _OF_DATA:
             self.last_new = self.steps

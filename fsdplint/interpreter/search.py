@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
-from fsdplint.interpreter.configurations import Decisions
+from fsdplint.interpreter.configurations import BranchTaken, Decisions
 from fsdplint.interpreter.values import Condition
 from fsdplint.source.fsdp_words import names_strategy
 
@@ -79,9 +79,7 @@ class Search:
     _needed_to_shard: set[Choice] | None = None  # those of all runs that sharded one
     _seen: set[object] = field(default_factory=set)  # names of targets that a run has shown
     _met_with: dict[Choice, set[str]] = field(default_factory=dict)
-    # What all runs have in common that met a condition, or took a branch; by key or node.
-    _needs: dict[object, set[Choice]] = field(default_factory=dict)
-    _goals: dict[tuple[object, bool], tuple[Decisions, str]] = field(default_factory=dict)
+    _goals: dict[tuple[object, bool], tuple[Decisions, BranchTaken]] = field(default_factory=dict)
     _attempts: dict[object, int] = field(default_factory=dict)
     _distinct: set[frozenset[Choice]] = field(default_factory=set)
 
@@ -180,9 +178,6 @@ class Search:
         for key in met:
             self._places.setdefault(key, set()).update(decisions.places[key])
         self._conditions.update((key, decisions.conditions[key]) for key in met)
-        choices = set(decisions.values_by_key.items())
-        for name in (*met, *decisions.branches):
-            self._needs[name] = self._needs.get(name, choices) & choices
         self._learn_branches(decisions)
         made = sorted((key, decisions.values_by_key[key]) for key in met)
         for choice in made:
@@ -209,7 +204,7 @@ class Search:
                 if goal[1] not in taken.goals or not taken.keys:
                     continue
                 if decisions.shards or goal not in self._goals or not self._goals[goal][0].shards:
-                    self._goals[goal] = decisions, taken.keys[-1]
+                    self._goals[goal] = decisions, taken
 
     def _regret(self, decisions: Decisions) -> bool:
         """Note decisions because of which a run left a function later on; whether some are new.
@@ -251,13 +246,15 @@ class Search:
         for key in keys:
             for value in (True, False):
                 target = Target(frozenset([(key, value)]))
-                if self._is_open(target, attempt) and not self._was_shown(key, value, False):
+                if not self._is_open(target, attempt) or self._was_shown(key, value, False):
+                    continue
+                if self._is_met_with((key, value)):
                     yield target
 
     def _branches(self, attempt: int) -> Iterator[Target]:
         """Branches with goals that no run took, or none in which a model is sharded."""
-        for branch, (run, key) in self._goals.items():
-            choice = key, not run.values_by_key[key]
+        for branch, (run, taken) in self._goals.items():
+            choice = taken.keys[-1], not run.values_by_key[taken.keys[-1]]
             if (*branch, run.shards) in self._seen or (*branch, run.shards) in self.shown:
                 continue
             shards = run.shards and not self._excludes_sharding(choice)
@@ -276,6 +273,13 @@ class Search:
                         continue
                     if self._is_open(target, 0) and self._is_possible(target):
                         yield target
+
+    def _is_met_with(self, choice: Choice) -> bool:
+        """Whether the decisions because of which a run came to a condition allow a value of it."""
+        context = self._context(Target(frozenset([choice])))
+        values = context.values_by_key
+        around = context.questions[choice[0]].under
+        return all(self._agree((key, values[key]), choice) for key in around if key in values)
 
     def _excludes_sharding(self, choice: Choice) -> bool:
         """Whether no model is sharded with a decision, as far as the runs show."""
@@ -332,26 +336,32 @@ class Search:
         return self._decisions(context.base, forced, preferred, fixed & preferred.keys())
 
     def _fixed_keys(self, target: Target, context: Decisions) -> set[str]:
-        """The keys on which it may depend whether a run comes to a target: those that the context
-        met before it, but at the first attempt not those that runs which came there decided both
-        ways."""
+        """The keys that a run with a target decides as the context did.
+
+        At the first attempt those because of which the context came to the target, and sharded a
+        model. At the second one all that it met before: some of them may act on others.
+        """
         keys = {key for key, _ in target.choices}
+        around = set(keys)
+        for key in keys & context.questions.keys():
+            around.update(context.questions[key].under)
+        if target.branch is not None:
+            around.update(self._goals[target.branch[:2]][1].under)
+        if self._attempts[target.name] < ATTEMPTS:
+            return (around | context.sharding) & context.questions.keys() - keys
+        return (self._met_before(context, around) | self._path_to_sharding(context)) - keys
+
+    def _met_before(self, context: Decisions, keys: Set[str]) -> set[str]:
+        """The keys that a run met before the last of some."""
         order = list(context.questions)
         last = max((order.index(key) for key in keys if key in context.questions), default=-1)
-        fixed = set(order[: last + 1])
-        if target.branch is not None:
-            fixed |= {key for key, _ in self._needs[target.branch[0]]}
-        if self._attempts[target.name] < ATTEMPTS:
-            names = keys if target.branch is None else {target.branch[0]}
-            fixed &= {key for name in names for key, _ in self._needs.get(name, ())}
-        return (fixed | self._path_to_sharding(context)) - keys
+        return set(order[: last + 1])
 
     def _path_to_sharding(self, context: Decisions) -> set[str]:
         """The keys that a run met before it sharded a model, without those that it regrets."""
-        order = list(context.questions)
-        last = max((order.index(k) for k in context.sharding if k in context.questions), default=-1)
         values = context.values_by_key
-        return {k for k in order[: last + 1] if self._going_on.get(k, values[k]) == values[k]}
+        met = self._met_before(context, context.sharding)
+        return {key for key in met if self._going_on.get(key, values[key]) == values[key]}
 
     def _context(self, target: Target) -> Decisions:
         """The last run that came to a target, if possible one that shards a model, and shares most

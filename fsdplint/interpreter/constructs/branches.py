@@ -52,7 +52,8 @@ def execute_test(
     if leaving and verdict.outcome is (Truth.FALSE if prefer else Truth.TRUE):
         keys = [key for _, key in verdict.guards]
         run.note_leaving(keys)
-        taken = BranchTaken(not prefer, verdict.keys, frozenset([prefer]))
+        under = run.keys_around()
+        taken = BranchTaken(not prefer, verdict.keys, frozenset([prefer]), under)
         run.decisions.note_branch(node, taken)
         if run.project.words.stand_in(node):
             run.decisions.relevant.update(verdict.decided_by)
@@ -94,7 +95,8 @@ def _note_goals(run: Run, node: cst.If | cst.While, verdict: Verdict) -> None:
         goals.add(False)
     for holds, outcome in ((True, Truth.TRUE), (False, Truth.FALSE)):
         if verdict.outcome is outcome or verdict.runs_both_sides:
-            run.decisions.note_branch(node, BranchTaken(holds, verdict.keys, frozenset(goals)))
+            taken = BranchTaken(holds, verdict.keys, frozenset(goals), run.keys_around())
+            run.decisions.note_branch(node, taken)
 
 
 def _note_leaving(run: Run, *sides: tuple[Signal | None, list[tuple[Guard, str]]]) -> None:
