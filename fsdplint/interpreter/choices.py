@@ -11,7 +11,7 @@ gets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcst as cst
@@ -20,6 +20,7 @@ from fsdplint.interpreter.call_shapes import accepts, calls_of
 from fsdplint.interpreter.contract_code import leads_to_contract
 from fsdplint.interpreter.imports import import_module, load_registrations
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.similar_choices import by_shape
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -42,6 +43,7 @@ from fsdplint.interpreter.values import (
 from fsdplint.trace import Guard, GuardKind
 
 MAX_CANDIDATES = 12  # each is at least one configuration
+MAX_NAMES = 3  # that choose what is the same but for numbers, in a message
 ANY = "*"  # the name of a class of one of the packages that an unknown name chooses
 _OPTIM = "torch.optim."
 _STRATEGY = "torch.distributed.fsdp.ShardingStrategy."
@@ -81,15 +83,19 @@ def choose(
         return every[0] if complete and len(every) == 1 else Symbol(_OPTIM + ANY)
     if not known or not all(map(_is_choice, known.values())):
         return None
-    if len(known) > MAX_CANDIDATES:
-        known, complete = _most_concerned(run, known), False
     if complete and len(known) == 1:
         return every[0]
     if not _is_setting(name):
         return None
     if not any(leads_to_contract(run, value) for value in every):
         return None
-    choice = _Choice(run, name, node)
+    groups = {names[0]: tuple(names) for names in by_shape(run, known)}
+    known = {first: known[first] for first in groups}
+    if len(known) > MAX_CANDIDATES:
+        known, complete = _most_concerned(run, known), False
+    if complete and len(known) == 1:
+        return next(iter(known.values()))
+    choice = _Choice(run, name, node, groups)
     if all(map(_is_strategy, every)):
         return choice.among_strategies(known, None if complete else default, complete)
     return choice.among(known, None if complete else default, complete)
@@ -140,11 +146,20 @@ def _by_concern(run: Run, candidates: Mapping[Any, Value]) -> list[Any]:
 
 @dataclass
 class _Choice:
-    """A choice among values, each of which is a configuration of the program."""
+    """A choice among values, each of which is a configuration of the program.
+
+    Attributes:
+        run: the run.
+        name: the value that chooses.
+        node: the expression that chooses.
+        groups: the names that choose what differs from a candidate in numbers only, its own
+            included; by the name of the candidate.
+    """
 
     run: Run
     name: Unknown
     node: cst.CSTNode
+    groups: Mapping[Any, tuple[Any, ...]] = field(default_factory=dict)
 
     def among(
         self, candidates: Mapping[Any, Value], default: Value | None, complete: bool
@@ -200,11 +215,19 @@ class _Choice:
         return None if name is None else self._guard(name, True)
 
     def _guard(self, name: object, holds: bool) -> Guard:
-        text = f"{self._name_in_text()} == {name!r}"
+        text = f"{self._name_in_text()} {self._is_one_of(name, MAX_NAMES)}"
         return Guard(GuardKind.CONFIG, text, holds, self.run.site(self.node))
 
     def _key(self, name: object) -> str:
-        return f"{self.name.origin} == {name!r}"
+        return f"{self.name.origin} {self._is_one_of(name)}"
+
+    def _is_one_of(self, name: object, most: int | None = None) -> str:
+        """The test whether a name chooses a candidate, which lists at most so many names."""
+        names = self.groups.get(name, (name,))
+        if len(names) == 1:
+            return f"== {name!r}"
+        shown = ", ".join(map(repr, names[:most]))
+        return f"in ({shown}{', ...' if most is not None and len(names) > most else ''})"
 
     def holds(self, name: object, *, relevant: bool = True) -> bool:
         """Whether the name is this one in this configuration.
@@ -213,14 +236,16 @@ class _Choice:
         """
         test, decisions = self._test(name), self.run.decisions
         leaving, decisions.leaving = decisions.leaving, False  # of a test around the choice
-        holds = decisions.decide(test, place=(self.node, test.key))
+        holds = decisions.decide(test, place=(self.node, test.key), under=self.run.keys_around())
         decisions.leaving = leaving
         if relevant:
             decisions.relevant.add(test.key)
         return holds
 
     def _test(self, name: object) -> Condition:
-        key = self._key(name)
+        key, names = self._key(name), self.groups.get(name, (name,))
+        if len(names) > 1:
+            return Condition(key, key, False, self.name.origin, "in", names, chooses=True)
         return Condition(key, key, False, self.name.origin, "==", name, chooses=True)
 
     def _excluded_first(self, names: list[Any]) -> list[Any]:

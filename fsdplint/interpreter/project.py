@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,6 +112,7 @@ class Project:
         self.joined_texts: dict[cst.CSTNode, str | bytes | None] = {}  # None: not all is constant
         self.generators: dict[cst.CSTNode, bool] = {}
         self.signatures: dict[cst.CSTNode, Signature] = {}
+        self.shapes: dict[cst.CSTNode, Hashable] = {}  # see `similar_choices`
         self.fields: dict[cst.ClassDef, list[str]] = {}  # the annotated names in class bodies
         # Of classes: whether their statements may be executed later, and what that depends on.
         self.deferrals: dict[cst.ClassDef, tuple[bool, Mapping[FileQuestion, FileAnswer]]] = {}

@@ -194,8 +194,11 @@ def test_a_choice_that_nothing_depends_on_stays_unknown(tmp_path: Path) -> None:
 
 
 def test_of_too_many_candidates_one_run_knows_none(tmp_path: Path) -> None:
-    entries = ", ".join(f"'{number}': Small" for number in range(40))
-    body = f"BODIES = {{{entries}}}\nmodel = BODIES[args.name]()\nfully_shard(model)\n"
+    functions = "".join(
+        f"def small_{one}():\n    print('{one}')\n    return Small()\n" for one in range(40)
+    )
+    entries = ", ".join(f"'{number}': small_{number}" for number in range(40))
+    body = f"{functions}BODIES = {{{entries}}}\nmodel = BODIES[args.name]()\nfully_shard(model)\n"
     found = program(tmp_path, body, header=HEAD)
     names = [
         {trace.modules[event.module].class_name for event in trace.of(ModuleBuilt)}
