@@ -40,7 +40,7 @@ from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import uses, walk
 
-MAX_PROGRAM_STEPS = 500_000  # nodes evaluated for one program, over all of its configurations
+MAX_PROGRAM_STEPS = 800_000  # nodes evaluated for one program, over all of its configurations
 MAX_PROGRAMS_STEPS = 2_000_000  # for all of them; each is run once in any case
 MIN_SHARE = 250_000  # for one of many programs, as long as there are steps for all of them
 MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches

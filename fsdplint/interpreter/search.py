@@ -64,11 +64,15 @@ class Search:
     Attributes:
         max_runs: the bound on the number of runs.
         shown: the outcomes of tests that the runs of other entries have shown.
+        haste: whether a run decides all that it may otherwise than before, since few runs are
+            left. Else it decides otherwise what runs that came to its target decided both ways, so
+            that it shows what one decision changes.
         finished: whether further runs would repeat what other entries have shown.
     """
 
     max_runs: int = field(default_factory=lambda: MAX_RUNS)
     shown: set[Shown] = field(default_factory=set)
+    haste: bool = False
     finished: bool = False
     _done: list[Decisions] = field(default_factory=list)
     _going_on: dict[str, bool] = field(default_factory=dict)
@@ -79,6 +83,8 @@ class Search:
     _needed_to_shard: set[Choice] | None = None  # those of all runs that sharded one
     _seen: set[object] = field(default_factory=set)  # names of targets that a run has shown
     _met_with: dict[Choice, set[str]] = field(default_factory=dict)
+    # What all runs have in common that met a condition, or took a branch; by key or node.
+    _needs: dict[object, set[Choice]] = field(default_factory=dict)
     _goals: dict[tuple[object, bool], tuple[Decisions, BranchTaken]] = field(default_factory=dict)
     _attempts: dict[object, int] = field(default_factory=dict)
     _distinct: set[frozenset[Choice]] = field(default_factory=set)
@@ -178,6 +184,9 @@ class Search:
         for key in met:
             self._places.setdefault(key, set()).update(decisions.places[key])
         self._conditions.update((key, decisions.conditions[key]) for key in met)
+        choices = set(decisions.values_by_key.items())
+        for name in (*met, *decisions.branches):
+            self._needs[name] = self._needs.get(name, choices) & choices
         self._learn_branches(decisions)
         made = sorted((key, decisions.values_by_key[key]) for key in met)
         for choice in made:
@@ -336,20 +345,31 @@ class Search:
         return self._decisions(context.base, forced, preferred, fixed & preferred.keys())
 
     def _fixed_keys(self, target: Target, context: Decisions) -> set[str]:
-        """The keys that a run with a target decides as the context did.
-
-        At the first attempt those because of which the context came to the target, and sharded a
-        model. At the second one all that it met before: some of them may act on others.
-        """
+        """The keys on which it may depend whether a run comes to a target: those that the context
+        met before it, but at the first attempt not those that runs which came there decided both
+        ways."""
+        is_first = self._attempts[target.name] < ATTEMPTS
         keys = {key for key, _ in target.choices}
-        around = set(keys)
-        for key in keys & context.questions.keys():
-            around.update(context.questions[key].under)
+        if is_first and self.haste:
+            return self._keys_around(target, context) - keys
+        fixed = self._met_before(context, keys)
+        names = keys if target.branch is None else {target.branch[0]}
+        needs = {key for name in names for key, _ in self._needs.get(name, ())}
+        if target.branch is not None:
+            fixed |= needs
+        if is_first:
+            fixed &= needs
+        return (fixed | self._path_to_sharding(context)) - keys
+
+    def _keys_around(self, target: Target, context: Decisions) -> set[str]:
+        """The keys because of which a run came to a target, and sharded a model."""
+        around = set(context.sharding)
+        for key, _ in target.choices:
+            if key in context.questions:
+                around.update(context.questions[key].under)
         if target.branch is not None:
             around.update(self._goals[target.branch[:2]][1].under)
-        if self._attempts[target.name] < ATTEMPTS:
-            return (around | context.sharding) & context.questions.keys() - keys
-        return (self._met_before(context, around) | self._path_to_sharding(context)) - keys
+        return around & context.questions.keys()
 
     def _met_before(self, context: Decisions, keys: Set[str]) -> set[str]:
         """The keys that a run met before the last of some."""
