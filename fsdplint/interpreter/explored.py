@@ -83,14 +83,25 @@ class Evaluations:
 
     def __init__(self) -> None:
         self._runs: list[NodeValues] = []
+        # A migration asks for the same nodes often, and for many that have no values.
+        self._found: dict[cst.CSTNode, list[Value]] = {}
+        self._nodes: set[cst.CSTNode] = set()
 
     def add(self, runs: Iterable[NodeValues]) -> None:
-        self._runs += runs
+        for run in runs:
+            self._runs.append(run)
+            self._nodes.update(run.last)
+        self._found.clear()
 
     def __iter__(self) -> Iterator[cst.CSTNode]:
         return iter(dict.fromkeys(node for run in self._runs for node in run.last))
 
     def of(self, node: cst.CSTNode) -> list[Value]:
         """The distinct values of a node, in the order of the runs; empty if no run reached it."""
-        found = (value for run in self._runs for value in run.values(node))
-        return list({id(value): value for value in found}.values())
+        if node not in self._nodes:
+            return []
+        known = self._found.get(node)
+        if known is None:
+            found = (value for run in self._runs for value in run.values(node))
+            known = self._found[node] = list({id(value): value for value in found}.values())
+        return list(known)
