@@ -34,14 +34,14 @@ def execute(program: Program, decisions: Decisions, around: tuple[str, ...] = ()
         decisions.leaving = branch.leaves is not None
         prefer = branch.leaves is not True
         value = decisions.decide(
-            Condition(branch.key, branch.key, subject=branch.key), prefer, branch
+            Condition(branch.key, branch.key, subject=branch.key), prefer, branch, around
         )
         decisions.leaving = False
         decisions.relevant.add(branch.key)
         goals = {side for side in (True, False) if (branch.then, branch.otherwise)[not side]}
         if value is branch.leaves:
             goals = {prefer}
-        decisions.note_branch(branch, BranchTaken(value, (branch.key,), frozenset(goals)))
+        decisions.note_branch(branch, BranchTaken(value, (branch.key,), frozenset(goals), around))
         if value is branch.leaves:
             if value is not prefer:
                 decisions.note_leaving([branch.key, *around])
@@ -75,7 +75,13 @@ class Assigned(Decisions):
         super().__init__()
         self.values = values
 
-    def decide(self, condition: Condition, prefer: bool = True, place: object = None) -> bool:
+    def decide(
+        self,
+        condition: Condition,
+        prefer: bool = True,
+        place: object = None,
+        under: Iterable[str] = (),
+    ) -> bool:
         self.values_by_key[condition.key] = self.values[condition.key]
         return self.values[condition.key]
 
@@ -181,3 +187,59 @@ def test_what_one_entry_has_shown_another_need_not_show() -> None:
             execute((*library, Branch("fsdp")), decisions)
         search.shown |= search.outcomes()
     assert len(second._done) < len(first._done) / 2
+
+
+def test_a_branch_that_excludes_the_sharding_is_no_target_with_it() -> None:
+    """`if fsdp: shard()`, and later `if fsdp: save() else: save()`."""
+    program = (Branch("fsdp"), Branch("fsdp", (Branch("a"),), (Branch("b"),)))
+    search, aims = Search(), []
+    for decisions in search.runs():
+        execute(program, decisions)
+        if decisions.values_by_key["fsdp"]:
+            decisions.shards = True
+            decisions.sharding.add("fsdp")
+        aims.append([condition.key for condition, _ in decisions.forced])
+    assert ["a"] in aims
+    assert ["fsdp"] not in aims  # the two first runs decide it both ways
+
+
+def test_a_second_attempt_comes_after_all_first_ones() -> None:
+    """A branch that no run takes does not keep the search from other conditions."""
+    search, aims = Search(), []
+    for decisions in search.runs():
+        for key in ("a", "b", "c"):
+            decisions.decide(Condition(key, key, subject=key))
+            decisions.relevant.add(key)
+        for node in ("one", "two"):  # both tests fail in any case
+            taken = BranchTaken(False, ("a" if node == "one" else "b",), frozenset([True]))
+            decisions.note_branch(node, taken)
+        aims.append([condition.key for condition, _ in decisions.forced])
+    assert aims == [[], [], ["a"], ["b"], ["a"], ["b"]]
+
+
+def test_what_was_tried_once_is_not_left() -> None:
+    search = Search(max_runs=3)
+    for decisions in search.runs():
+        decisions.decide(Condition("a", "a", subject="a"))
+        decisions.relevant.add("a")
+        decisions.note_branch("test", BranchTaken(False, ("a",), frozenset([True])))
+    assert not search.leaves_targets()
+
+
+def test_in_haste_few_runs_show_what_stands_behind_several_tests() -> None:
+    """Each option is tested behind all others; in haste runs change several of them at once."""
+
+    options = [
+        Branch(f"option {one}", (Branch(f"{one}"),), (Branch(f"not {one}"),)) for one in range(12)
+    ]
+    program = (Branch("a", (Branch("b", tuple(options)),)),)
+
+    def number_of_runs(haste: bool) -> int:
+        search = Search(haste=haste)
+        for number, decisions in enumerate(search.runs()):
+            if number > 1 and not search.leaves_targets():
+                return number
+            execute(program, decisions)
+        return MAX_RUNS
+
+    assert number_of_runs(haste=True) < number_of_runs(haste=False) / 2
