@@ -1,4 +1,4 @@
-"""`if`: the branches that the verdict of a test selects."""
+"""`if` and other tests: the branches that the verdict selects."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fsdplint.interpreter.branch_conditions import (
     varying_guard,
 )
 from fsdplint.interpreter.branch_sides import execute_sides
-from fsdplint.interpreter.configurations import BranchTaken
+from fsdplint.interpreter.constructs.forks import Fork
 from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.frames import TURN
 from fsdplint.interpreter.merging import join_by_data, join_by_rank, join_by_turn
 from fsdplint.interpreter.narrowing import narrow
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, falls_to_raise, terminates, until
-from fsdplint.interpreter.skipped_reductions import doubt_own_data, doubt_returned
+from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.values import Const, Value
 from fsdplint.trace import Guard
 from fsdplint.trace.predicates import negated
@@ -41,62 +41,33 @@ def execute_test(
     ends: how `then` certainly leaves the block, or None.
     """
     orelse = node.orelse
-    other = orelse.body if isinstance(orelse, cst.Else) else None
-    other_ends = terminates(other)
+    other_ends = terminates(orelse.body if isinstance(orelse, cst.Else) else None)
     if ends == "return" and orelse is None and falls_to_raise(run.source, node):
         other_ends = "raise"
-    prefer = ends is None or other_ends is not None
-    run.decisions.leaving = leaving = (ends is None) != (other_ends is None)
-    verdict = truth(run, node.test, prefer)
-    run.decisions.leaving = False
-    if leaving and verdict.outcome is (Truth.FALSE if prefer else Truth.TRUE):
-        keys = [key for _, key in verdict.guards]
-        run.note_leaving(keys)
-        under = run.keys_around()
-        taken = BranchTaken(not prefer, verdict.keys, frozenset([prefer]), under)
-        run.decisions.note_branch(node, taken)
-        if run.project.words.stand_in(node):
-            run.decisions.relevant.update(verdict.decided_by)
-        if keys:
-            doubt_returned(run)
-    else:
-        _note_branches(run, node, verdict)
-    if verdict.guards and verdict.outcome in {Truth.TRUE, Truth.FALSE}:
-        doubt_own_data(run, orelse if verdict.outcome is Truth.TRUE else node.body)
+    rest = [orelse] if orelse is not None else []
+    fork = Fork(node, node.test, [node], node.body, rest, ends, other_ends)
+
+    with fork.leaving(run):
+        verdict = truth(run, node.test, fork.prefer)
     if verdict.outcome is Truth.TRUE:
         narrow(run, node.test)
+    return execute_fork(run, fork, verdict, then, lambda: _orelse(run, orelse))
+
+
+def execute_fork(
+    run: Run,
+    fork: Fork,
+    verdict: Verdict,
+    then: Callable[[], Signal | None],
+    orelse: Callable[[], Signal | None],
+) -> Signal | None:
+    """Execute one or both sides of a test with a verdict, and note what the search can try."""
+    fork.note(run, verdict)
+    if verdict.guards and verdict.outcome in {Truth.TRUE, Truth.FALSE}:
+        for skipped in fork.rest if verdict.outcome is Truth.TRUE else [fork.body]:
+            doubt_own_data(run, skipped)
     with deciding(run, verdict.keys):
-        return branch(
-            run,
-            node.test,
-            verdict,
-            then,
-            lambda: _orelse(run, orelse),
-            ends,
-            terminates(other),
-        )
-
-
-def _note_branches(run: Run, node: cst.If | cst.While, verdict: Verdict) -> None:
-    """Mark a decision as relevant if a branch contains code that the contract depends on."""
-    keys = verdict.keys
-    if keys and run.project.words.stand_in(node):
-        run.decisions.relevant.update(keys)
-        _note_goals(run, node, verdict)
-        if run.project.fsdp_words.stand_in(node):
-            run.decisions.urgent.update(keys)
-
-
-def _note_goals(run: Run, node: cst.If | cst.While, verdict: Verdict) -> None:
-    """Note the sides that run: both if ranks or turns of a loop differ."""
-    words = run.project.words
-    goals = {True} if words.stand_in(node.body) else set()
-    if node.orelse is not None and words.stand_in(node.orelse):
-        goals.add(False)
-    for holds, outcome in ((True, Truth.TRUE), (False, Truth.FALSE)):
-        if verdict.outcome is outcome or verdict.runs_both_sides:
-            taken = BranchTaken(holds, verdict.keys, frozenset(goals), run.keys_around())
-            run.decisions.note_branch(node, taken)
+        return branch(run, fork.test, verdict, then, orelse, fork.ends, fork.other_ends)
 
 
 def _note_leaving(run: Run, *sides: tuple[Signal | None, list[tuple[Guard, str]]]) -> None:

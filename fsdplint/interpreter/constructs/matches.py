@@ -17,7 +17,8 @@ from fsdplint.interpreter.branch_conditions import (
     truth,
     truth_of,
 )
-from fsdplint.interpreter.constructs.branches import branch
+from fsdplint.interpreter.constructs.branches import execute_fork
+from fsdplint.interpreter.constructs.forks import Fork
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.object_comparison import NEVER_NONE
 from fsdplint.interpreter.rank_tests import compare_rank
@@ -56,6 +57,21 @@ class Subject:
         return (self.value.origin if isinstance(self.value, Unknown) else "") or self.text
 
 
+@dataclass(frozen=True)
+class Case:
+    """A case of a `match`.
+
+    Attributes:
+        statement: the `match`.
+        number: the number of the case in it.
+        prefer: the outcome with which the program continues.
+    """
+
+    statement: cst.Match
+    number: int
+    prefer: bool = True
+
+
 @executes(cst.Match)
 def execute_match(run: Run, node: cst.Match) -> Signal | None:
     return _cases(run, node, Subject(run.eval(node.subject), run.text(node.subject)), 0)
@@ -65,18 +81,28 @@ def _cases(run: Run, node: cst.Match, subject: Subject, number: int) -> Signal |
     """Execute the cases from the case `number` on."""
     if number == len(node.cases):
         return None
-    case = node.cases[number]
-    verdict = _matches(run, node, subject, case.pattern, number)
-    if case.guard is not None and verdict.outcome is not Truth.FALSE:
-        verdict = _with_guard(verdict, truth(run, case.guard))
-    return branch(
+    held, *rest = node.cases[number:]
+    other_ends = terminates(rest[0].body) if rest and _is_irrefutable(rest[0]) else None
+    code = [node.subject, held, *rest]
+    fork = Fork(held, node.subject, code, held.body, rest, terminates(held.body), other_ends)
+    case = Case(node, number, fork.prefer)
+    with fork.leaving(run):
+        verdict = _matches(run, case, subject, held.pattern)
+        if held.guard is not None and verdict.outcome is not Truth.FALSE:
+            verdict = _with_guard(verdict, truth(run, held.guard, fork.prefer))
+    return execute_fork(
         run,
-        node.subject,
+        fork,
         verdict,
-        lambda: run.execute_suite(case.body),
+        lambda: run.execute_suite(held.body),
         lambda: _cases(run, node, subject, number + 1),
-        terminates(case.body) if isinstance(subject.value, Condition) else None,
     )
+
+
+def _is_irrefutable(case: cst.MatchCase) -> bool:
+    """Whether a case matches any subject."""
+    pattern = case.pattern
+    return isinstance(pattern, cst.MatchAs) and pattern.pattern is None and case.guard is None
 
 
 def _with_guard(pattern: Verdict, guard: Verdict) -> Verdict:
@@ -89,50 +115,48 @@ def _with_guard(pattern: Verdict, guard: Verdict) -> Verdict:
     return Verdict(Truth.FALSE if guard.outcome is Truth.FALSE else Truth.VARYING, guards)
 
 
-def _matches(
-    run: Run, node: cst.Match, subject: Subject, pattern: cst.MatchPattern, number: int
-) -> Verdict:
-    """Whether the subject matches a pattern of the case `number`. Binds the names in it."""
+def _matches(run: Run, case: Case, subject: Subject, pattern: cst.MatchPattern) -> Verdict:
+    """Whether the subject matches a pattern of a case. Binds the names in it."""
     if isinstance(pattern, cst.MatchAs):
         if pattern.name is not None:
             assign(run, pattern.name, subject.value)
         if pattern.pattern is None:
             return TRUE
-        return _matches(run, node, subject, pattern.pattern, number)
+        return _matches(run, case, subject, pattern.pattern)
     if isinstance(pattern, cst.MatchOr):
-        return _matches_any(run, node, subject, pattern, number)
+        return _matches_any(run, case, subject, pattern)
     if isinstance(pattern, cst.MatchValue):
-        return _equals(run, node, subject, run.eval(pattern.value), number)
+        return _equals(run, case, subject, run.eval(pattern.value))
     if isinstance(pattern, cst.MatchSingleton):
-        return _is(run, node, subject, run.eval(pattern.value), number)
+        return _is(run, case, subject, run.eval(pattern.value))
     if isinstance(pattern, cst.MatchClass):
-        return _is_object(run, node, subject, pattern, number)
+        return _is_object(run, case, subject, pattern)
     parts = _elements(run, subject, pattern)
     if parts is not None:
-        return _all_match(run, node, parts, number)
-    return _equals(run, node, subject, Unknown(), number)
+        return _all_match(run, case, parts)
+    return _equals(run, case, subject, Unknown())
 
 
-def _is_object(
-    run: Run, node: cst.Match, subject: Subject, pattern: cst.MatchClass, number: int
-) -> Verdict:
+def _is_object(run: Run, case: Case, subject: Subject, pattern: cst.MatchClass) -> Verdict:
     """`case Point(x, y=0)`: an object of the class whose attributes match."""
     klass = run.settle(run.eval(pattern.cls))
     call = Call(pattern.cls, [subject.value, klass])
-    whole = truth_of(run, run.call(Symbol("builtins.isinstance"), call), node.subject, True)
+    whole = truth_of(
+        run, run.call(Symbol("builtins.isinstance"), call), case.statement.subject, True
+    )
     value = run.settle(subject.value)
     if whole.outcome is Truth.FALSE or not (pattern.patterns or pattern.kwds):
         return whole
     names = _positional_names(run, klass)
     if not isinstance(value, Instance) or len(pattern.patterns) > len(names):
-        return _equals(run, node, subject, Unknown(), number)
+        return _equals(run, case, subject, Unknown())
     given = [(name, one.value) for name, one in zip(names, pattern.patterns, strict=False)]
     given += [(one.key.value, one.pattern) for one in pattern.kwds]
     parts = [
         (Subject(read_attribute(run, value, name, pattern), f"{subject.text}.{name}"), one)
         for name, one in given
     ]
-    return _with_guard(whole, _all_match(run, node, parts, number))
+    return _with_guard(whole, _all_match(run, case, parts))
 
 
 def _positional_names(run: Run, klass: Value) -> list[str]:
@@ -174,58 +198,54 @@ def _elements(
     return None
 
 
-def _all_match(
-    run: Run, node: cst.Match, parts: list[tuple[Subject, cst.MatchPattern]], number: int
-) -> Verdict:
+def _all_match(run: Run, case: Case, parts: list[tuple[Subject, cst.MatchPattern]]) -> Verdict:
     verdict = TRUE
     for subject, pattern in parts:
         if verdict.outcome is not Truth.FALSE:
-            verdict = _with_guard(verdict, _matches(run, node, subject, pattern, number))
+            verdict = _with_guard(verdict, _matches(run, case, subject, pattern))
     return verdict
 
 
-def _matches_any(
-    run: Run, node: cst.Match, subject: Subject, pattern: cst.MatchOr, number: int
-) -> Verdict:
+def _matches_any(run: Run, case: Case, subject: Subject, pattern: cst.MatchOr) -> Verdict:
     guards = []
     for one in pattern.patterns:
-        verdict = _matches(run, node, subject, one.pattern, number)
+        verdict = _matches(run, case, subject, one.pattern)
         if verdict.outcome is not Truth.FALSE:
             return verdict
         guards += verdict.guards
     return Verdict(Truth.FALSE, guards)
 
 
-def _is(run: Run, node: cst.Match, subject: Subject, singleton: Value, number: int) -> Verdict:
+def _is(run: Run, case: Case, subject: Subject, singleton: Value) -> Verdict:
     """`case None`, `case True`, `case False`."""
     value = singleton.value if isinstance(singleton, Const) else None
     if isinstance(subject.value, Const):
         return TRUE if subject.value.value is value else FALSE
     if value is not None:
-        verdict = truth_of(run, subject.value, node.subject, value is True)
+        verdict = truth_of(run, subject.value, case.statement.subject, value is True)
         return verdict if value else verdict.negate()
     if isinstance(subject.value, NEVER_NONE):
         return FALSE
     text, origin = subject.text, subject.origin
     condition = Condition(f"{origin} is None", f"{text} is None", False, origin, "is None")
-    return _decide(run, node, subject, condition)
+    return _decide(run, case, subject, condition)
 
 
-def _equals(run: Run, node: cst.Match, subject: Subject, value: Value, number: int) -> Verdict:
+def _equals(run: Run, case: Case, subject: Subject, value: Value) -> Verdict:
     if isinstance(subject.value, Const) and isinstance(value, Const):
         return TRUE if subject.value.value == value.value else FALSE
     if isinstance(subject.value, RankValue) and isinstance(value, Const):
         test = compare_rank(subject.value, cst.Equal(), value)
         return Verdict(Truth.RANK, [], test) if isinstance(test, RankTest) else TRUE
     text, origin = subject.text, subject.origin
-    operand = value.value if isinstance(value, Const) else number
+    operand = value.value if isinstance(value, Const) else case.number
     condition = Condition(
         f"{origin} == {operand!r}", f"{text} == {operand!r}", False, origin, "==", operand
     )
-    return _decide(run, node, subject, condition)
+    return _decide(run, case, subject, condition)
 
 
-def _decide(run: Run, node: cst.Match, subject: Subject, condition: Condition) -> Verdict:
+def _decide(run: Run, case: Case, subject: Subject, condition: Condition) -> Verdict:
     if isinstance(subject.value, Unknown) and subject.value.varying:
         return Verdict(Truth.VARYING)
-    return decide(run, condition, node.subject, True)
+    return decide(run, condition, case.statement.subject, case.prefer)
