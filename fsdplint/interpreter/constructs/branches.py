@@ -15,8 +15,8 @@ from fsdplint.interpreter.branch_conditions import (
     varying_guard,
 )
 from fsdplint.interpreter.branch_sides import execute_sides
-from fsdplint.interpreter.constructs.forks import Fork
 from fsdplint.interpreter.decided_values import deciding
+from fsdplint.interpreter.forks import Fork
 from fsdplint.interpreter.frames import TURN
 from fsdplint.interpreter.merging import join_by_data, join_by_rank, join_by_turn
 from fsdplint.interpreter.narrowing import narrow

@@ -18,7 +18,7 @@ from fsdplint.interpreter.branch_conditions import (
     truth_of,
 )
 from fsdplint.interpreter.constructs.branches import execute_fork
-from fsdplint.interpreter.constructs.forks import Fork
+from fsdplint.interpreter.forks import Fork
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.object_comparison import NEVER_NONE
 from fsdplint.interpreter.rank_tests import compare_rank
