@@ -84,6 +84,25 @@ FORMS = {
         model = build(Net(), (nn.Linear,))
         """,
     ),
+    "comments with other values of a policy's arguments": (
+        """
+        policy = functools.partial(
+            # always_wrap_policy,
+            transformer_auto_wrap_policy,
+            # The blocks are large.
+            transformer_layer_cls={Block},  # 100
+        )
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        model = Net()
+        # The blocks are large.
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
     "a policy by size beside ignored parameters": (
         """
         model = Net()

@@ -29,6 +29,8 @@ from fsdplint.syntax.evaluation_order import is_evaluated_first
 from fsdplint.syntax.layout import comments_at, descend, statement_of
 
 COMMENTED_ARGUMENT = re.compile(rf"#+\s*({'|'.join(PARAMETERS)})\s*=[^=]")
+# A number, or the name of a policy, that once was an argument.
+OTHER_VALUE = re.compile(r"#+\s*([\d_.e+-]+|\w+_policy)\s*,?\s*")
 # Arguments that leave no text, or lines with a comment of their own.
 REMOVED_ARGUMENTS = {
     "sync_module_states",
@@ -274,7 +276,8 @@ class WrapStatement:
         return lines
 
     def _comments_of_policy(self) -> list[str]:
-        """The comments in the statements of the policy, which are deleted."""
+        """The comments in the statements of the policy, which are deleted, without other values
+        of their arguments."""
         assert self.keywords.policy is not None
         return [
             text
@@ -283,7 +286,7 @@ class WrapStatement:
             for offset, text in comments_at(
                 source, source.parent(definition.statement) or definition.statement
             )
-            if offset > source.span(definition.statement)[0]
+            if offset > source.span(definition.statement)[0] and not OTHER_VALUE.fullmatch(text)
         ]
 
     # The lines ------------------------------------------------------------------------------------
