@@ -48,6 +48,7 @@ class Keywords:
         ignored_values: the values of these modules in the runs.
         leaves_out: whether the policy may pick some of them, which FSDP1 does not wrap.
         norms: whether batch norms have a policy of mixed precision of their own.
+        reshards_root: whether the root may not stay gathered after a forward.
         norms_if: the condition under which they have one, or "".
         initialize: the function that gives parameters on the meta device their values, or "".
         in_group: whether the weights come from the first rank of a group.
@@ -85,6 +86,7 @@ class Keywords:
     leaves_out: bool = False
     norms: bool = False
     norms_if: str = ""
+    reshards_root: bool = False
     initialize: str = ""
     in_group: bool = False
     two_dimensional: bool = False
@@ -279,6 +281,8 @@ class Keywords:
         given = [*self._spreads(), *(f"{key}={value}" for key, value in self.items)]
         if inner:
             return self._with_own(given if self._inner is None else self._inner)
+        if self.reshards_root and not self._spreads() and KEY not in dict(self.items):
+            return [*given, f"{KEY}=True"]
         return given
 
     def norm_arguments(self) -> list[str]:

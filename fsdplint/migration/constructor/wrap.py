@@ -14,7 +14,7 @@ from fsdplint.migration.blockers.constructor import (
     MODULE_WITHOUT_FORWARD,
 )
 from fsdplint.migration.blockers.policies import WRAP_OUTSIDE_BLOCK
-from fsdplint.migration.constructor import casts, meta
+from fsdplint.migration.constructor import casts, gathered_roots, meta
 from fsdplint.migration.constructor.constructed_units import ConstructedUnits
 from fsdplint.migration.constructor.constructor_arguments import read_keywords
 from fsdplint.migration.constructor.ignored_units import leaves_out
@@ -95,6 +95,7 @@ def rewrite_call(
     chosen = named.get("sharding_strategy")
     if chosen is not None and literal(migration, chosen.value) == "FULL_SHARD":
         statement.removed_arguments.add("sharding_strategy")
+    keywords.reshards_root = gathered_roots.sets_gathered(migration, source, node)
     keywords.norms = keywords.norms and "mp_policy" in dict(keywords.items)
     if not keywords.norms or keywords.norms_fit():
         if not rest:

@@ -1,0 +1,84 @@
+"""Parameters that a program sets after a forward without a backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forms import migrated
+from two_ranks import TwoRanks
+
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
+from fsdplint.registry.rules import all_rules
+
+AVERAGE = """
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+device = torch.device("cpu")
+model = FSDP(nn.Linear(4, 4), use_orig_params=True, device_id=device)
+average = FSDP(nn.Linear(4, 4), use_orig_params=True, device_id=device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    model(torch.ones(2, 4)).pow(2).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        for p, other in zip(model.parameters(), average.parameters()):
+            other.mul_(0.9).add_(p, alpha=0.1)
+        line = f"{dist.get_rank()}:{average(torch.ones(2, 4)).sum().item():.5f}"
+        print(f" {line} ")
+dist.destroy_process_group()
+"""
+
+
+def test_an_average_that_is_evaluated(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(AVERAGE, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    assert after.count("reshard_after_forward=True") == 1
+    before, migrated = (two_ranks.run(text, timeout=600) for text in (AVERAGE, after))
+    assert (before.status, migrated.status) == ("ok", "ok"), f"{before}\n{migrated}"
+    outputs = [
+        {line for line in run.stdout.split() if line.startswith("0:")} for run in (before, migrated)
+    ]
+    assert [len(found) for found in outputs] == [1, 3]  # FSDP1 computes with the old values
+
+
+UPDATE = """
+    for p, other in zip(model.parameters(), average.parameters()):
+        other.mul_(0.9).add_(p, alpha=0.1)
+"""
+FORMS = {
+    "set before the forward": (UPDATE + "    average(torch.ones(2, 8))\n", False),
+    "set after the forward": ("    average(torch.ones(2, 8))\n" + UPDATE, True),
+    "a state between": (
+        "    average(torch.ones(2, 8))\n    torch.save(average.state_dict(), 'a.pt')\n" + UPDATE,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("block", "reshards"), list(FORMS.values()), ids=list(FORMS))
+def test_the_order_decides(block: str, reshards: bool, tmp_path: Path) -> None:
+    head = (
+        "model = FSDP(Net())\naverage = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))\n"
+    )
+    text = migrated(tmp_path, f"{head}with torch.no_grad():\n{block.lstrip(chr(10))}")
+    assert text.count("reshard_after_forward=True") == reshards
+
+
+def test_a_backward_shards_again(tmp_path: Path) -> None:
+    body = """
+    model = FSDP(Net())
+    model(torch.ones(2, 8)).sum().backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.9)
+    """
+    assert "reshard_after_forward" not in migrated(tmp_path, body)
