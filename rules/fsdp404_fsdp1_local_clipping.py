@@ -68,7 +68,8 @@ class Fsdp1LocalClipping(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Clipped):
-            if event.api == "method" or not event.by_norm or _infinite(event.max_norm):
+            of_wrapper = event.api in ("method", "framework")
+            if of_wrapper or not event.by_norm or _infinite(event.max_norm):
                 continue
             for module in event.modules:
                 wrapper = _sharding_wrapper(trace, module, event)

@@ -285,6 +285,12 @@ def test_gradients_that_fabric_clips(tmp_path: Path) -> None:
     assert not findings(found, "FSDP416")
 
 
+def test_the_clipping_of_fabric_is_no_method_of_fsdp1(tmp_path: Path) -> None:
+    body = "from lightning.fabric import Fabric\na = Fabric()\nmodel = FSDP(Net())\n"
+    body += "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n" + CLIPPED_BY_FABRIC
+    assert not findings(program(tmp_path, body), "FSDP204")
+
+
 @pytest.mark.parametrize("clipping", [CLIPPED_BY_FABRIC, CLIPPED_BY_TORCH])
 def test_fabric_clips_after_the_step(tmp_path: Path, clipping: str) -> None:
     body = _step("a.backward(model(x))", after=clipping)

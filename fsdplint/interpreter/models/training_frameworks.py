@@ -216,7 +216,7 @@ def clip_gradients(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
         run.emit(
             Clipped,
             call.node,
-            api="method",
+            api="framework",
             modules=(module.id,),
             by_norm=by_norm,
             max_norm=option(norm or Unknown()),
