@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import PolicyCalled, Trace, Wrapped
+from fsdplint.trace import MeshBuilt, PolicyCalled, Trace, Wrapped
 from fsdplint.trace.queries.backends import BACKENDS
+from fsdplint.trace.queries.wrappers import strategy
 
 # The arguments of FSDP1's constructor in torch 2.0 to 2.13.
 _ARGUMENTS = {
@@ -49,7 +50,8 @@ class WrongWrapperArgument(Rule):
     Finds calls of `FullyShardedDataParallel` with arguments of `fully_shard` or of DDP
     (`reshard_after_forward`, `device_ids`, ...), with FSDP2's `MixedPrecisionPolicy` or a dtype as
     `mixed_precision`, with FSDP2's `CPUOffloadPolicy` or True as `cpu_offload`, with a string or number
-    as `sharding_strategy`, and with the name of a backend as `process_group`. Also finds wrap policies
+    as `sharding_strategy`, with the name of a backend as `process_group`, and with a mesh of one
+    dimension for `HYBRID_SHARD`. Also finds wrap policies
     that have names, modules or a bare class in place of a set of classes, that are called where they
     have to be bound:
     `auto_wrap_policy=transformer_auto_wrap_policy(transformer_layer_cls={Block})`, and those that are
@@ -62,6 +64,7 @@ class WrongWrapperArgument(Rule):
     - A policy of FSDP2 or a dtype: `AttributeError: 'MixedPrecisionPolicy' object has no attribute
       'keep_low_precision_grads'`, `'CPUOffloadPolicy' object has no attribute 'offload_params'`.
     - A name as `sharding_strategy`: `KeyError: 'FULL_SHARD'`.
+    - A mesh for a hybrid strategy: `ValueError: Expected device_mesh to have ndim=2 but got 1`.
     - A backend as `process_group`: `AttributeError: 'str' object has no attribute 'rank'`.
     - A policy that is called: `TypeError: transformer_auto_wrap_policy() missing 3 required positional
       arguments: 'module', 'recurse', and 'nonwrapped_numel'`. `functools.partial` binds the arguments.
@@ -83,6 +86,7 @@ class WrongWrapperArgument(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
+        meshes = {event.mesh: event for event in trace.of(MeshBuilt)}
         for event in trace.of(PolicyCalled, Wrapped):
             if event.site in seen:
                 continue
@@ -93,7 +97,9 @@ class WrongWrapperArgument(Rule):
                     f"`{event.api}` is called here, but FSDP1 calls its policy itself, with each module",
                     help=f"Bind the arguments: `functools.partial({event.api}, ...)`.",
                 )
-            elif isinstance(event, Wrapped) and (wrong := dict(_wrong_arguments(event))):
+            elif isinstance(event, Wrapped) and (
+                wrong := {**dict(_wrong_arguments(event)), **dict(_wrong_mesh(event, meshes))}
+            ):
                 seen.add(event.site)
                 first, *others = wrong
                 and_more = f" (and {len(others)} more)" if others else ""
@@ -102,6 +108,16 @@ class WrongWrapperArgument(Rule):
                     f"`FullyShardedDataParallel` {first}{and_more}",
                     help="; ".join(wrong.values()) + ".",
                 )
+
+
+def _wrong_mesh(event: Wrapped, meshes: Mapping[str, MeshBuilt]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the mesh for a hybrid strategy, and what to pass instead."""
+    mesh = meshes.get(event.mesh or "")
+    if mesh is not None and len(mesh.shape) == 1 and "HYBRID" in (strategy(event) or ""):
+        yield (
+            "gets a mesh of one dimension for a hybrid strategy",
+            "Build the mesh with the shape (replicas, shards)",
+        )
 
 
 def _wrong_arguments(event: Wrapped) -> Iterator[tuple[str, str]]:
