@@ -229,14 +229,13 @@ def _check_local_states(migration: Migration, calls: list[tuple[Source, cst.Call
 
 def _check_batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block on batch norms in mixed precision, which FSDP1 excludes if it gets a policy."""
-    if "MixedPrecision" not in migration.names.values():
-        return
     left = [
         one
         for one in calls
         if _may_have_policy(migration, one[1]) and one[1] not in migration.norms_apart
     ]
-    if left and (place := batch_norms.place(migration)):
+    if left and batch_norms.are_excluded(migration):
+        place = batch_norms.place(migration)
         _block(migration, *left[0], blockers.BATCH_NORM(place=place))
 
 

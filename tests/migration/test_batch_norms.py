@@ -112,6 +112,18 @@ def test_a_library_model_with_batch_norms(tmp_path: Path, name: str, *, norms: b
     assert ("_BatchNorm" in migrated(tmp_path, body)) == norms
 
 
+def test_models_with_and_without_mixed_precision(tmp_path: Path) -> None:
+    size = "functools.partial(size_based_auto_wrap_policy, min_num_params=20)"
+    body = f"""
+    norm = nn.BatchNorm2d(8)
+    plain = FSDP(Net(), auto_wrap_policy={size})
+    model = FSDP(Net(), auto_wrap_policy={size}, {GIVEN})
+    """
+    text = migrated(tmp_path, body)
+    assert text.count("def shard_large_modules") == 1
+    assert text.count("if isinstance(module, nn.modules.batchnorm._BatchNorm)") == 1
+
+
 def test_precision_that_the_program_may_not_have(tmp_path: Path) -> None:
     body = f"""
     norm = nn.BatchNorm2d(8)

@@ -41,6 +41,11 @@ def place(migration: Migration) -> str:
     return ""
 
 
+def are_excluded(migration: Migration) -> bool:
+    """Whether FSDP1 may keep batch norms of the program out of its mixed precision."""
+    return "MixedPrecision" in migration.names.values() and bool(place(migration))
+
+
 def class_text(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The text of the class of all batch norms."""
     return library_name(migration.rewrite, source, "torch.nn", at) + ".modules.batchnorm._BatchNorm"

@@ -107,7 +107,7 @@ class Reader:
             return
         assert given is not None
         if not self._always_none(given):
-            self.keywords.norms = bool(batch_norms.place(self.migration))
+            self.keywords.norms = batch_norms.are_excluded(self.migration)
 
     def default_mesh(self) -> str:
         """The mesh of all ranks on `device_id`, "" if FSDP2 chooses that device by itself."""
@@ -136,7 +136,7 @@ class Reader:
             *(self.migration, self.source, self.at),
             initializes=initializes,
             ignores=ignores,
-            norms=self.keywords.norms,
+            norms=batch_norms.are_excluded(self.migration),
         )
         policy = self.keywords.policy = reader.read(value)
         if policy is not None and strategy.KEY in dict(policy.unit):
