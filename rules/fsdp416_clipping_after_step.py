@@ -9,15 +9,12 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     BackwardRun,
     Clipped,
-    Event,
     GradientsZeroed,
-    GuardKind,
-    OptimizerBuilt,
     OptimizerStepped,
     Trace,
 )
+from fsdplint.trace.queries.clipping import optimizers_of, turns_of
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 
 class ClippingAfterStep(Rule):
@@ -62,46 +59,24 @@ class ClippingAfterStep(Rule):
             )
 
 
-def _optimizers(trace: Trace, event: Clipped) -> set[str]:
-    """The optimizers over the clipped parameters; empty if a module is not sharded."""
-    if not event.modules or not all(_is_sharded(trace, m, event) for m in event.modules):
-        return set()
-    return {
-        built.optimizer
-        for built in trace.before(event, OptimizerBuilt)
-        if any(trace.related(held, module) for held in built.modules for module in event.modules)
-    }
-
-
-def _is_sharded(trace: Trace, module: str, event: Clipped) -> bool:
-    by_framework = prepared_by_framework(trace, module, event)
-    return trace.sharded_within(module, event) is not None or by_framework is not None
-
-
 def _step_before(trace: Trace, event: Clipped) -> OptimizerStepped | None:
     """The step directly before a clipping, with nothing between that could make new gradients."""
-    optimizers = _optimizers(trace, event)
+    optimizers = optimizers_of(trace, event)
     last = None
     for other in trace.before(event, BackwardRun, OptimizerStepped, GradientsZeroed):
         last = other
     if not isinstance(last, OptimizerStepped) or last.optimizer not in optimizers:
         return None
-    return last if len(optimizers) == 1 and _turns(last) == _turns(event) else None
+    return last if len(optimizers) == 1 and turns_of(last) == turns_of(event) else None
 
 
 def _zeroed_next(trace: Trace, event: Clipped) -> bool:
     """Whether the optimizer's gradients become zero before anything uses them."""
-    optimizers = _optimizers(trace, event)
+    optimizers = optimizers_of(trace, event)
     for other in trace.after(event, BackwardRun, OptimizerStepped, GradientsZeroed):
         return (
             isinstance(other, GradientsZeroed)
             and other.optimizer in optimizers
-            and _turns(other) <= _turns(event)
+            and turns_of(other) <= turns_of(event)
         )
     return False
-
-
-def _turns(event: Event) -> set[tuple[object, bool]]:
-    """The tests that decide in which turns of a loop an event happens, with their outcomes."""
-    tests = (guard for guard in event.guards if guard.kind is GuardKind.VARYING)
-    return {(guard.site or guard.text, guard.holds) for guard in tests}

@@ -93,6 +93,7 @@ from fsdplint.trace import (
     Saved,
     ScalerBuilt,
     ScalerStepped,
+    ScalerUnscaled,
     SchedulerStepped,
     Seeded,
     Sharded,
@@ -121,8 +122,8 @@ _KEEPS_STRUCTURE = {
     BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GradientScaled,
     GradientsZeroed, GroupMissed, Imported, Loaded, LoaderIterated, LoaderLeft, ModuleBuilt,
     OptimizerBuilt, OptimizerStepped, PartialRead, PickedByRank, RequiresGradSet, RunElsewhere,
-    Saved, ScalerBuilt, ScalerStepped, SchedulerStepped, Seeded, StateLoaded, StateTaken,
-    SyncSwitched,
+    Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, SchedulerStepped, Seeded, StateLoaded,
+    StateTaken, SyncSwitched,
 }  # fmt: skip
 
 

@@ -180,6 +180,15 @@ class ScalerBuilt(Event):
 
 
 @event
+class ScalerUnscaled(Event):
+    """`scaler.unscale_(optimizer)`: from here on the gradients have their own size."""
+
+    kind: ClassVar[str] = "scaler-unscaled"
+    scaler: str = reference(distinct=True)
+    optimizer: str = reference(distinct=True)
+
+
+@event
 class ScalerStepped(Event):
     """`scaler.step(optimizer)`, even if the scaler skips the optimizer step."""
 

@@ -265,6 +265,7 @@ def clip_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value
         call.node,
         api="method",
         modules=(receiver.id,),
+        max_norm=option(call.arg(0, "max_norm") or Unknown()),
         collective=sharding_inside(run, receiver) is not None,
     )
     return TensorValue("norm", (receiver,))

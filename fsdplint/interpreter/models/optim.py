@@ -44,6 +44,7 @@ from fsdplint.trace import (
     PartialRead,
     ScalerBuilt,
     ScalerStepped,
+    ScalerUnscaled,
     SchedulerBuilt,
     SchedulerStepped,
     Sharding,
@@ -214,8 +215,16 @@ def scale_unknown(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return value if isinstance(value, TensorValue) else Unknown()
 
 
+@method("ScalerValue", "unscale_")
+def unscale(run: Run, receiver: ScalerValue, name: str, call: Call) -> Value:
+    target = run.settle(call.args[0]) if call.args else None
+    if isinstance(target, OptimizerValue):
+        run.emit(ScalerUnscaled, call.node, scaler=receiver.id, optimizer=target.id)
+    return Unknown()
+
+
 @method("LibraryObject", "unscale_", "update", "state_dict", "load_state_dict")
-@method("ScalerValue", "unscale_", "update", "state_dict", "load_state_dict")
+@method("ScalerValue", "update", "state_dict", "load_state_dict")
 def scaler_method(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     return Unknown()
 

@@ -143,11 +143,13 @@ def _record_clipping_by_method(
 ) -> None:
     recording = current()
     module = args[0]
+    bound = argument(args, kwargs, 1, "max_norm")
     recording.recorder.event(
         Clipped,
         frame,
         api="method",
         modules=(recording.objects.module(module),),
+        max_norm=bound if isinstance(bound, (int, float)) else "?",
         collective=True,
     )
     recording.measures.note_clipping(list(module.parameters()), _clip("norm", args, kwargs))

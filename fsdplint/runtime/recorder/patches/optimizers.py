@@ -20,6 +20,7 @@ from fsdplint.trace import (
     OptimizerStepped,
     ScalerBuilt,
     ScalerStepped,
+    ScalerUnscaled,
     SchedulerBuilt,
     SchedulerStepped,
 )
@@ -28,6 +29,7 @@ from fsdplint.trace import (
 def install() -> None:
     import torch
     import torch.optim.optimizer as optim
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
     _watch_building(torch.optim.Optimizer)
     optim.register_optimizer_step_pre_hook(_before_step)
@@ -39,6 +41,8 @@ def install() -> None:
     for stepping in (scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         patching.watch_method(stepping, "step", _record_scheduler_step)
     patching.watch_method(torch.amp.GradScaler, "step", _record_scaler_step)
+    for scaler in (torch.amp.GradScaler, ShardedGradScaler):
+        patching.watch_method(scaler, "unscale_", _record_unscaling)
 
 
 def _watch_building(cls: Any) -> None:
@@ -143,6 +147,16 @@ def _record_scaler_step(frame: FrameType, args: tuple[Any, ...], kwargs: dict[st
         optimizer=recording.objects.optimizer(optimizer),
     )
     recording.measures.note_scale(args[0])
+
+
+def _record_unscaling(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
+    recording.recorder.event(
+        ScalerUnscaled,
+        frame,
+        scaler=recording.objects.scaler(args[0]),
+        optimizer=recording.objects.optimizer(argument(args, kwargs, 1, "optimizer")),
+    )
 
 
 def _is_training(frame: FrameType | None) -> bool:

@@ -1,0 +1,28 @@
+"""What gradient clipping belongs to."""
+
+from __future__ import annotations
+
+from fsdplint.trace import Clipped, Event, GuardKind, OptimizerBuilt, Trace
+from fsdplint.trace.queries.wrappers import prepared_by_framework
+
+
+def optimizers_of(trace: Trace, event: Clipped) -> set[str]:
+    """The optimizers over the clipped parameters; empty if a module is not sharded."""
+    if not event.modules or not all(_is_sharded(trace, m, event) for m in event.modules):
+        return set()
+    return {
+        built.optimizer
+        for built in trace.before(event, OptimizerBuilt)
+        if any(trace.related(held, module) for held in built.modules for module in event.modules)
+    }
+
+
+def _is_sharded(trace: Trace, module: str, event: Clipped) -> bool:
+    by_framework = prepared_by_framework(trace, module, event)
+    return trace.sharded_within(module, event) is not None or by_framework is not None
+
+
+def turns_of(event: Event) -> set[tuple[object, bool]]:
+    """The tests that decide in which turns of a loop an event happens, with their outcomes."""
+    tests = (guard for guard in event.guards if guard.kind is GuardKind.VARYING)
+    return {(guard.site or guard.text, guard.holds) for guard in tests}
