@@ -92,3 +92,20 @@ def test_cases_that_exclude_each_other_show_nothing_together(tmp_path: Path) -> 
     """
     found = program(tmp_path, body + STEP.replace("\n", "\n        "), header=HEAD)
     assert not findings(found, "FSDP103")
+
+
+def test_a_case_that_cannot_be_followed_is_no_comparison_with_a_number(tmp_path: Path) -> None:
+    """Its condition says nothing about the numbers that the subject is compared with."""
+    body = """
+        match args.ranks:
+            case 8:
+                pass
+            case settings.RANKS:
+                fully_shard(model)
+        if args.ranks == 1:
+            optimizer = torch.optim.Adam(model.parameters())
+    """
+    found = program(tmp_path, body + STEP.replace("\n", "\n        "), header=HEAD)
+    keys = {key for trace in found.traces for key in trace.decisions}
+    assert any(key.endswith("args().ranks matches settings.RANKS") for key in keys)
+    assert findings(found, "FSDP103")

@@ -63,12 +63,10 @@ class Case:
 
     Attributes:
         statement: the `match`.
-        number: the number of the case in it.
         prefer: the outcome with which the program continues.
     """
 
     statement: cst.Match
-    number: int
     prefer: bool = True
 
 
@@ -85,7 +83,7 @@ def _cases(run: Run, node: cst.Match, subject: Subject, number: int) -> Signal |
     other_ends = terminates(rest[0].body) if rest and _is_irrefutable(rest[0]) else None
     code = [node.subject, held, *rest]
     fork = Fork(held, node.subject, code, held.body, rest, terminates(held.body), other_ends)
-    case = Case(node, number, fork.prefer)
+    case = Case(node, fork.prefer)
     with fork.leaving(run):
         verdict = _matches(run, case, subject, held.pattern)
         if held.guard is not None and verdict.outcome is not Truth.FALSE:
@@ -126,7 +124,7 @@ def _matches(run: Run, case: Case, subject: Subject, pattern: cst.MatchPattern) 
     if isinstance(pattern, cst.MatchOr):
         return _matches_any(run, case, subject, pattern)
     if isinstance(pattern, cst.MatchValue):
-        return _equals(run, case, subject, run.eval(pattern.value))
+        return _equals(run, case, subject, pattern, run.eval(pattern.value))
     if isinstance(pattern, cst.MatchSingleton):
         return _is(run, case, subject, run.eval(pattern.value))
     if isinstance(pattern, cst.MatchClass):
@@ -134,7 +132,7 @@ def _matches(run: Run, case: Case, subject: Subject, pattern: cst.MatchPattern) 
     parts = _elements(run, subject, pattern)
     if parts is not None:
         return _all_match(run, case, parts)
-    return _equals(run, case, subject, Unknown())
+    return _may_match(run, case, subject, pattern)
 
 
 def _is_object(run: Run, case: Case, subject: Subject, pattern: cst.MatchClass) -> Verdict:
@@ -149,7 +147,7 @@ def _is_object(run: Run, case: Case, subject: Subject, pattern: cst.MatchClass) 
         return whole
     names = _positional_names(run, klass)
     if not isinstance(value, Instance) or len(pattern.patterns) > len(names):
-        return _equals(run, case, subject, Unknown())
+        return _may_match(run, case, subject, pattern)
     given = [(name, one.value) for name, one in zip(names, pattern.patterns, strict=False)]
     given += [(one.key.value, one.pattern) for one in pattern.kwds]
     parts = [
@@ -231,17 +229,25 @@ def _is(run: Run, case: Case, subject: Subject, singleton: Value) -> Verdict:
     return _decide(run, case, subject, condition)
 
 
-def _equals(run: Run, case: Case, subject: Subject, value: Value) -> Verdict:
-    if isinstance(subject.value, Const) and isinstance(value, Const):
+def _equals(
+    run: Run, case: Case, subject: Subject, pattern: cst.MatchValue, value: Value
+) -> Verdict:
+    if not isinstance(value, Const):
+        return _may_match(run, case, subject, pattern)
+    if isinstance(subject.value, Const):
         return TRUE if subject.value.value == value.value else FALSE
-    if isinstance(subject.value, RankValue) and isinstance(value, Const):
+    if isinstance(subject.value, RankValue):
         test = compare_rank(subject.value, cst.Equal(), value)
         return Verdict(Truth.RANK, [], test) if isinstance(test, RankTest) else TRUE
-    text, origin = subject.text, subject.origin
-    operand = value.value if isinstance(value, Const) else case.number
-    condition = Condition(
-        f"{origin} == {operand!r}", f"{text} == {operand!r}", False, origin, "==", operand
-    )
+    origin, operand = subject.origin, value.value
+    key, text = f"{origin} == {operand!r}", f"{subject.text} == {operand!r}"
+    return _decide(run, case, subject, Condition(key, text, False, origin, "==", operand))
+
+
+def _may_match(run: Run, case: Case, subject: Subject, pattern: cst.MatchPattern) -> Verdict:
+    """The verdict of a pattern that cannot be followed."""
+    code = run.text(pattern)
+    condition = Condition(f"{subject.origin} matches {code}", f"{subject.text} matches {code}")
     return _decide(run, case, subject, condition)
 
 
