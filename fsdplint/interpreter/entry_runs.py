@@ -20,7 +20,7 @@ from fsdplint.interpreter.search import Search, Shown
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Site, Wrapped
 
-SHARE_WITHOUT_HASTE = 0.3  # of the steps of an entry
+STEPS_WITHOUT_HASTE = 240_000  # nodes evaluated, over all configurations; see `Search.haste`
 MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
 
 Body = Callable[[Run], None]
@@ -93,7 +93,7 @@ class EntryRuns:
                 break
             if not any(decisions.repeat(one) for one in self._done):
                 self._make(decisions)
-            self._search.haste = self.result.steps > max_steps * SHARE_WITHOUT_HASTE
+            self._search.haste = self.result.steps > STEPS_WITHOUT_HASTE
             if not self.finished:
                 self._next = next(self._runs, None)
         self.result.shown = self._search.outcomes()
