@@ -67,12 +67,14 @@ class Search:
         haste: whether a run decides all that it may otherwise than before, since few runs are
             left. Else it decides otherwise what runs that came to its target decided both ways, so
             that it shows what one decision changes.
+        combines: whether pairs of decisions are tried, too.
         finished: whether further runs would repeat what other entries have shown.
     """
 
     max_runs: int = field(default_factory=lambda: MAX_RUNS)
     shown: set[Shown] = field(default_factory=set)
     haste: bool = False
+    combines: bool = True
     finished: bool = False
     _done: list[Decisions] = field(default_factory=list)
     _going_on: dict[str, bool] = field(default_factory=dict)
@@ -239,7 +241,8 @@ class Search:
         """
         for attempt in range(ATTEMPTS):
             yield from self._unshown(attempt)
-        yield from self._pairs()
+        if self.combines:
+            yield from self._pairs()
 
     def _unshown(self, attempt: int) -> Iterator[Target]:
         """The decisions and branches that no run has shown, after so many attempts."""
