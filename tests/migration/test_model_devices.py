@@ -21,11 +21,21 @@ def test_the_device_is_set_where_there_is_one(tmp_path: Path) -> None:
         model = Net()
         model = FSDP(model, device_id=device)
     """
-    _, text = plan(tmp_path, body, NO_DEVICE)
+    _, text = plan(tmp_path, body, NO_DEVICE.replace('"nccl"', ""))
     assert text.endswith(
         "model = Net()\nif torch.cuda.is_available():\n    torch.cuda.set_device(device)\n"
         "fully_shard(model)\n"
     )
+
+
+def test_the_device_is_set_without_a_test_where_a_group_needs_one(tmp_path: Path) -> None:
+    body = """
+        device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+        model = FSDP(Net(), device_id=device)
+    """
+    assert 'init_process_group("nccl")' in NO_DEVICE
+    _, text = plan(tmp_path, body, NO_DEVICE)
+    assert text.endswith("model = Net()\ntorch.cuda.set_device(device)\nfully_shard(model)\n")
 
 
 DEVICE = "torch.cuda.set_device({})\n"

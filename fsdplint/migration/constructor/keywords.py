@@ -12,23 +12,22 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter.values import Value
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT, OFFLOAD_UNKNOWN
+from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT
 from fsdplint.migration.constructor import batch_norms, forward_methods
 from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.constructor.policy import Policy
+from fsdplint.migration.constructor.starting_weights import StartingWeights
 from fsdplint.migration.constructor.strategy import KEY, conditional
-from fsdplint.migration.context import Migration
-from fsdplint.migration.text import WIDTH, call, dict_display, spread_text, statement
+from fsdplint.migration.text import WIDTH, dict_display, spread_text, statement
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import line_indent, statement_of
 
 
 @dataclass
-class Keywords:
-    """The keywords of `fully_shard`.
+class Keywords(StartingWeights):
+    """The keywords of `fully_shard`, and what its lines depend on.
 
     Attributes:
-        at: the constructor call.
         items: keyword and text, in the order in which they are written.
         spread: an expression that gives more of them (`**text`), or "".
         spreads_mesh: whether that expression, or `mapping`, gives a mesh.
@@ -36,35 +35,22 @@ class Keywords:
         mapping: the name of the user's dict that the call spreads, or "".
         mapped_keys: the keys of that dict; None if some are unknown.
         setup: lines before the loop and the root.
-        sync: the condition under which rank 0's weights go to all ranks: "", "True" or a text.
         buffers: the dtype of the casts of floating point buffers, or "".
         buffers_as: the field of the policy that decides whether buffers are cast, or "".
         buffers_to: the dtype of these casts, "" for the dtype in that field.
-        materialize: the device on which parameters on the meta device get memory, or "".
-        offload: when parameters are offloaded: "True", a condition, "?" if another variable decides.
-        offload_variable: the variable with the policy that decides then; "" for other expressions.
-        has_ignored: whether some parameters are not sharded.
         ignored_modules: the text of the modules whose parameters are not sharded, or "".
         ignored_values: the values of these modules in the runs.
         leaves_out: whether the policy may pick some of them, which FSDP1 does not wrap.
         norms: whether batch norms have a policy of mixed precision of their own.
-        reshards_root: whether the root may not stay gathered after a forward.
         norms_if: the condition under which they have one, or "".
+        reshards_root: whether the root may not stay gathered after a forward.
         initialize: the function that gives parameters on the meta device their values, or "".
-        in_group: whether the weights come from the first rank of a group.
-        two_dimensional: whether the mesh may have two dimensions.
-        empty_ranks: whether some ranks may have no weights of their own.
         strategy: the variable that holds the strategy, or "".
-        state: the variable that holds rank 0's weights, or "".
         is_part: whether the call wraps a part of a module that is wrapped itself.
-        holds_parts: whether parts of the module may be sharded before it.
         own_casts: whether each policy of mixed precision sets if its module casts its inputs.
         mapped_policy: whether the mapping has a policy of mixed precision.
     """
 
-    migration: Migration
-    source: Source
-    at: cst.Call
     items: list[tuple[str, str]] = field(default_factory=list)
     spread: str = ""
     spreads_mesh: bool = False
@@ -73,14 +59,9 @@ class Keywords:
     mapped_keys: set[str] | None = None
     setup: list[str] = field(default_factory=list)
     policy: Policy | None = None
-    sync: str = ""
     buffers: str = ""
     buffers_as: str = ""
     buffers_to: str = ""
-    materialize: str = ""
-    offload: str = ""
-    offload_variable: str = ""
-    has_ignored: bool = False
     ignored_modules: str = ""
     ignored_values: list[Value] = field(default_factory=list)
     leaves_out: bool = False
@@ -88,17 +69,11 @@ class Keywords:
     norms_if: str = ""
     reshards_root: bool = False
     initialize: str = ""
-    in_group: bool = False
-    two_dimensional: bool = False
-    empty_ranks: bool = False
     strategy: str = ""
-    state: str = ""
     is_part: bool = False
-    holds_parts: bool = False
     own_casts: bool = False
     mapped_policy: bool = False
     _policy: str = ""  # the variable that holds the policy of mixed precision
-    _mesh: str = ""
     _inner: list[str] | None = None
     _norms: list[str] = field(default_factory=list)
     _may_be_default: bool = False  # whether the program may have no mixed precision
@@ -130,7 +105,7 @@ class Keywords:
         if self.in_group and not is_simple(items["mesh"]):
             items["mesh"] = self.variable("mesh", items["mesh"])
             self.items = list(items.items())
-        self._mesh = items.get("mesh", "")
+        self.mesh = items.get("mesh", "")
         if self.buffers_as and self.mapping:
             self._policy = f"{self.mapping}[{string_literal(self.source, 'mp_policy')}]"
         elif self.buffers_as and "mp_policy" in items:
@@ -322,16 +297,6 @@ class Keywords:
             return self.mapped_keys
         return self._common_keys if name == self._common else None
 
-    def before_sharding(self, model: str) -> list[str]:
-        """Lines before `setup`: they keep the weights that rank 0 sends to the others."""
-        if not self.sync:
-            return []
-        if self._sends_tensors():
-            self.state = fresh(self.source, self.at, "full_parameters", "whole_parameters")
-            return [f"{self.state} = dict({model}.named_parameters())"]
-        self.state = fresh(self.source, self.at, "full_state", "rank0_state")
-        return [f"{self.state} = {model}.state_dict()"]
-
     def after(self, model: str) -> list[str]:
         """Lines after the model is sharded: memory, weights and casts of buffers."""
         lines: list[str] = []
@@ -348,20 +313,7 @@ class Keywords:
             casts = self._buffer_casts(model, floating, dtype)
             lines.append(f"if {self._policy}.{self.buffers_as} is not None:")
             lines += [f"\t{line}" for line in casts]
-        if self.sync and self.offload:
-            self.migration.note(
-                "persistent buffers of an offloaded model get in the way of rank 0's weights",
-                self.source,
-                self.at,
-                detail="They are on the device and the parameters on the CPU: set_model_state_dict "
-                "stops with `Multiple devices found`. Move such buffers to the CPU for this call.",
-            )
-        if self.sync:
-            send = self._broadcast_tensors if self._sends_tensors() else self._broadcast_state
-            weights = send(model)
-            lines = [*weights, *lines]
-        if self.materialize:
-            lines = [*self._materialize_lines(model), *lines]
+        lines = [*self.lines_of_weights(model), *lines]
         return [*lines, *forward_methods.lines(self.migration, self.source, self.at, model)]
 
     def _buffer_casts(self, model: str, test: str, dtype: str) -> list[str]:
@@ -377,113 +329,6 @@ class Keywords:
             f"\t\tfor buffer in {part}.buffers(recurse=False):",
             *(f"\t\t{line}" for line in cast),
         ]
-
-    def _sends_tensors(self) -> bool:
-        """Whether the weights go to the other ranks one by one, instead of as a state."""
-        return self.in_group or self.has_ignored or self.holds_parts
-
-    def _materialize_lines(self, model: str) -> list[str]:
-        """Lines that give parameters on the meta device memory; offloaded ones get it on the CPU."""
-        device = self.materialize
-        test = f"if any(p.is_meta for p in {model}.parameters()):"
-        if not self.offload:
-            return [test, f"\t{model}.to_empty(device={device})"]
-        offloads = self._test_of_policy() if self.offload == "?" else self.offload
-        cpu = string_literal(self.source, "cpu")
-        target = cpu if offloads == "True" else f"{cpu} if {offloads} else {device}"
-        return [
-            test,
-            f"\t{model}.to_empty(device={target})",
-            f"\tfor buffer in {model}.buffers():",
-            f"\t\tbuffer.data = buffer.data.to({device})",
-        ]
-
-    def _test_of_policy(self) -> str:
-        """Text that asks a variable whether it offloads."""
-        if not self.offload_variable:
-            raise Blocked(self.source, self.at, OFFLOAD_UNKNOWN())
-        module = "torch.distributed.fsdp"
-        policy = self.migration.need(self.source, module, "CPUOffloadPolicy", self.at)
-        return f"isinstance({self.offload_variable}, {policy})"
-
-    def _broadcast_tensors(self, model: str) -> list[str]:
-        """Lines that send each tensor of the first rank to the others of its group."""
-        need = self.migration.need
-        distribute = need(self.source, "torch.distributed.tensor", "distribute_tensor", self.at)
-        no_grad = self.migration.torch(self.source, self.at) + ".no_grad()"
-        empty_like = self.migration.torch(self.source, self.at) + ".empty_like"
-        broadcast = self.migration.dist(self.source, self.at, "broadcast")
-        state = self.state or "full_parameters"
-        mesh = self._mesh if self.in_group else "parameter.device_mesh"
-        lines = [
-            f"with {no_grad}:",
-            f"\tfor name, parameter in {model}.named_parameters():",
-            *self._skip_lines(state),
-            f"\t\tfull = {state}[name].to({mesh}.device_type)",
-            f"\t\tparameter.copy_({distribute}(full, {mesh}, parameter.placements))",
-            f"for buffer in {model}.buffers():",
-            f"\t{broadcast}(buffer, group={mesh}.get_group(), group_src=0)",
-        ]
-        if not self.in_group:
-            lines[-1] = f"\t{broadcast}(buffer, src=0)"
-        elif self.two_dimensional:
-            lines[-1:] = [
-                f"\tfor group in {mesh}.get_all_groups():",
-                f"\t\t{broadcast}(buffer, group=group, group_src=0)",
-            ]
-        if self.empty_ranks:
-            full = next(number for number, line in enumerate(lines) if "full = " in line)
-            lines[full : full + 1] = [
-                f"\t\tfull = {state}[name]",
-                "\t\tif full.is_meta:",
-                f"\t\t\tfull = {empty_like}(full, device={mesh}.device_type)",
-                f"\t\tfull = full.to({mesh}.device_type)",
-            ]
-        if self.sync != "True":
-            lines = [f"if {self.sync}:", *("\t" + line for line in lines)]
-        comment = "# All ranks of a group start from its first rank's weights and buffers."
-        if not self.in_group:
-            comment = "# All ranks start from rank 0's weights and buffers."
-        return [comment, *lines, f"del {state}"]
-
-    def _skip_lines(self, state: str) -> list[str]:
-        """Lines of the loop that skip ignored parameters, and those of parts that are sharded."""
-        tests = [f"isinstance({state}[name], {{tensor}})"] if self.holds_parts else []
-        tests += ["not isinstance(parameter, {tensor})"] if self.has_ignored else []
-        if not tests:
-            return []
-        tensor = self.migration.need(self.source, "torch.distributed.tensor", "DTensor", self.at)
-        return [f"\t\tif {' or '.join(tests).format(tensor=tensor)}:", "\t\t\tcontinue"]
-
-    def _broadcast_state(self, model: str) -> list[str]:
-        """Lines that send rank 0's state to all ranks."""
-        need = self.migration.need
-        module = "torch.distributed.checkpoint.state_dict"
-        setter = need(self.source, module, "set_model_state_dict", self.at)
-        options = need(self.source, module, "StateDictOptions", self.at)
-        broadcast = self.migration.dist(self.source, self.at, "broadcast")
-        state = self.state or "full_state"
-        lines: list[str] = []
-        indent = line_indent(self.source, self.source.span(self.at)[0])
-        if self.sync != "True":
-            indent += self.source.tree.default_indent
-        lines += [
-            call(
-                self.source,
-                indent,
-                setter,
-                [
-                    model,
-                    state,
-                    f"options={options}(full_state_dict=True, broadcast_from_rank0=True)",
-                ],
-            ),
-            f"for buffer in {model}.buffers():",
-            f"\t{broadcast}(buffer, src=0)",
-        ]
-        if self.sync != "True":
-            lines = [f"if {self.sync}:", *("\t" + x.replace("\n", "\n\t") for x in lines)]
-        return ["# All ranks start from rank 0's weights and buffers.", *lines, f"del {state}"]
 
 
 def unit_arguments(source: Source, at: cst.CSTNode) -> str:

@@ -293,7 +293,7 @@ class WrapStatement:
 
     def _lines_before(self, model: str) -> list[str]:
         """The lines before the call that shards the root."""
-        lines = [*self.keywords.before_sharding(model)]
+        lines = self.keywords.before_sharding(model)
         lines += self.keywords.setup
         if self.keywords.policy is not None:
             lines += self._loop(model)
