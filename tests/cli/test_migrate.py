@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 import fsdplint
@@ -81,6 +82,18 @@ def test_fix_writes_what_the_report_says(folder: Path) -> None:
         0,
         "No use of FSDP1 was found; there is nothing to migrate.\n",
     )
+
+
+@pytest.mark.parametrize("text", ["x = (\n", "from torch.distributed.fsdp import FSDP\nx = (\n"])
+@pytest.mark.parametrize("output", [(), ("--diff",), ("--report", "report.md")])
+def test_nothing_is_said_about_files_that_cannot_be_read(
+    folder: Path, text: str, output: tuple[str, ...]
+) -> None:
+    (folder / "bad.py").write_text(text)
+    result = run("migrate", "bad.py", *output)
+    assert result.exit_code == 2
+    assert "FSDP901" in result.output
+    assert "No use of FSDP1" not in result.output
 
 
 def test_what_blocks_and_what_to_decide(folder: Path) -> None:

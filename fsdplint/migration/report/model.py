@@ -208,10 +208,10 @@ def summary(report: Report) -> list[str]:
     if not sections and report.open:
         return [_open_line(report.open)]
     if not sections:
-        if report.files == 0 and not report.problems:
-            return ["No Python files were found; nothing was looked at."]
+        if report.problems:
+            return []  # a file that could not be read may use FSDP1
         if report.files == 0:
-            return []
+            return ["No Python files were found; nothing was looked at."]
         return ["No use of FSDP1 was found; there is nothing to migrate."]
     lines = []
     if done:
