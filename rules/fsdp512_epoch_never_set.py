@@ -71,8 +71,15 @@ class EpochNeverSet(Rule):
             )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
-        """Whether a trace goes more than once through the sampler of a finding."""
-        samplers = {one.sampler for one in trace.of(SamplerBuilt) if one.site == finding.site}
+        """Whether a trace goes more than once through the sampler of a finding.
+
+        A trace in which nothing is sharded has no finding. If its passes have the same order, too,
+        it contradicts none.
+        """
+        built = [one for one in trace.of(SamplerBuilt) if one.site == finding.site]
+        if not trace.shardings():
+            built = [one for one in built if len(list(self._passes(trace, one))) < 2]
+        samplers = {one.sampler for one in built}
         passes = Counter(one.sampler for one in training_passes(trace) if one.sampler in samplers)
         return any(count > 1 for count in passes.values())
 
