@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Fsdp1Used, ShardComputed, Trace
+from fsdplint.trace import Called, Fsdp1Used, ModuleAttached, ShardComputed, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, fsdp1_on_fsdp2, sharded_here
+from fsdplint.trace.queries.gathered import MaybeGathered
 from fsdplint.trace.queries.initial_weights import other_parallelism
 
 OF_FSDP1 = (
@@ -20,6 +21,10 @@ class ShardedWeightOutsideForward(Rule):
     """The weight of a sharded module is used in a computation outside of the module's forward.
 
     ## What it does
+    Finds calls of a part of a sharded model from outside: `model.head(features)`, or `model[0](x)` of an
+    `nn.Sequential`, if the parameters of the part are sharded together with those of the model. Only a
+    call of the model gathers them.
+
     Finds matrix products and functions of `torch.nn.functional` that get the output of a module and a
     parameter that `fully_shard` or FSDP1 shards, while the parameter is not gathered: `F.linear(h,
     self.embedding.weight)` of an embedding with a group of its own, or `h @ model.lm_head.weight.t()` in
@@ -54,10 +59,33 @@ class ShardedWeightOutsideForward(Rule):
     name = "sharded-weight-outside-forward"
     severity = Severity.ERROR
 
+    def _calls(self, groups: Groups) -> Iterator[Finding]:
+        """The calls of parts whose parameters nothing has gathered."""
+        trace, gathered, seen = groups.trace, MaybeGathered(groups), set()
+        for event in trace.of(Called):
+            owner = groups.owner(event.module, event)
+            if owner is None or owner == event.module or event.site in seen:
+                continue
+            if not _has_sharded_parameters(groups, event, owner) or gathered.at(owner, event):
+                continue
+            if groups.is_gathered(owner, event) or _is_inside(groups, event, owner):
+                continue
+            seen.add(event.site)
+            part, model = groups.name(event.module), groups.name(owner)
+            yield self.finding(
+                event,
+                f"{part} is called outside of {model}, with which it is sharded: nothing gathers its "
+                "parameters",
+                help=f"Make the call in the forward of {model}, shard {part} by itself before {model}, "
+                f"or call `unshard()` of {model} before and `reshard()` after it.",
+                because=sharded_here(trace, owner, event),
+            )
+
     def check(self, trace: Trace) -> Iterator[Finding]:
         if other_parallelism(trace):
             return  # outputs may be DTensors
         groups, seen = Groups(trace), set()
+        yield from self._calls(groups)
         for event in trace.of(ShardComputed):
             if event.site in seen or _summoned_before(trace, event):
                 continue
@@ -79,6 +107,26 @@ class ShardedWeightOutsideForward(Rule):
                 help="Do not shard that module by itself, or compute with the weight in its own forward.",
                 because=sharded_here(trace, owner, event) if owner is not None else (),
             )
+
+
+def _has_sharded_parameters(groups: Groups, event: Called, owner: str) -> bool:
+    """Whether a call certainly computes with parameters that are sharded with a module."""
+    trace = groups.trace
+    if event.via not in ("call", "forward"):
+        return False
+    options = (name for shard in groups.shards(owner) for name in shard.options)
+    if any(name.startswith(("ignored_", "**")) for name in options):
+        return False  # the parameters of the part may not be sharded
+    part = (event.module, *groups.ancestors(event.module))
+    if any(new in part for one in trace.before(event, ModuleAttached) for new in one.new):
+        return False  # after the sharding: FSDP113
+    return any(trace.modules[one].own_parameters for one in groups.members(event.module, event))
+
+
+def _is_inside(groups: Groups, event: Called, owner: str) -> bool:
+    """Whether a call stands in a call or a method of a module or of its parts: FSDP102."""
+    outer = (one.module for one in groups.enclosing_calls(event))
+    return any(owner in (module, *groups.ancestors(module)) for module in outer)
 
 
 def _summoned_before(trace: Trace, event: ShardComputed) -> bool:

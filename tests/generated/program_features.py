@@ -111,6 +111,8 @@ def describe(seed: int) -> Description:
         found[name] = choose.choice(choices[1:]) if other else choices[0]
     if found["clip"] == "infinite" and choose.random() < BLOCKED_CLIPPING:
         found["clip"] = "two"
+    if found["scaler"] == "yes" and found["clip"] not in ("none", "measure"):
+        found["scaler"] = "unscale"  # else the bound is for gradients that the scaler multiplied
     return consistent(found)
 
 
