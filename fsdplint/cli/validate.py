@@ -54,7 +54,7 @@ def validate_command(
         fail(str(error))
     for line in (as_json if output_format == "json" else as_text)(result):
         click.echo(line)
-    if result.errors:
+    if result.errors or result.says_nothing:
         sys.exit(FAILED)
     differs = any(one.outcome.value == "differs" for one in result.facts)
     sys.exit(FOUND if differs and not exit_zero else CLEAN)
@@ -64,18 +64,19 @@ def _compare(before: str, after: str, paths: tuple[str, ...]) -> Result:
     from fsdplint.engine.comparing import compare_sides
 
     with ExitStack() as stack:
-        return compare_sides(*(_side(stack, name, paths) for name in (before, after)))
+        old = _side(stack, before, paths)
+        return compare_sides(old, _side(stack, after, paths, old))
 
 
-def _side(stack: ExitStack, name: str, paths: tuple[str, ...]) -> Side:
-    """A program on disk, or as a revision of git has it."""
+def _side(stack: ExitStack, name: str, paths: tuple[str, ...], before: Side | None = None) -> Side:
+    """A program on disk, or as a revision of git has it. before: the one to compare it with."""
     from fsdplint.engine.comparing import side
     from fsdplint.engine.revisions import RevisionError, extract
 
     if Path(name).exists():
         if paths:
             raise RevisionError(f"{name} is a path; further paths are for two revisions of git")
-        return side(Path(name))
+        return side(Path(name), before=before)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fsdplint-")))
     revision, _, path = name.partition(":")
     extract(revision, folder)
@@ -83,4 +84,4 @@ def _side(stack: ExitStack, name: str, paths: tuple[str, ...]) -> Side:
     missing = [one for one in inside if not (folder / one).exists()]
     if missing:
         raise RevisionError(f"{revision} has no {missing[0]}")
-    return side(folder, [folder / one for one in inside], label=revision)
+    return side(folder, [folder / one for one in inside], label=revision, before=before)

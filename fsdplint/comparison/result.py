@@ -40,12 +40,19 @@ class Result:
         return sum(one.outcome is outcome for one in self.facts)
 
     @property
+    def says_nothing(self) -> bool:
+        """Whether no fact was compared."""
+        return all(one.outcome is Outcome.NOT_FOLLOWED for one in self.facts)
+
+    @property
     def summary(self) -> str:
         """One sentence."""
         if self.errors:
             return f"The migration could not be checked: {'; '.join(self.errors)}."
         agree, differ, rest = (self.count(one) for one in Outcome)
         verdict = "differs" if differ else "keeps what could be followed"
+        if not agree and not differ:
+            verdict = "could not be followed"
         return (
             f"The migration {verdict}: {agree} {'fact agrees' if agree == 1 else 'facts agree'}, "
             f"{differ} {'differs' if differ == 1 else 'differ'}, {rest} could not be followed."

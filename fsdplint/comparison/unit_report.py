@@ -106,7 +106,7 @@ def as_text(result: Layouts) -> Iterator[str]:
             yield from _Writer(program).layout(layout)
         if program.held is not None:
             yield f"  {held_text(program.held)}"
-    if not result.programs:
+    if not result.programs and not result.problems:
         yield NOTHING
 
 

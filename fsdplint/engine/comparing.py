@@ -16,11 +16,12 @@ from fsdplint.comparison.result import Result
 from fsdplint.config.command_line import CommandLine
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.engine.check import check
-from fsdplint.engine.program_facts import Half, compared_facts
+from fsdplint.engine.program_facts import ALONE, Half, compared_facts
 from fsdplint.engine.session import Session
 from fsdplint.engine.workspace import Effort
 from fsdplint.interpreter import Program, load
 from fsdplint.registry.rules import all_rules
+from fsdplint.source.files import Problem, unread_notebooks
 from fsdplint.source.source import Source
 from fsdplint.trace import Location
 
@@ -44,7 +45,7 @@ class Side:
     label: str
     program: Program
     found: list[Finding]
-    problems: list[str]
+    problems: list[Problem]
 
     def key(self, path: str) -> str:
         """The name of a file that it shares with its counterpart."""
@@ -66,24 +67,40 @@ class Side:
         return None if relative.startswith(os.pardir) else f"{self.label}:{relative}"
 
 
-def side(root: Path, paths: Iterable[Path] = (), label: str = "") -> Side:
+def side(
+    root: Path, paths: Iterable[Path] = (), label: str = "", before: Side | None = None
+) -> Side:
     """Read and interpret a program.
 
     Args:
         root: a file or folder.
         paths: the files and folders in it that are compared; by default all.
         label: how the root is called in reports; empty for its path.
+        before: the other program; the files that it runs are read here even if they have lost all
+            names of FSDP.
 
     Raises:
         SettingsError: the settings are wrong.
     """
     session = Session([*paths] or [root], CommandLine(no_baseline=True))
     files = [path for path in session.paths if path.suffix == ".py"]
+    if before is not None:
+        files += [path for path in _counterparts(root, before) if path not in files]
     program = load(files, max_bytes=session.settings.max_file_size, with_arguments=True)
     rules = [rule() for rule in all_rules() if rule.plugin is None]
     found = check(program, rules, session.options_of(files), Effort(fixes=False))
-    problems = [f"{one.path}: {one.message}" for one in (*session.problems, *program.problems)]
-    return Side(root, label, program, found, problems)
+    session.add_problems(program.problems)
+    session.add_problems(unread_notebooks(session.paths, "validate"))
+    return Side(root, label, program, found, session.problems)
+
+
+def _counterparts(root: Path, before: Side) -> Iterator[Path]:
+    """The files of a program that the other program runs to shard a model."""
+    for key in before.half.entries():
+        path = root / key if root.is_dir() else root
+        if (root.is_dir() or not key) and key != ALONE and path.is_file():
+            if path.suffix == ".py":
+                yield path
 
 
 def compare_sides(before: Side, after: Side) -> Result:
@@ -93,9 +110,14 @@ def compare_sides(before: Side, after: Side) -> Result:
         return before.shown(path) or after.shown(path) or path
 
     result = Result(shown=shown)
-    problems = [*before.problems, *after.problems]
+    problems = [f"{one.path}: {one.message}" for one in (*before.problems, *after.problems)]
+    broken = {after.key(one.path): one for one in after.problems}
+    lost = [one for key, one in broken.items() if key in {"", *_sources(before)}]
     if not any(trace.shardings() for trace in before.program.traces):
         result.errors = [*problems, "no run of the program before shards a model"]
+        return result
+    if lost:
+        result.errors = [f"{shown(one.path)}: {one.message}" for one in lost]
         return result
     result.facts += [
         Compared("file", "", Outcome.NOT_FOLLOWED, ABSENT, ABSENT, reason=one) for one in problems

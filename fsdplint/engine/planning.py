@@ -12,6 +12,7 @@ from fsdplint.engine.progress import PROGRESS
 from fsdplint.engine.session import Session
 from fsdplint.interpreter import load
 from fsdplint.report.result import problem_line
+from fsdplint.source.files import unread_notebooks
 from fsdplint.trace import Trace
 
 
@@ -39,5 +40,7 @@ def plans(paths: Iterable[Path]) -> Layouts:
             ProgramLayouts(entry, layouts(traces)) for entry, traces in by_entry.items()
         ]
         PROGRESS.advance()
+    if not result.programs:
+        session.add_problems(unread_notebooks(session.paths, "plan"))
     result.problems = [problem_line(one) for one in session.sorted_problems()]
     return result

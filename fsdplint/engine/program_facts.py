@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,9 @@ from fsdplint.comparison.compare import ABSENT, Compared, Configuration, Outcome
 from fsdplint.comparison.compare import configurations as configurations_of
 from fsdplint.engine.unseen_calls import unseen_calls, without_unseen
 from fsdplint.interpreter import Program
-from fsdplint.trace import Trace
+from fsdplint.syntax.api_sites import SiteKind
+from fsdplint.syntax.qualified_names import symbols_in
+from fsdplint.trace import Escaped, Trace
 
 ALONE = "/"  # the entry of functions that no program calls
 Entries = Mapping[str, Sequence[Trace]]
@@ -64,7 +67,7 @@ def _of_entry(
     else:
         partner = others.get(name, ())
     if not partner:
-        return [_compare_unsharded(name, runs, after)]
+        return [_compare_unsharded(name, traces, runs, before, after)]
     if partner is traces or [*partner] == [*traces]:
         return []  # the run of an entry whose files are the same is not repeated
     facts = compare(runs, configurations_of(partner), outcomes)
@@ -74,13 +77,38 @@ def _of_entry(
     return without_unseen(facts, *unseen)
 
 
-def _compare_unsharded(name: str, runs: Sequence[Configuration], after: Half) -> Compared:
-    """A program that shards before, and of which no run shards after."""
+def _compare_unsharded(
+    name: str, traces: Sequence[Trace], runs: Sequence[Configuration], before: Half, after: Half
+) -> Compared:
+    """A program that shards before, and of which no run shards after.
+
+    That is not certain where the program after has code out of sight that may shard.
+    """
     first = next(fact for run in runs for facts in run.plan.facts.values() for fact in facts)
-    reached = any(
-        trace.entry is not None and after.key(trace.entry) == name and trace.complete
+    others = [
+        trace
         for trace in after.program.traces
+        if trace.entry is not None and after.key(trace.entry) == name
+    ]
+    reached = bool(others) and all(trace.complete for trace in others)
+    hidden = (
+        _escapes(after.program, others) - _escapes(before.program, traces)
+        or _library_names(after.program) - _library_names(before.program)
+        or unseen_calls(after.program, others).get(SiteKind.SHARDING)
     )
-    outcome = Outcome.DIFFERS if reached else Outcome.NOT_FOLLOWED
-    reason = "" if reached else "no run of the program after shards a model"
+    outcome = Outcome.DIFFERS if reached and not hidden else Outcome.NOT_FOLLOWED
+    reason = "" if outcome is Outcome.DIFFERS else "no run of the program after shards a model"
     return Compared("sharding", name.strip("/"), outcome, "done", ABSENT, first.at, None, reason)
+
+
+def _escapes(program: Program, traces: Sequence[Trace]) -> set[str]:
+    """The lines that hand a module to code out of sight."""
+    places = {event.site.location() for trace in traces for event in trace.of(Escaped)}
+    return {program.sources[at.path].line(at.line).strip() for at in places}
+
+
+def _library_names(program: Program) -> set[str]:
+    """The names of libraries, without torch and Python's own, that the files use."""
+    names = {one for source in program.sources.values() for one in symbols_in(source).values()}
+    known = {"torch", *sys.stdlib_module_names}
+    return {one for one in names if one.partition(".")[0] not in known}

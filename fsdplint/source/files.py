@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +70,12 @@ def missing(shown: str, error: OSError | None = None) -> Problem:
     error: the error of accessing it.
     """
     return Problem(shown, None, *_os_error_text(error or FileNotFoundError()))
+
+
+def unread_notebooks(paths: Iterable[Path], command: str) -> list[Problem]:
+    """The problem of each notebook for a command that does not read notebooks."""
+    message = f"`fsdplint {command}` does not read notebooks"
+    return [Problem(str(path), None, message) for path in paths if path.suffix == NOTEBOOK]
 
 
 def read_bytes(path: Path, limit: int = reading.MAX_BYTES) -> bytes:
