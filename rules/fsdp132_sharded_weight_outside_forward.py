@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Called, Fsdp1Used, Gathered, ModuleAttached, ShardComputed, Trace
+from fsdplint.trace import Called, Fsdp1Used, ModuleAttached, ShardComputed, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, fsdp1_on_fsdp2, sharded_here
 from fsdplint.trace.queries.gathered import MaybeGathered
@@ -114,8 +114,8 @@ def _has_sharded_parameters(groups: Groups, event: Called, owner: str) -> bool:
     trace = groups.trace
     if event.via != "call" or trace.modules[owner].container:
         return False  # FSDP101, FSDP102, FSDP108
-    if any(one.gathered for one in trace.of(Gathered) if trace.related(one.module, owner)):
-        return False  # the program gathers them by hand, here or elsewhere
+    if any(trace.modules[one].escaped for one in (owner, *groups.ancestors(owner))):
+        return False  # code out of sight may gather them
     options = (name for shard in groups.shards(owner) for name in shard.options)
     if any(name.startswith(("ignored_", "**")) for name in options):
         return False  # the parameters of the part may not be sharded

@@ -20,7 +20,9 @@ from fsdplint.interpreter.search import Search, Shown
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Site, Wrapped
 
-STEPS_WITHOUT_HASTE = 500_000  # nodes evaluated, over all configurations; see `Search.haste`
+STEPS_BEFORE_DIVERSIFYING = (
+    500_000  # nodes evaluated, over all configurations; see `Search.diversifies`
+)
 STEPS_WITH_PAIRS = 250_000  # the same; pairs of decisions rarely show what no decision showed
 MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
 
@@ -94,8 +96,8 @@ class EntryRuns:
                 break
             if not any(decisions.repeat(one) for one in self._done):
                 self._make(decisions)
-            self._search.haste = self.result.steps > STEPS_WITHOUT_HASTE
-            self._search.combines = self.result.steps <= STEPS_WITH_PAIRS
+            self._search.diversifies = self.result.steps > STEPS_BEFORE_DIVERSIFYING
+            self._search.tries_pairs = self.result.steps <= STEPS_WITH_PAIRS
             if not self.finished:
                 self._next = next(self._runs, None)
         self.result.shown = self._search.outcomes()

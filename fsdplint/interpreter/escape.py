@@ -10,6 +10,7 @@ from fsdplint.interpreter.values import (
     Bound,
     Const,
     Dict,
+    GeneratorContext,
     Instance,
     LibraryObject,
     Method,
@@ -83,4 +84,6 @@ def _parts_of(value: Value) -> list[Value]:
         return list(value.args.values())
     if isinstance(value, Bound | Method):
         return [value.receiver]
+    if isinstance(value, GeneratorContext):
+        return [*value.args, *value.kwargs.values()]
     return []

@@ -64,17 +64,17 @@ class Search:
     Attributes:
         max_runs: the bound on the number of runs.
         shown: the outcomes of tests that the runs of other entries have shown.
-        haste: whether a run decides all that it may otherwise than before, since few runs are
-            left. Else it decides otherwise what runs that came to its target decided both ways, so
+        diversifies: whether a run decides all that it may otherwise than before, since few runs
+            are left. Else it changes only what runs that came to its target decided both ways, so
             that it shows what one decision changes.
-        combines: whether pairs of decisions are tried, too.
+        tries_pairs: whether pairs of decisions are tried, too.
         finished: whether further runs would repeat what other entries have shown.
     """
 
     max_runs: int = field(default_factory=lambda: MAX_RUNS)
     shown: set[Shown] = field(default_factory=set)
-    haste: bool = False
-    combines: bool = True
+    diversifies: bool = False
+    tries_pairs: bool = True
     finished: bool = False
     _done: list[Decisions] = field(default_factory=list)
     _going_on: dict[str, bool] = field(default_factory=dict)
@@ -241,7 +241,7 @@ class Search:
         """
         for attempt in range(ATTEMPTS):
             yield from self._unshown(attempt)
-        if self.combines:
+        if self.tries_pairs:
             yield from self._pairs()
 
     def _unshown(self, attempt: int) -> Iterator[Target]:
@@ -353,7 +353,7 @@ class Search:
         ways."""
         is_first = self._attempts[target.name] < ATTEMPTS
         keys = {key for key, _ in target.choices}
-        if is_first and self.haste:
+        if is_first and self.diversifies:
             return self._keys_around(target, context) - keys
         fixed = self._met_before(context, keys)
         names = keys if target.branch is None else {target.branch[0]}

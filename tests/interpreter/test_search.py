@@ -226,20 +226,20 @@ def test_what_was_tried_once_is_not_left() -> None:
     assert not search.leaves_targets()
 
 
-def test_in_haste_few_runs_show_what_stands_behind_several_tests() -> None:
-    """Each option is tested behind all others; in haste runs change several of them at once."""
+def test_runs_that_diversify_show_what_stands_behind_several_tests_sooner() -> None:
+    """Each option is tested behind all others; such runs change several of them at once."""
 
     options = [
         Branch(f"option {one}", (Branch(f"{one}"),), (Branch(f"not {one}"),)) for one in range(12)
     ]
     program = (Branch("a", (Branch("b", tuple(options)),)),)
 
-    def number_of_runs(haste: bool) -> int:
-        search = Search(haste=haste)
+    def number_of_runs(diversifies: bool) -> int:
+        search = Search(diversifies=diversifies)
         for number, decisions in enumerate(search.runs()):
             if number > 1 and not search.leaves_targets():
                 return number
             execute(program, decisions)
         return MAX_RUNS
 
-    assert number_of_runs(haste=True) < number_of_runs(haste=False) / 2
+    assert number_of_runs(diversifies=True) < number_of_runs(diversifies=False) / 2
