@@ -61,6 +61,30 @@ PROGRAMS = {
                 model(x).sum().backward()
             optimizer.step()
         """, "args.accumulate - 1", "0"),
+    "a setting with a default": (FSDP2, """
+        import dataclasses, json
+
+        @dataclasses.dataclass
+        class Settings:
+            lr: float
+            accumulate: int = 1
+
+        @contextlib.contextmanager
+        def switched(micro, count):
+            if micro + 1 == HOLE:
+                yield
+            else:
+                model.set_requires_gradient_sync(False)
+                yield
+                model.set_requires_gradient_sync(True)
+
+        settings = Settings(json.load(open("settings.json"))["lr"])
+        for x in loader:
+            for micro in range(settings.accumulate):
+                with switched(micro, settings.accumulate):
+                    model(x).sum().backward()
+            optimizer.step()
+        """, "count", "count + 1"),
     "continue": (FSDP2, """
         for i, x in enumerate(loader):
             model.set_requires_gradient_sync(HOLE)

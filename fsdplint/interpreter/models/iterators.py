@@ -173,8 +173,9 @@ def apply(run: Run, name: str, call: Call) -> Value:
 
 @function("builtins.range")
 def make_range(run: Run, name: str, call: Call) -> Value:
-    last = constant(call.args[0]) if len(call.args) == 1 else None
-    number = last if isinstance(last, int) else None
+    last = call.args[0] if len(call.args) == 1 else None
+    # The default of a setting is not the number of turns: tests of the setting are not decided.
+    number = last.value if isinstance(last, Const) and isinstance(last.value, int) else None
     every = number is not None and number <= MAX_ELEMENTS and isinstance(call.args[0], Length)
     if number is not None and (every or number in {0, 1}):
         return Sequence([Const(at) for at in range(number)], "list", every=True)
