@@ -71,7 +71,7 @@ PROGRAMS = {
 
         @contextlib.contextmanager
         def switched(micro, count):
-            if micro + 1 == HOLE:
+            if HOLE == count:
                 yield
             else:
                 model.set_requires_gradient_sync(False)
@@ -84,7 +84,7 @@ PROGRAMS = {
                 with switched(micro, settings.accumulate):
                     model(x).sum().backward()
             optimizer.step()
-        """, "count", "count + 1"),
+        """, "micro + 1", "micro"),
     "continue": (FSDP2, """
         for i, x in enumerate(loader):
             model.set_requires_gradient_sync(HOLE)
