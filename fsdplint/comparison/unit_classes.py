@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from fsdplint.comparison.class_tests import tested_classes
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
 from fsdplint.trace import Sharded, Trace, Wrapped
@@ -65,16 +65,18 @@ def _classes(policy: Argument | None) -> list[str] | None:
 
 
 def _of_sharded(trace: Trace, names: ModelNames, event: Sharded) -> list[str] | None:
-    """The classes of unknown parts of a model that an event shards; None if one has no class."""
+    """The classes of unknown parts of a model that an event shards; None if one has no class.
+
+    Where the parts are unknown, the tests before the event are all that says their classes.
+    """
     classes: list[str] = []
     for module in sharded_by(event):
         if module not in trace.modules or not _is_unknown_part(trace, names, module):
             continue
-        name = trace.modules[module].class_name
-        tests = [str(guard) for guard in event.guards if "isinstance(" in str(guard)]
-        if not any(re.search(rf"\b{re.escape(name)}\b", test) for test in tests if name):
+        tested = tested_classes(event.guards, trace.modules[module].class_name)
+        if tested is None:
             return None
-        classes.append(name)
+        classes += tested
     return classes
 
 

@@ -76,6 +76,31 @@ def test_units_of_a_class(tmp_path: Path, old: str, new: str, differs: set[str])
     assert topics(tmp_path, FSDP1, FSDP2.replace(old, new)) == differs
 
 
+TEST = "isinstance(module, T5Block)"
+OTHERS = f"{TEST}:\n        continue\n    elif isinstance(module, T5LayerFF)"
+
+
+@pytest.mark.parametrize(
+    ("classes", "test", "differs"),
+    [
+        ("T5Block, T5LayerFF", "isinstance(module, (T5Block, T5LayerFF))", set()),
+        ("T5Block, T5LayerFF", "isinstance(module, T5Block | T5LayerFF)", set()),
+        ("T5Block, T5LayerFF", f"{TEST} or isinstance(module, T5LayerFF)", set()),
+        ("T5Block", f"{TEST} and not isinstance(module, T5LayerFF)", set()),
+        ("T5LayerFF", OTHERS, set()),
+        ("T5Block", OTHERS, {"class of units T5Block", "class of units T5LayerFF"}),
+        ("T5Block", "isinstance(module, classes)", set()),  # not followed
+        ("T5Block", "isinstance(module, (*classes,))", set()),
+    ],
+)
+def test_tests_of_several_classes(
+    tmp_path: Path, classes: str, test: str, differs: set[str]
+) -> None:
+    before = FSDP1.replace("{T5Block}", f"{{{classes}}}")
+    after = "classes = (T5Block,)\n" + FSDP2.replace(TEST, test)
+    assert topics(tmp_path, before, after) == differs
+
+
 def test_a_policy_that_the_program_reads_elsewhere_is_not_followed(tmp_path: Path) -> None:
     before = FSDP1.replace(POLICY, "from policies import policy\n")
     assert topics(tmp_path, before, FSDP2) == set()
