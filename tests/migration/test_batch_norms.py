@@ -124,16 +124,27 @@ def test_models_with_and_without_mixed_precision(tmp_path: Path) -> None:
     assert text.count("if isinstance(module, nn.modules.batchnorm._BatchNorm)") == 1
 
 
-def test_precision_that_the_program_may_not_have(tmp_path: Path) -> None:
-    body = f"""
-    norm = nn.BatchNorm2d(8)
-    precision = None
-    if os.environ.get("LOW"):
-        precision = MixedPrecision(param_dtype=torch.bfloat16)
-    model = FSDP(Net(), {POLICY}, mixed_precision=precision)
-    """
+MAYBE = "MixedPrecision(param_dtype=torch.bfloat16)"
+
+
+@pytest.mark.parametrize(
+    ("precision", "maybe"),
+    [
+        (f'None\nif os.environ.get("LOW"):\n    precision = {MAYBE}', True),
+        (f'{MAYBE} if os.environ.get("LOW") else None', True),
+        (MAYBE, False),
+    ],
+)
+@pytest.mark.parametrize("given", ["precision", "(precision)"])
+def test_precision_that_the_program_may_not_have(
+    tmp_path: Path, precision: str, given: str, *, maybe: bool
+) -> None:
+    body = f"""norm = nn.BatchNorm2d(8)
+precision = {precision}
+model = FSDP(Net(), {POLICY}, mixed_precision={given})
+"""
     test = "if mp_policy.param_dtype is not None and isinstance(module, nn.modules.batchnorm"
-    assert test in migrated(tmp_path, body)
+    assert (test in migrated(tmp_path, body).replace("precision.param", "mp_policy.param")) == maybe
 
 
 def test_batch_norms_beside_ignored_modules(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ class Keywords(StartingWeights):
         is_part: whether the call wraps a part of a module that is wrapped itself.
         own_casts: whether each policy of mixed precision sets if its module casts its inputs.
         mapped_policy: whether the mapping has a policy of mixed precision.
+        policy_may_be_default: whether the program may have no mixed precision.
     """
 
     items: list[tuple[str, str]] = field(default_factory=list)
@@ -73,10 +74,10 @@ class Keywords(StartingWeights):
     is_part: bool = False
     own_casts: bool = False
     mapped_policy: bool = False
+    policy_may_be_default: bool = False
     _policy: str = ""  # the variable that holds the policy of mixed precision
     _inner: list[str] | None = None
     _norms: list[str] = field(default_factory=list)
-    _may_be_default: bool = False  # whether the program may have no mixed precision
     _common: str = ""
     _common_keys: set[str] | None = None
 
@@ -101,7 +102,6 @@ class Keywords(StartingWeights):
             self.items.append((KEY, f"False if {self.no_reshard_if} else None"))
             self.no_reshard_if = ""
         items = dict(self.items)
-        self._may_be_default = " or " in items.get("mp_policy", "")
         if self.in_group and not is_simple(items["mesh"]):
             items["mesh"] = self.variable("mesh", items["mesh"])
             self.items = list(items.items())
@@ -180,7 +180,7 @@ class Keywords(StartingWeights):
         policy = items.pop("mp_policy")
         if not is_simple(policy):
             policy = self.variable("mp_policy", policy)
-        if self._may_be_default:
+        if self.policy_may_be_default:
             self.norms_if = f"{policy}.param_dtype is not None"
         rest = list(items.items())
         if self.spread or self.no_reshard_if or len(rest) >= 2:

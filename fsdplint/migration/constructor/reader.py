@@ -265,6 +265,7 @@ class Reader:
             return
         text = self.configs.text_or_default(value, "MixedPrecision", "MixedPrecisionPolicy")
         self.keywords.items.append(("mp_policy", text))
+        self.keywords.policy_may_be_default = self.configs.may_be_none(value)
         buffers = Buffers(
             self.migration, self.source, self.at, self.precision, self.configs.may_be_none
         )
