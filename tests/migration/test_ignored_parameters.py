@@ -117,3 +117,51 @@ def test_frozen_modules_that_a_function_returns(tmp_path: Path) -> None:
     assert "ignored_params={p for module in ignored for p in module.parameters()}" in after
     found, _ = plan(tmp_path, FREEZE + RETURNED.replace("net.side.requires_grad_(False)\n", ""))
     assert "`ignored_modules`" in str(found.blockers)
+
+
+FUNCTION = """
+def build(net, ignored=None):
+    return FSDP(net, ignored_modules=ignored)
+
+
+class Builder:
+    make = build
+
+
+net = Net()
+"""
+METHODS = """
+class Trainer:
+    def __init__(self, net, ignored=None):
+        self.model = FSDP(net, ignored_modules=ignored)
+
+
+net = Net()
+"""
+SHARD = METHODS.replace("__init__", "shard")
+# Calls that may give a parameter ignored modules: with the module that may be trained, and without.
+CALLS = (
+    (FUNCTION, "model = build(net{})"),
+    (FUNCTION, "model = functools.partial(build{})(net)"),
+    (FUNCTION, "model = Builder.make(net{})"),
+    (METHODS, "trainer = Trainer(net{})"),
+    (SHARD, "Trainer().shard(net{})"),
+)
+
+
+@pytest.mark.parametrize(("program", "call"), CALLS)
+@pytest.mark.parametrize("given", ["", ", ignored=[]", ", ignored=[net.blocks[0]]"])
+def test_parameters_of_ignored_modules(tmp_path: Path, program: str, call: str, given: str) -> None:
+    found, _ = plan(tmp_path, program + call.format(given))
+    codes = {one.blocker.code for one in found.blockers}
+    assert codes == ({"FSDP201-ignored-perhaps-trained"} if "blocks" in given else set())
+
+
+@pytest.mark.parametrize(
+    ("program", "call"),
+    [(METHODS, "trainer = Trainer(net, [net.blocks[0]])"), (SHARD, "Trainer().shard(net, [net])")],
+)
+def test_ignored_modules_as_positional_arguments_of_methods(
+    tmp_path: Path, program: str, call: str
+) -> None:
+    assert "`ignored_modules`" in str(plan(tmp_path, program + call)[0].blockers)

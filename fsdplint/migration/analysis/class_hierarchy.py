@@ -113,6 +113,15 @@ def class_around(source: Source, node: cst.CSTNode) -> cst.ClassDef | None:
     return around if isinstance(around, cst.ClassDef) else None
 
 
+def positional_parameters(source: Source, function: cst.FunctionDef) -> list[cst.Param]:
+    """The parameters that the positional arguments of a call fill: of a method, without `self`."""
+    params = [*function.params.posonly_params, *function.params.params]
+    if class_around(source, function) is None:
+        return params
+    marks = [source.code(mark.decorator) for mark in function.decorators]
+    return params if "staticmethod" in marks else params[1:]
+
+
 def own_class(source: Source, node: cst.CSTNode) -> cst.ClassDef | None:
     """The innermost class around a node."""
     return next((x for x in ancestors(source, node) if isinstance(x, cst.ClassDef)), None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Class, Function
-from fsdplint.migration.analysis.class_hierarchy import class_around
+from fsdplint.migration.analysis.class_hierarchy import positional_parameters
 from fsdplint.migration.analysis.variables import reads
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source, once
@@ -224,10 +224,10 @@ class Uses:
             return self._follow_field(source, node, call, arg)
         if not isinstance(node, cst.FunctionDef | cst.Lambda):
             return False
-        params = [*node.params.posonly_params, *node.params.params]
-        if isinstance(node, cst.FunctionDef) and class_around(source, node) is not None:
-            marks = [source.code(mark.decorator) for mark in node.decorators]
-            params = params if "staticmethod" in marks else params[1:]
+        if isinstance(node, cst.FunctionDef):
+            params = positional_parameters(source, node)
+        else:
+            params = [*node.params.posonly_params, *node.params.params]
         names = [param.name.value for param in params]
         name = next((n for n, a in arguments(call, names)[0].items() if a is arg), "")
         for param in (*params, *node.params.kwonly_params):

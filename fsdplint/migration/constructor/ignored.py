@@ -16,6 +16,7 @@ from fsdplint.interpreter.program_arguments import is_literal_index
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.interpreter.values import Sequence as Items
+from fsdplint.migration.analysis.class_hierarchy import class_around, positional_parameters
 from fsdplint.migration.analysis.variables import calls_of, definitions, home_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import IGNORED_PERHAPS_TRAINED
@@ -23,6 +24,8 @@ from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
+
+MAX_DEPTH = 4  # functions that pass a parameter on
 
 
 def ignored_params(
@@ -177,8 +180,9 @@ def _frozen_calls(
     Raises:
         Blocked: a call gives it modules that may be trained.
     """
-    found = list(calls_of(migration.program.sources.values(), function))
-    names = [param.name.value for param in function.params.params]
+    called = _called(source, function)
+    found = list(calls_of(migration.program.sources.values(), called))
+    names = [param.name.value for param in positional_parameters(source, function)]
     if not found or any(call is None for _, call in found):
         return False
     for other, call in found:
@@ -193,6 +197,41 @@ def _frozen_calls(
         if not values or not all(map(_is_frozen, values)):
             raise Blocked(other, given.value, IGNORED_PERHAPS_TRAINED(argument=argument))
     return True
+
+
+def _never_given(
+    migration: Migration, source: Source, value: cst.BaseExpression, depth: int = 0
+) -> bool:
+    """Whether an expression is empty: None, or a parameter that no call gives anything else.
+
+    The values that it had show the calls by any name. The calls that no run reached are found by
+    the name of the function.
+    """
+    if is_constant(value, "None") or elements(value) == []:
+        return True
+    if not isinstance(value, cst.Name) or not all(map(_is_empty, migration.values(value))):
+        return False
+    function = _function_of_parameter(source, value)
+    default = _default(function, value.value) if function is not None else None
+    if function is None or default is None or depth > MAX_DEPTH:
+        return False
+    if not _never_given(migration, source, default, depth + 1):
+        return False
+    names = [param.name.value for param in positional_parameters(source, function)]
+    for other, call in calls_of(migration.program.sources.values(), _called(source, function)):
+        named, rest = arguments(call, names) if call is not None else ({}, [])
+        given = named.get(value.value)
+        if rest or (
+            given is not None and not _never_given(migration, other, given.value, depth + 1)
+        ):
+            return False
+    return True
+
+
+def _called(source: Source, function: cst.FunctionDef) -> cst.FunctionDef | cst.ClassDef:
+    """What a call names to call a function: the class of an `__init__`."""
+    owner = class_around(source, function)
+    return owner if owner is not None and function.name.value == "__init__" else function
 
 
 def _frozen_modules(migration: Migration, node: cst.BaseExpression) -> bool:
@@ -219,36 +258,3 @@ def _takes_frozen(node: cst.BaseExpression) -> bool:
         and test.test.expression.value.value == element.value
         for test in node.for_in.ifs
     )
-
-
-def _never_given(migration: Migration, source: Source, name: cst.Name, depth: int = 0) -> bool:
-    """Whether a parameter is empty by default, and no call passes anything else."""
-    function = home_of(source, name)
-    if not isinstance(function, cst.FunctionDef) or depth > 3:
-        return False
-    names = [p.name.value for p in function.params.params]
-    default = next((p.default for p in function.params.params if p.name.value == name.value), None)
-    if default is None or not (is_constant(default, "None") or elements(default) == []):
-        return False
-    for other in migration.program.sources.values():
-        for node in other.descend(other.tree):
-            if not isinstance(node, cst.Call) or _called_name(node) != function.name.value:
-                continue
-            named, rest = arguments(node, names)
-            given = named.get(name.value)
-            if rest:
-                return False
-            if given is None:
-                continue
-            argument = given.value
-            if not isinstance(argument, cst.Name):
-                return False
-            if not _never_given(migration, other, argument, depth + 1):
-                return False
-    return True
-
-
-def _called_name(node: cst.Call) -> str:
-    if isinstance(node.func, cst.Attribute):
-        return node.func.attr.value
-    return node.func.value if isinstance(node.func, cst.Name) else ""
