@@ -41,7 +41,11 @@ def comment_above(source: ConfigSource, entry: Entry) -> int:
 
 
 def is_about(text: str, entry: Entry, following: str) -> bool:
-    """Whether a comment above an entry is about this entry, and not about what follows it, too.
+    """Whether a comment above an entry is about this entry alone, so that it goes with the entry.
+
+    The comment may be the heading of several entries. It goes only if it has a word of the key that
+    the following line does not have, or if no entry follows. A comment that is left costs less than
+    a heading that is lost.
 
     Args:
         text: the comment.

@@ -108,7 +108,11 @@ def _escapes(program: Program, traces: Sequence[Trace]) -> set[str]:
 
 
 def _library_names(program: Program) -> set[str]:
-    """The names of libraries, without torch and Python's own, that the files use."""
+    """The names of libraries, without torch and Python's own, that the files use.
+
+    A library that is new in a program may shard models out of sight. The names in the text suffice:
+    they include those in code that no run reached, and they only make a fact unknown.
+    """
     names = {one for source in program.sources.values() for one in symbols_in(source).values()}
     known = {"torch", *sys.stdlib_module_names}
     return {one for one in names if one.partition(".")[0] not in known}

@@ -129,7 +129,11 @@ def _frozen_parameters(migration: Migration, node: cst.BaseExpression) -> bool:
 
 
 def _selects(source: Source, node: cst.BaseExpression) -> bool:
-    """Whether an index that is no literal chooses a part, of which the value is only an example."""
+    """Whether an index that is no literal chooses a part.
+
+    The interpreter gives one element as the value of all that the index may choose, so the value
+    says nothing about the others.
+    """
     return any(
         isinstance(one, cst.Subscript) and not is_literal_index(one) for one in source.descend(node)
     )
