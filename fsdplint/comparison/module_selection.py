@@ -144,9 +144,20 @@ def _index(node: cst.Subscript) -> int | None:
 
 # Tests of sizes -------------------------------------------------------------------------------
 
+# The interpreter knows no sizes, and no guard tells that code comes after `if size < n: return`. So
+# the syntax decides: such a test uses a number of parameters, or what is computed from it.
+
 
 def _size_test(source: Source, node: cst.CSTNode) -> str | None:
-    """The condition under which a test of sizes that may leave the function lets a node run."""
+    """The condition under which a test of sizes that may end a turn or a call lets a node run."""
+    tests = _leaving_tests(source, node)
+    sizes = _size_names(source, node) if tests else set()
+    test = next((one for one in tests if _tests_sizes(one, sizes)), None)
+    return None if test is None else f"not ({source.code(test)})"
+
+
+def _leaving_tests(source: Source, node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """The tests before a node in its function that may leave the function, or a loop around it."""
     current, parent = node, source.parent(node)
     tests: list[cst.BaseExpression] = []
     while parent is not None and not isinstance(current, cst.FunctionDef | cst.Lambda):
@@ -154,11 +165,7 @@ def _size_test(source: Source, node: cst.CSTNode) -> str | None:
             before = parent.body[: next(i for i, x in enumerate(parent.body) if x is current)]
             tests += [one.test for one in before if isinstance(one, cst.If) and _leaves(one.body)]
         current, parent = parent, source.parent(parent)
-    if not tests or not isinstance(current, cst.FunctionDef):
-        return None
-    sizes = _size_names(current)
-    test = next((one for one in tests if _tests_sizes(one, sizes)), None)
-    return None if test is None else f"not ({source.code(test)})"
+    return tests
 
 
 def _leaves(body: cst.BaseSuite) -> bool:
@@ -166,20 +173,25 @@ def _leaves(body: cst.BaseSuite) -> bool:
     return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], _LEAVING)
 
 
-def _size_names(function: cst.FunctionDef) -> set[str]:
-    """The variables of a function that are computed from numbers of parameters."""
-    assigned = [
-        (target.value, one.value)
-        for one in descend(function)
-        if isinstance(one, cst.Assign)
-        for target in (each.target for each in one.targets)
-        if isinstance(target, cst.Name)
-    ]
+def _size_names(source: Source, node: cst.CSTNode) -> set[str]:
+    """The functions of a file, and the variables of the function around a node, that are sizes."""
+    around: cst.CSTNode | None = node
+    while around is not None and not isinstance(around, cst.FunctionDef):
+        around = source.parent(around)
+    given: list[tuple[str, cst.BaseExpression]] = []
+    for one in descend(around if around is not None else source.tree):
+        if isinstance(one, cst.Assign):
+            names = [x.target.value for x in one.targets if isinstance(x.target, cst.Name)]
+            given += [(name, one.value) for name in names]
+    for one in source.descend(source.tree):
+        if isinstance(one, cst.FunctionDef):
+            returned = [x.value for x in descend(one) if isinstance(x, cst.Return) and x.value]
+            given += [(one.name.value, value) for value in returned]
     found: set[str] = set()
     size = -1
     while len(found) > size:
         size = len(found)
-        found |= {name for name, value in assigned if _tests_sizes(value, found)}
+        found |= {name for name, value in given if _tests_sizes(value, found)}
     return found
 
 

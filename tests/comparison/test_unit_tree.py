@@ -303,6 +303,16 @@ for part in (model.stem, model.head):
     shard_large(part, 100)
 fully_shard(model)
 """
+COUNTED = """
+def count(module):
+    return sum(p.numel() for p in module.parameters())
+
+for part in (model.stem, model.head):
+    if count(part) < 100:
+        continue
+    fully_shard(part)
+fully_shard(model)
+"""
 SELECTIONS = {
     "element 0": "fully_shard(model.blocks[0])\nfully_shard(model)\n",
     "element -1": "fully_shard(module=model.blocks[-1])\nfully_shard(model)\n",
@@ -329,12 +339,15 @@ def test_some_elements_of_a_list(text: str, tmp_path: Path) -> None:
     assert root.uncertain == ["blocks.*.norm", "blocks.*.up", "blocks.*.down"]
 
 
-def test_a_test_of_sizes_that_leaves_early(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "test"), [(SIZES, "size < minimum"), (COUNTED, "count(part) < 100")]
+)
+def test_a_test_of_sizes_that_leaves_early(program: str, test: str, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
-    file.write_text(HEAD + SIZES + RUN, encoding="utf-8")
-    planned = planned_units(one_layout(HEAD + SIZES + RUN, tmp_path))
+    file.write_text(HEAD + program + RUN, encoding="utf-8")
+    planned = planned_units(one_layout(HEAD + program + RUN, tmp_path))
     for path in ("model.stem", "model.head"):
-        assert planned[path].selection == "those that a test selects: `not (size < minimum)`"
+        assert planned[path].selection == f"those that a test selects: `not ({test})`"
     assert planned["model"].selection == ""
     (trace,) = [one for one in load([file], with_arguments=True).traces if one.entry is not None]
     facts = plan_of(trace).facts
