@@ -74,6 +74,10 @@ class OffloadedParametersMoved(Rule):
                 because=because,
             )
 
+    def concerns(self, trace: Trace, finding: Finding) -> bool:
+        """Whether a trace with a sharded model moves it; other models may move."""
+        return bool(trace.shardings()) and super().concerns(trace, finding)
+
 
 def _to_accelerator(move: ModuleMoved) -> bool:
     named = move.device or ("cuda" if move.method == "cuda" else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Safety, Severity
 from fsdplint.migration.rule import MigrationRule, in_block, in_fsdp1
-from fsdplint.trace import StateLoaded, StateTaken, Trace
+from fsdplint.trace import Layout, StateLoaded, StateTaken, Trace
 
 
 class Fsdp1WholeState(MigrationRule):
@@ -47,6 +47,8 @@ class Fsdp1WholeState(MigrationRule):
                 continue
             if event.api.rpartition(".")[2] != method or event.api.startswith("FSDP."):
                 continue
+            if event.layout is Layout.SHARDED:
+                continue  # of a `state_dict_type` block
             if module in trace.modules and in_fsdp1(trace, module) and not in_block(trace, event):
                 yield self.finding(
                     event,

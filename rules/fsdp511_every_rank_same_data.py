@@ -68,12 +68,8 @@ class EveryRankSameData(Rule):
         if any(True for _ in trace.of(PickedByRank)):
             return
         for begun in training_passes(trace):
-            if begun.same_batches is not True or begun.sampler is not None:
-                continue
-            if begun.ranks is not Ranks.ALL or out_of_sight(trace, begun.loader):
-                continue
             built = first(e for e in trace.of(LoaderBuilt) if e.loader == begun.loader)
-            if built is None or _is_broadcast_in_pass(trace, begun):
+            if built is None or not _same_on_all_ranks(trace, begun):
                 continue
             sharded = first([*trace.of(Sharded), *trace.of(Wrapped)])
             if sharded is None or not _settings(built) <= _settings(sharded):
@@ -87,9 +83,16 @@ class EveryRankSameData(Rule):
             )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
-        """Whether a trace trains on the batches of the loader of a finding."""
+        """Whether a trace trains on the batches of the loader of a finding.
+
+        A trace without sharding, or with another kind of parallelism, has no finding. If its
+        batches are the same on all ranks, too, it contradicts none.
+        """
         loaders = {one.loader for one in trace.of(LoaderBuilt) if one.site == finding.site}
-        return any(begun.loader in loaders for begun in training_passes(trace))
+        passes = [begun for begun in training_passes(trace) if begun.loader in loaders]
+        if not trace.complete or any(True for _ in trace.of(PickedByRank)):
+            return bool(passes)
+        return not all(_same_on_all_ranks(trace, begun) for begun in passes)
 
 
 _OTHER_DIMENSIONS = re.compile(r"tp|cp|sp|pp|ep|tensor|context|sequence|pipe|expert|model", re.I)
@@ -107,6 +110,15 @@ def _only_data_parallel(trace: Trace) -> bool:
         len(mesh.shape) == 1 and not any(map(_OTHER_DIMENSIONS.search, mesh.dim_names))
         for mesh in trace.of(MeshBuilt)
     )
+
+
+def _same_on_all_ranks(trace: Trace, begun: LoaderIterated) -> bool:
+    """Whether a pass certainly has the same batches on all ranks."""
+    if begun.same_batches is not True or begun.sampler is not None:
+        return False
+    if begun.ranks is not Ranks.ALL or out_of_sight(trace, begun.loader):
+        return False
+    return not _is_broadcast_in_pass(trace, begun)
 
 
 def _settings(event: Event) -> set[Guard]:

@@ -24,7 +24,7 @@ RUNTIME = (("recorder", "emulation", "simulation"), ("launch",), ("proof", "__ma
 ENGINE = (
     "progress", "cache", "editable", "scope", "unused_suppressions", "filter", "group_result", "changes",
     "unseen_calls", "program_facts", "translation",
-    "workers", "workspace", "requirements", "check", "known_findings", "validation",
+    "workers", "workspace", "requirements", "sharding_conditions", "check", "known_findings", "validation",
     "callers", "examine", "fix", "session", "cached", "summary",
     "isolation", "group_check", "checker", "recorded", "fixer", "migrator", "migration",
     "operations", "revisions", "comparing",

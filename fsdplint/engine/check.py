@@ -11,6 +11,7 @@ from fsdplint.config.options import DEFAULT, Options
 from fsdplint.diagnostics.finding import Finding, Fix, finding_order, sorted_findings
 from fsdplint.diagnostics.plugins import plugin_problem
 from fsdplint.engine.requirements import raise_bound
+from fsdplint.engine.sharding_conditions import FoundIn, add_sharding_conditions
 from fsdplint.engine.workspace import COMPLETE, Effort, Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rule import Rule
@@ -104,21 +105,24 @@ def check(
     show both with and without conditions holds always.
     """
     program.options, target = options, options.target
-    selected: dict[tuple[str, object], tuple[Finding, Rule]] = {}
-    shown: dict[tuple[str, object], set[Conditions]] = {}
+    found: list[FoundIn] = []
+    rule_by_code = {rule.code: rule for rule in rules}
     for trace in program.traces:
         effort.poll()
         trace.target = options.target
         for rule, finding in findings(trace, rules):
             site = finding.site
-            key: tuple[str, object] = (
-                rule.code,
-                site.node if isinstance(site, NodeSite) else site.location(),
-            )
-            shown.setdefault(key, set()).add(_conditions(finding.configuration))
-            existing = selected.get(key)
-            if existing is None or len(finding.configuration) < len(existing[0].configuration):
-                selected[key] = (finding, rule)
+            place = site.node if isinstance(site, NodeSite) else site.location()
+            found.append(FoundIn((rule.code, place), finding, trace))
+    add_sharding_conditions(found, program.traces)
+    selected: dict[tuple[str, object], tuple[Finding, Rule]] = {}
+    shown: dict[tuple[str, object], set[Conditions]] = {}
+    for one in found:
+        key, finding = one.key, one.finding
+        shown.setdefault(key, set()).add(_conditions(finding.configuration))
+        existing = selected.get(key)
+        if existing is None or len(finding.configuration) < len(existing[0].configuration):
+            selected[key] = (finding, rule_by_code[key[0]])
     for key, (finding, _) in selected.items():
         finding.configuration = _needed_conditions(finding.configuration, shown[key])
         needed = _conditions(finding.configuration)

@@ -1,4 +1,4 @@
-"""FSDP512 in programs that can also train without sharding."""
+"""FSDP511 and FSDP512 in programs that can also train in another way."""
 
 from __future__ import annotations
 
@@ -47,9 +47,13 @@ MODES = {
 
 
 def _found(folder: Path, modes: str, epoch: str = "    pass", shuffle: str = "True") -> bool:
+    return _finds("FSDP512", folder, PROGRAM.format(modes=modes, shuffle=shuffle, epoch=epoch))
+
+
+def _finds(code: str, folder: Path, text: str) -> bool:
     path = folder / "train.py"
-    path.write_text(PROGRAM.format(modes=modes, shuffle=shuffle, epoch=epoch))
-    rule = rule_by_code("FSDP512")
+    path.write_text(text)
+    rule = rule_by_code(code)
     assert rule is not None
     return bool(check(load([path]), [rule()]))
 
@@ -69,3 +73,36 @@ def test_the_epoch_is_set_in_some_mode(tmp_path: Path, modes: str, test: str) ->
 @pytest.mark.parametrize("shuffle", ["False", 'args.mode == "fsdp2"', "args.shuffle"])
 def test_some_mode_does_not_shuffle(tmp_path: Path, modes: str, shuffle: str) -> None:
     assert not _found(tmp_path, modes, shuffle=shuffle)
+
+
+SAME_DATA = PROGRAM.replace("sampler = DistributedSampler(rows, shuffle={shuffle})", "{sampler}")
+MESH = """if args.mode == "hybrid":
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+else:
+    mesh = init_device_mesh("cpu", (4,))
+fully_shard(model, mesh=mesh)"""
+SAMPLER = "DistributedSampler(rows)"
+
+
+def _finds_same_data(folder: Path, modes: str, sampler: str) -> bool:
+    text = SAME_DATA.format(modes=modes, sampler=f"sampler = {sampler}", epoch="")
+    imported = "from torch.distributed.device_mesh import init_device_mesh\n"
+    return _finds("FSDP511", folder, imported + text)
+
+
+@pytest.mark.parametrize("modes", [*MODES.values(), MESH], ids=[*MODES, "hybrid"])
+def test_no_mode_gives_each_rank_data_of_its_own(tmp_path: Path, modes: str) -> None:
+    assert _finds_same_data(tmp_path, modes, "None")
+
+
+@pytest.mark.parametrize("modes", [*MODES.values(), MESH], ids=[*MODES, "hybrid"])
+@pytest.mark.parametrize(
+    "sampler",
+    [SAMPLER, f"{SAMPLER} if args.part else None", f'{SAMPLER} if args.mode == "fsdp2" else None'],
+)
+def test_some_mode_gives_each_rank_data_of_its_own(
+    tmp_path: Path, modes: str, sampler: str
+) -> None:
+    if 'args.mode == "fsdp2"' in sampler and modes in (MODES["other order"], MESH):
+        return  # a mode without sampler is sharded
+    assert not _finds_same_data(tmp_path, modes, sampler)

@@ -1,0 +1,71 @@
+"""A finding that depends on the sharding names the conditions of the sharding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsdplint.engine.check import check
+from fsdplint.interpreter import load
+from fsdplint.registry.rules import rule_by_code
+
+HEAD = """\
+import argparse
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+args = argparse.ArgumentParser().parse_args()
+dist.init_process_group("gloo")
+model = nn.Linear(8, 8)
+"""
+
+
+def conditions(code: str, body: str, folder: Path) -> list[list[str]]:
+    """The conditions of each finding of a rule in a program."""
+    rule = rule_by_code(code)
+    assert rule is not None
+    path = folder / "train.py"
+    path.write_text(HEAD + body)
+    return [[str(guard) for guard in one.configuration] for one in check(load([path]), [rule()])]
+
+
+FORWARD = "if dist.get_rank() == 0:\n    model(torch.ones(1, 8))\n"
+STATE = "torch.save(model.state_dict(), 'weights.pt')\n"
+
+
+def test_a_run_without_the_sharding_has_no_finding(tmp_path: Path) -> None:
+    sharding = "if args.shard:\n    model = FSDP(model)\n"
+    assert conditions("FSDP501", sharding + FORWARD, tmp_path) == [["`args.shard` is true"]]
+
+
+def test_another_wrapper_in_the_other_run(tmp_path: Path) -> None:
+    wrapping = "model = FSDP(model) if args.shard else DDP(model)\n"
+    assert conditions("FSDP207", wrapping + STATE, tmp_path) == [["`args.shard` is true"]]
+
+
+def test_a_finding_of_both_runs_needs_no_sharding(tmp_path: Path) -> None:
+    body = "if args.shard:\n    model = FSDP(model)\nif dist.get_rank() == 0:\n    dist.barrier()\n"
+    assert conditions("FSDP501", body, tmp_path) == [[]]
+
+
+def test_a_model_that_is_always_sharded(tmp_path: Path) -> None:
+    body = "model = FSDP(model)\nif args.quiet:\n    print('quiet')\n" + FORWARD
+    assert conditions("FSDP501", body, tmp_path) == [[]]
+
+
+def test_conditions_of_both_are_named_once(tmp_path: Path) -> None:
+    body = "if args.shard:\n    model = FSDP(model)\nif args.shard and args.save:\n    " + STATE
+    (found,) = conditions("FSDP207", body, tmp_path)
+    assert len(found) == len(set(found))
+
+
+def test_a_run_without_sharding_may_move_the_model(tmp_path: Path) -> None:
+    body = (
+        "from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard\n"
+        "if args.shard:\n    fully_shard(model, offload_policy=CPUOffloadPolicy())\n"
+        'model.to("cuda")\nmodel(torch.ones(1, 8)).sum().backward()\n'
+    )
+    assert conditions("FSDP135", body, tmp_path) == [["`args.shard` is true"]]
