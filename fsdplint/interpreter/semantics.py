@@ -20,6 +20,7 @@ from fsdplint.interpreter.models import (
     accessors,
     adapters,
     attribute_access,
+    backward,
     checkpoint,
     commands,
     containers,
@@ -39,6 +40,8 @@ from fsdplint.interpreter.models import (
     launcher,
     library_modules,
     mixing,
+    module_methods,
+    module_wrappers,
     namespaces,
     nn,
     optim,
@@ -52,7 +55,9 @@ from fsdplint.interpreter.models import (
     removals,
     state_dicts,
     state_loading,
+    tensor_creation,
     tensors,
+    torch_contexts,
     training_frameworks,
     type_tests,
 )
@@ -62,10 +67,10 @@ CONSTRUCTS = (
     matches, operators, statements,
 )  # fmt: skip
 MODELS = (
-    accessors, adapters, attribute_access, checkpoint, commands, containers, context_stacks, copies,
-    data, dataclass_objects, datasets, distributed, frameworks, fsdp1, fsdp2, gradient_scaling,
-    hook_registration,
-    instantiation, iterators, launcher, library_modules, mixing, namespaces, nn, optim,
-    pretrained, process_groups, processes, python, randomness, raw, records, removals, state_dicts,
-    state_loading, tensors, training_frameworks, type_tests,
+    accessors, adapters, attribute_access, backward, checkpoint, commands, containers,
+    context_stacks, copies, data, dataclass_objects, datasets, distributed, frameworks, fsdp1,
+    fsdp2, gradient_scaling, hook_registration, instantiation, iterators, launcher,
+    library_modules, mixing, module_methods, module_wrappers, namespaces, nn, optim, pretrained,
+    process_groups, processes, python, randomness, raw, records, removals, state_dicts,
+    state_loading, tensor_creation, tensors, torch_contexts, training_frameworks, type_tests,
 )  # fmt: skip

@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.interpreter.choices import guards_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import has_trained_adapters
-from fsdplint.interpreter.models.nn import wrap
+from fsdplint.interpreter.models.module_wrappers import wrap
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.type_tests import module_is
 from fsdplint.interpreter.module_attributes import certainly_lacks

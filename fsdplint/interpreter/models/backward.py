@@ -1,0 +1,57 @@
+"""The backward pass."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter import hooks
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.registry import method
+from fsdplint.interpreter.module_tree import communicates
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.values import (
+    Const,
+    Context,
+    ModuleValue,
+    Value,
+)
+from fsdplint.trace import (
+    BackwardRun,
+)
+from fsdplint.trace.predicates import Predicate
+
+
+def _modules_in_no_sync(run: Run) -> tuple[str, ...]:
+    """The modules whose `no_sync()` is certainly open."""
+    found = _contexts_of_no_sync(run)
+    return tuple(c.module.id for c in found if c.module is not None and c.certain)
+
+
+def _modules_perhaps_in_no_sync(run: Run) -> tuple[tuple[str, Predicate | None], ...]:
+    """The modules whose `no_sync()` may be open, and the test that decides it."""
+    found = _contexts_of_no_sync(run)
+    return tuple((c.module.id, c.opens) for c in found if c.module is not None and not c.certain)
+
+
+def _contexts_of_no_sync(run: Run) -> list[Context]:
+    return [c for c in run.contexts if isinstance(c, Context) and c.kind == "no_sync"]
+
+
+@method("TensorValue", "backward")
+@method("Unknown", "backward")
+def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
+    sharded = any(
+        communicates(run, value) for value in run.objects.values() if isinstance(value, ModuleValue)
+    )
+    loss = receiver if isinstance(receiver, TensorValue) and not call.values else TensorValue()
+    run.emit(
+        BackwardRun,
+        call.node,
+        collective=sharded,
+        averaged=loss.averaged,
+        divided_by=loss.divided_by,
+        multiplied=loss.scaled,
+        unsynchronized=_modules_in_no_sync(run),
+        perhaps_unsynchronized=_modules_perhaps_in_no_sync(run),
+    )
+    hooks.fire(run, hooks.Moment.BACKWARD, call.node)
+    return Const(None)

@@ -1,0 +1,223 @@
+"""The methods that every module has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+
+from fsdplint.interpreter import meta_device, uninitialized
+from fsdplint.interpreter.assignment import assign_attribute
+from fsdplint.interpreter.attributes import parameter_by_name, read_attribute
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.freezing import doubt_frozen, freeze_parameters, set_frozen
+from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.models.registry import method
+from fsdplint.interpreter.module_attributes import element_of
+from fsdplint.interpreter.module_tree import add_child, child_values
+from fsdplint.interpreter.modules import (
+    append_element,
+    as_module,
+    attach_module,
+    set_element,
+    set_module_attribute,
+    submodule_values,
+)
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf
+from fsdplint.interpreter.unknown_results import unknown_result
+from fsdplint.interpreter.values import (
+    Const,
+    ModuleValue,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+    is_none,
+)
+from fsdplint.trace import (
+    ModuleMoved,
+    RequiresGradSet,
+)
+
+
+@method("ModuleValue", "parameters", "named_parameters")
+@method("Unknown", "parameters", "named_parameters")
+def parameters(run: Run, receiver: Value, name: str, call: Call) -> Value:
+    module = as_module(run, receiver)
+    if module is None:
+        return unknown_result(call)
+    return ParametersOf((module,), named=name.startswith("named"), every=not call.values)
+
+
+@method("ModuleValue", "modules", "named_modules", "children", "named_children")
+@method("Unknown", "modules", "named_modules", "named_children")
+def submodules(run: Run, receiver: Value, name: str, call: Call) -> Value:
+    module = as_module(run, receiver)
+    return ModulesOf(module, name) if module is not None else unknown_result(call)
+
+
+@method("ModuleValue", "to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "type")
+def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    dtype = {"half": "float16", "bfloat16": "bfloat16", "float": "float32"}.get(name)
+    target = None
+    for value in call.values:
+        if isinstance(value, Symbol) and value.name.startswith("torch."):
+            dtype = value.name.rpartition(".")[2]
+        else:
+            target = meta_device.device_name(run, value) or target
+    if name in {"cuda", "cpu"}:
+        target = name
+    if name == "to_empty":
+        receiver.on_meta = False
+    from_meta = meta_device.fails_to_move(run, receiver, name, call)
+    if name == "to_empty":
+        uninitialized.begin(run, receiver)
+    meta_device.note_move(run, receiver, name, call)
+    run.emit(
+        ModuleMoved,
+        call.node,
+        module=receiver.id,
+        method=name,
+        device=target,
+        dtype=dtype,
+        from_meta=from_meta,
+    )
+    return receiver
+
+
+@method("ModuleValue", "train", "eval")
+def mode(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    return receiver
+
+
+@method("ModuleValue", "requires_grad_")
+def requires_grad(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    value = call.arg(0, "requires_grad")
+    set_frozen(run, [receiver], not (value is None or constant(value) is True))
+    if value is not None and constant(value) is not False:
+        doubt_frozen(run, [receiver])
+    run.emit(RequiresGradSet, call.node, modules=(receiver.id,))
+    return receiver
+
+
+@method("ParametersOf", "requires_grad_")
+def parameter_requires_grad(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
+    value = call.arg(0, "requires_grad")
+    freeze_parameters(run, receiver, Const(True) if value is None else value)
+    run.emit(RequiresGradSet, call.node, modules=tuple(m.id for m in receiver.modules))
+    return receiver
+
+
+@method("ModuleValue", "apply")
+def apply(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """`m.apply(fn)` calls the function for every submodule, children before their parents."""
+    if call.args:
+        for child in reversed(submodule_values(run, ModulesOf(receiver, "modules"))):
+            run.call(call.args[0], Call(call.node, [child]))
+    return receiver
+
+
+@method("ModuleValue", "append", "add_module", "register_module", "insert")
+def add(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    if not call.args:
+        return Unknown()
+    value = run.settle(call.args[-1])
+    if name == "append":
+        append_element(run, receiver, value)
+    elif isinstance(value, ModuleValue):
+        key = constant(call.args[0])
+        if value.inner is not None and value.inner in child_values(run, receiver):
+            # a part goes into its own wrapper: `layers.register_module(name, torch.compile(layer))`
+            set_element(run, receiver, Unknown(), value)
+            if isinstance(key, str):
+                receiver.attributes[key] = value
+            return receiver
+        attach_module(run, receiver, value)
+        add_child(run, receiver, str(key) if key is not None else "*", value)
+        if isinstance(key, str):
+            receiver.attributes[key] = value
+        elif receiver.elements is not None:
+            receiver.elements.items.append(value)
+    elif not is_none(value):
+        run.trace.modules[receiver.id].children_known = False
+    return receiver
+
+
+@method("ModuleValue", "extend")
+def extend(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    for item in iterate(run, call.args[0])[0] if call.args else []:
+        append_element(run, receiver, item)
+    return receiver
+
+
+@method("ModuleValue", "items", "values", "keys")
+def mapping_view(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    children: list[Any] = submodule_values(run, receiver)
+    if name == "values":
+        return Sequence(children, "list")
+    if name == "keys":
+        return Unknown(varying=True)
+    return Sequence([Sequence([Unknown(varying=True), c], "tuple") for c in children], "list")
+
+
+@method("ModuleValue", "get_submodule")
+def submodule(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    path = constant(call.arg(0, "target"))
+    if not isinstance(path, str):
+        return element_of(run, receiver, Unknown())
+    return _submodule_at(run, receiver, path, call.node)
+
+
+@method("ModuleValue", "set_submodule")
+def replace_submodule(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    path, new = constant(call.arg(0, "target")), call.arg(1, "module")
+    if new is None:
+        return Const(None)
+    if not isinstance(path, str):
+        set_element(run, receiver, Unknown(), new)
+        return Const(None)
+    parent, _, last = path.rpartition(".")
+    owner = _submodule_at(run, receiver, parent, call.node)
+    if not isinstance(owner, ModuleValue):
+        return Const(None)
+    if last.isdigit() and owner.elements is not None:
+        set_element(run, owner, Const(int(last)), new)
+    else:
+        set_module_attribute(run, owner, last, new)
+    return Const(None)
+
+
+def _submodule_at(run: Run, module: ModuleValue, path: str, node: cst.CSTNode) -> Value:
+    """The module at a path such as "layers.0.linear"; the module itself for an empty path."""
+    value: Value = module
+    for part in path.split(".") if path else ():
+        if part.isdigit() and isinstance(value, ModuleValue):
+            value = run.settle(element_of(run, value, Const(int(part))))
+        else:
+            value = run.settle(read_attribute(run, value, part, node))
+    return value
+
+
+@method("ModuleValue", "get_parameter")
+def parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    path = constant(call.arg(0, "target"))
+    return parameter_by_name(run, receiver, path) if isinstance(path, str) else Unknown()
+
+
+@method("ModuleValue", "register_parameter")
+def register_parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    run.trace.modules[receiver.id].own_parameters = True
+    receiver.must_be_meta = False
+    return Const(None)
+
+
+@method("ModuleValue", "register_buffer")
+def register_buffer(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """`self.register_buffer("mask", tensor)`: an attribute that is a tensor, and no method."""
+    attribute = constant(call.arg(0, "name"))
+    if isinstance(attribute, str):
+        origin = f"{run.trace.modules[receiver.id].class_name}.{attribute}"
+        assign_attribute(run, receiver, attribute, Unknown(origin=origin, varying=True))
+    return Const(None)

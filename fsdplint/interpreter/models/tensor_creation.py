@@ -1,0 +1,111 @@
+"""Functions of torch that return tensors, and the device of new tensors."""
+
+from __future__ import annotations
+
+import re
+
+from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.randomness import note_weights_set
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.own_lengths import own_length
+from fsdplint.interpreter.ranks import depends_on_rank, note_rank_use
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
+from fsdplint.interpreter.unknown_results import unknown_result
+from fsdplint.interpreter.values import (
+    Const,
+    Context,
+    LibraryObject,
+    Sequence,
+    Unknown,
+    Value,
+    constant,
+)
+
+_FIXED = re.compile(r"\.(constant|zeros|ones|eye|dirac)_$")  # not at random
+
+
+@function("torch.")
+def tensor_result(run: Run, name: str, call: Call) -> Value:
+    """torch functions without a model: tensors in, tensors out."""
+    if not name.startswith("torch.nn."):
+        meta_device.leave_meta_in_arguments(run, call.values)
+    for value in call.values:
+        if isinstance(value, TensorValue):
+            scaled = value.scaled or name in ("torch.mul", "torch.multiply")
+            return TensorValue(value.source, value.modules, scaled=scaled)
+        if isinstance(value, ParametersOf):
+            if name.startswith("torch.nn.init.") and _FIXED.search(name):
+                note_weights_set(run, call, [value])
+            return take_parameters(run, value, element=True)
+    if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
+        return Unknown(origin=f"{name}()")
+    return unknown_result(call)
+
+
+@function(*(f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "arange")))
+def new_tensor(run: Run, name: str, call: Call) -> Value:
+    """A tensor that is not computed from others, unless `torch.tensor` copies one."""
+    result = tensor_result(run, name, call)
+    if isinstance(result, Unknown):
+        result.on_cpu = _is_cpu(run, call.kwargs.get("device")) or _is_cpu_by_default(
+            run, name, call
+        )
+        result.own_size = _has_own_size(run, name, call)
+        result.new_tensor = name != "torch.tensor" or isinstance(call.arg(0, "data"), Const)
+    return result
+
+
+def _has_own_size(run: Run, name: str, call: Call) -> bool:
+    """Whether the size of a new tensor differs between ranks: it, or the filled list, does."""
+    if name == "torch.tensor":
+        held = own_length(run.settle(call.arg(0, "data") or Unknown()))
+        return held is not None and not held.counts
+    sizes = call.args[:1] if name == "torch.full" else call.args
+    inner = [part for size in sizes if isinstance(size, Sequence) for part in size.items]
+    return any(depends_on_rank(part) for part in (*sizes, *inner))
+
+
+def _is_cpu(run: Run, device: Value | None) -> bool:
+    device = run.settle(device) if device is not None else None
+    if isinstance(device, LibraryObject) and device.name == "torch.device":
+        device = device.get("0", "type")
+    return device is not None and constant(device) == "cpu"
+
+
+def _is_cpu_by_default(run: Run, name: str, call: Call) -> bool:
+    """Whether a new tensor is on the CPU because nothing says otherwise.
+
+    `torch.tensor` of a tensor keeps its device, but one of a list or number has the default device.
+    """
+    if call.open or "device" in call.kwargs or run.other_default_device:
+        return False
+    if any(_is_device(context) for context in run.contexts):
+        return False
+    data = run.settle(call.arg(0, "data") or Unknown())
+    return name != "torch.tensor" or isinstance(data, Const | Sequence)
+
+
+def _is_device(context: object) -> bool:
+    """Whether a `with` block may set the device of new tensors."""
+    if isinstance(context, Context):
+        return context.kind == "meta_device"
+    return not isinstance(context, LibraryObject) or context.name == "torch.device"
+
+
+@function("torch.set_default_device", "torch.set_default_tensor_type")
+def set_default_device(run: Run, name: str, call: Call) -> Value:
+    run.other_default_device = True
+    return Const(None)
+
+
+@function("torch.device")
+def device(run: Run, name: str, call: Call) -> Value:
+    kind = constant(call.arg(0, "type"))
+    note_rank_use(run, call.node, *call.values)
+    args = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
+    if isinstance(kind, str) and kind.startswith("meta"):
+        return Context("meta_device", details=args)
+    return LibraryObject(name, args)
