@@ -60,6 +60,7 @@ from fsdplint.interpreter.models import (
     torch_contexts,
     training_frameworks,
     type_tests,
+    wrap_policies,
 )
 
 CONSTRUCTS = (
@@ -72,5 +73,6 @@ MODELS = (
     fsdp2, gradient_scaling, hook_registration, instantiation, iterators, launcher,
     library_modules, mixing, module_methods, module_wrappers, namespaces, nn, optim, pretrained,
     process_groups, processes, python, randomness, raw, records, removals, state_dicts,
-    state_loading, tensor_creation, tensors, torch_contexts, training_frameworks, type_tests,
+    state_loading, tensor_creation, tensors, torch_contexts, training_frameworks,
+    type_tests, wrap_policies,
 )  # fmt: skip

@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter import branch_conditions, losses
 from fsdplint.interpreter.branch_conditions import Truth
+from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.merging import derives_from_argument, library_of, matters
 from fsdplint.interpreter.models import mixing, tensors
@@ -35,7 +36,7 @@ from fsdplint.trace.predicates import negated
 
 @evaluates(cst.Comparison)
 def eval_comparison(run: Run, node: cst.Comparison) -> Value:
-    return branch_conditions.compare(run, node)
+    return compare(run, node)
 
 
 @evaluates(cst.BooleanOperation)

@@ -14,9 +14,7 @@ from fsdplint.interpreter.values import (
     ModuleValue,
     Value,
 )
-from fsdplint.trace import (
-    BackwardRun,
-)
+from fsdplint.trace import BackwardRun
 from fsdplint.trace.predicates import Predicate
 
 

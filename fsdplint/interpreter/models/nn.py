@@ -31,9 +31,7 @@ from fsdplint.interpreter.values import (
     constant,
     is_none,
 )
-from fsdplint.trace import (
-    ModuleBuilt,
-)
+from fsdplint.trace import ModuleBuilt
 
 
 @function("torch.nn.")

@@ -11,7 +11,7 @@ from fsdplint.interpreter.choices import ANY
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.models import tensors
-from fsdplint.interpreter.models.fsdp1 import option
+from fsdplint.interpreter.models.option_texts import option
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.optimizers import (

@@ -10,7 +10,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.fsdp1 import option
+from fsdplint.interpreter.models.option_texts import option
 from fsdplint.interpreter.models.registry import MethodModel, function, method
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer

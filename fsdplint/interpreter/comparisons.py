@@ -1,0 +1,272 @@
+"""The values of comparisons: constants, tests of the rank or of tensors, and conditions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import libcst as cst
+
+from fsdplint.interpreter.object_comparison import identity, membership
+from fsdplint.interpreter.rank_local import derive_rank_local
+from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_choice
+from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import (
+    ParametersOf,
+    RankTest,
+    RankValue,
+    ShardTensor,
+    TensorValue,
+)
+from fsdplint.interpreter.turn_tests import compared
+from fsdplint.interpreter.values import (
+    Condition,
+    Const,
+    Dict,
+    LibraryObject,
+    RankLocal,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+    is_none,
+)
+from fsdplint.trace import Ranks
+from fsdplint.trace.predicates import negated
+
+_DECIDED = (Const, Symbol, LibraryObject)
+_OF_TENSORS = (ShardTensor, ParametersOf)
+_EQUALITIES = (cst.Is, cst.IsNot, cst.Equal, cst.NotEqual)
+COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
+    cst.Equal: operator.eq,
+    cst.NotEqual: operator.ne,
+    cst.LessThan: operator.lt,
+    cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt,
+    cst.GreaterThanEqual: operator.ge,
+    cst.In: lambda a, b: a in b,
+    cst.NotIn: lambda a, b: a not in b,
+    cst.Is: lambda a, b: a is b or a == b,
+    cst.IsNot: lambda a, b: not (a is b or a == b),
+}
+
+
+_ORDERS = (
+    cst.Equal, cst.NotEqual, cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual,
+)  # fmt: skip
+
+
+def compare(run: Run, node: cst.Comparison) -> Value:
+    """The value of `left op right`; chains of comparisons are Unknown."""
+    left = run.eval(node.left)
+    rights = [run.eval(c.comparator) for c in node.comparisons]
+    result = _comparison_value(run, node, left, rights)
+    if len(rights) == 1 and isinstance(result, Unknown | Condition):
+        said = compared(left, node.comparisons[0].operator, rights[0])
+        if isinstance(result, Condition):
+            result.predicate = negated(said) if result.negated else said
+        else:
+            result.term = said
+    if not isinstance(result, Const):
+        return result
+    known = [one for one in (left, *rights) if isinstance(one, _DECIDED)]
+    decided_by = [key for one in known for key in one.decided_by]
+    return Const(result.value, tuple(decided_by)) if decided_by else result
+
+
+def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) -> Value:
+    if len(rights) != 1:
+        varying = any(isinstance(v, Unknown) and v.varying for v in (left, *rights))
+        return Unknown(origin=run.text(node), varying=varying)
+    op = node.comparisons[0].operator
+    right = rights[0]
+    if isinstance(left, Const) and isinstance(right, Const):
+        left = assumed_rank(run, node.left, left) or left
+        right = assumed_rank(run, node.comparisons[0].comparator, right) or right
+    if isinstance(right, RankValue) and not isinstance(left, RankValue):
+        left, right = right, left
+        op = mirror(op)
+    if isinstance(left, RankValue):
+        if constant(right) == 0:
+            note_rank_use(run, node, left)
+        return compare_rank(left, op, right)
+    if isinstance(left, _OF_TENSORS) or isinstance(right, _OF_TENSORS):
+        local = derive_rank_local(left, *rights) if isinstance(op, _ORDERS) else None
+        return Unknown(varying=True, rank_local=local)  # differs from tensor to tensor
+    if isinstance(op, _ORDERS) and not is_none(right):
+        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+            return Unknown(varying=True, rank_local=derive_rank_local(left, right))
+    if is_none(right) and isinstance(op, _EQUALITIES):
+        chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
+        if chosen is not None:
+            return chosen
+    if _by_rank(left) or _by_rank(right):
+        if run.ranks() is Ranks.ONE:
+            return Unknown(varying=True)  # no other rank is here
+        return RankTest(Ranks.SOME, Ranks.SOME)  # of a value derived from the rank
+    if isinstance(op, _ORDERS):
+        local = derive_rank_local(left, right) or _own_number(left, right)
+        if local is not None:
+            return Unknown(varying=True, rank_local=local)
+    if isinstance(op, _EQUALITIES):
+        known = identity(left, right)
+        if known is not None:
+            return Const(known != isinstance(op, NEGATED))
+    if isinstance(left, Const) and isinstance(right, Const):
+        try:
+            return Const(bool(COMPARISONS[type(op)](left.value, right.value)))
+        except (TypeError, KeyError):
+            return Unknown()
+    if isinstance(left, Unknown) and left.below is not None and _same_number(left.below, right):
+        if isinstance(op, cst.LessThan | cst.NotEqual):
+            return Const(True)
+        if isinstance(op, cst.GreaterThanEqual | cst.Equal):
+            return Const(False)
+    if isinstance(op, cst.In | cst.NotIn):
+        found = membership(left, right)
+        if found is not None:
+            return Const(found != isinstance(op, cst.NotIn))
+    return _condition(run, node, left, op, right)
+
+
+def _own_number(left: Value, right: Value) -> RankLocal | None:
+    """What makes a test such as `len(part) == 0` different on each rank."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Unknown) and isinstance(other, Const):
+            return one.own_number
+    return None
+
+
+def _same_number(one: Value, other: Value) -> bool:
+    """Whether two numbers are certainly the same throughout a run."""
+    if isinstance(one, Const) and isinstance(other, Const):
+        return bool(one.value == other.value)
+    if isinstance(one, Unknown) and isinstance(other, Unknown) and not one.varying:
+        return one is other or bool(one.origin and one.origin == other.origin)
+    return False
+
+
+def _by_rank(value: Value) -> bool:
+    return isinstance(value, Unknown) and value.by_rank
+
+
+def name_origin(run: Run, value: Value) -> None:
+    """Give an unknown result of a call a stable name, so that one decision holds everywhere."""
+    if isinstance(value, Unknown) and not (value.origin or value.varying or run.loop_depth):
+        created_at = value.created_at
+        if created_at is not None and value.part_of is None:
+            value.origin = run.text(created_at.node)
+
+
+def _condition(
+    run: Run, node: cst.Comparison, left: Value, op: cst.BaseCompOp, right: Value
+) -> Value:
+    name_origin(run, left)
+    of_ranks = _of_ranks(left, op, right, single_rank=run.decisions.single_rank)
+    if of_ranks is not None:
+        run.decisions.world_size_tested = True
+        return Const(of_ranks)
+    varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
+    text = run.text(node)
+    if varying:
+        return Unknown(varying=True)
+    negated = isinstance(op, NEGATED)
+    positive = _positive_text(run, node) if negated else text
+    if isinstance(left, Unknown) and left.origin and isinstance(right, Const):
+        if right.value is None:
+            key = f"{left.origin} is None"
+            return Condition(key, positive, negated, left.origin, "is None")
+        if isinstance(op, cst.Equal | cst.NotEqual):
+            key = f"{left.origin} == {right.value!r}"
+            return Condition(key, positive, negated, left.origin, "==", right.value)
+        if type(right.value) is int:
+            return _bound(run, node, left.origin, op, right.value)
+    if isinstance(left, Unknown) and run.loop_depth and not left.origin:
+        return Unknown(varying=True)
+    choices = _constants(right) if isinstance(op, cst.In | cst.NotIn) else None
+    if isinstance(left, Unknown) and left.origin and choices:
+        return Condition(positive, positive, negated, left.origin, "in", choices)
+    if isinstance(op, cst.In | cst.NotIn) and isinstance(left, Const):
+        if isinstance(right, Unknown) and right.origin:  # not every `dataset` is the same one
+            key = f"{left.value!r} in {right.origin}"
+            if not isinstance(left.value, str):
+                return Condition(key, positive, negated)
+            return Condition(key, positive, negated, right.origin, "contains", left.value)
+    return Condition(positive, positive, negated)
+
+
+def _constants(value: Value) -> tuple[object, ...] | None:
+    """The elements of a list, tuple or set of constants, or the keys of a dict; None for any other
+    value."""
+    if isinstance(value, Dict) and not value.open:
+        return tuple(value.items)
+    if not isinstance(value, Sequence) or value.open:
+        return None
+    items = [item.value for item in value.items if isinstance(item, Const)]
+    return tuple(items) if len(items) == len(value.items) else None
+
+
+def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, single_rank: bool) -> bool | None:
+    """The result of a test of the number of ranks; None for any other test.
+
+    A run assumes a launcher and more than one rank, unless it is a `single_rank` run.
+    """
+    if isinstance(op, cst.In | cst.NotIn):
+        launched = isinstance(left, Const) and left.value in LAUNCHED
+        if launched and isinstance(right, Symbol) and right.name == "os.environ":
+            return isinstance(op, cst.In) != single_rank
+        return None
+    if not isinstance(left, Unknown) or left.origin != WORLD_SIZE or not isinstance(right, Const):
+        return None
+    number = right.value
+    if number is None:
+        return isinstance(op, NEGATED)
+    if not isinstance(number, int):
+        return None
+    if single_rank:
+        return _compare_numbers(1, op, number)
+    if number == 2 and isinstance(op, cst.GreaterThanEqual):
+        return True
+    if number > 1:
+        return None
+    return isinstance(op, cst.GreaterThan | cst.GreaterThanEqual | cst.NotEqual)
+
+
+def _compare_numbers(one: int, op: cst.BaseCompOp, other: int) -> bool | None:
+    for kind, compare in (
+        (cst.Equal, operator.eq),
+        (cst.NotEqual, operator.ne),
+        (cst.GreaterThan, operator.gt),
+        (cst.GreaterThanEqual, operator.ge),
+        (cst.LessThan, operator.lt),
+        (cst.LessThanEqual, operator.le),
+    ):
+        if isinstance(op, kind):
+            return bool(compare(one, other))
+    return None
+
+
+def _bound(run: Run, node: cst.Comparison, origin: str, op: cst.BaseCompOp, number: int) -> Value:
+    """A comparison with an integer as a ">" condition, so that related comparisons agree."""
+    name = run.text(node.left)
+    if isinstance(op, cst.GreaterThan):
+        return Condition(f"{origin} > {number}", run.text(node), False, origin, ">", number)
+    if isinstance(op, cst.GreaterThanEqual):
+        return Condition(f"{origin} > {number - 1}", run.text(node), False, origin, ">", number - 1)
+    if isinstance(op, cst.LessThanEqual):
+        return Condition(f"{origin} > {number}", f"{name} > {number}", True, origin, ">", number)
+    if isinstance(op, cst.LessThan):
+        text = f"{name} >= {number}"
+        return Condition(f"{origin} > {number - 1}", text, True, origin, ">", number - 1)
+    return Condition(run.text(node), run.text(node))
+
+
+def _positive_text(run: Run, node: cst.Comparison) -> str:
+    text = run.text(node)
+    for old, new in ((" is not ", " is "), (" not in ", " in "), ("!=", "==")):
+        if old in text:
+            return text.replace(old, new, 1)
+    return text

@@ -1,0 +1,36 @@
+"""The options of constructors as a trace holds them."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Function,
+    LibraryObject,
+    Partial,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+)
+
+OFFLOAD = "torch.distributed.fsdp.CPUOffload"
+
+
+def option(value: Value) -> object:
+    """The value of an option in a trace: a constant, a dotted name, or "?".
+
+    A `CPUOffload` includes its argument, as the recorder writes it.
+    """
+    if isinstance(value, LibraryObject) and value.name == OFFLOAD and not value.open:
+        offloads = constant(value.get("offload_params", "0") or Const(False))
+        return f"{value.name}(offload_params={offloads if isinstance(offloads, bool) else '?'})"
+    if isinstance(value, Const) or (isinstance(value, Unknown) and value.is_default):
+        return constant(value)
+    if isinstance(value, Symbol | LibraryObject):
+        return value.name
+    if isinstance(value, Partial):
+        return f"functools.partial({option(value.function)})"
+    if isinstance(value, Function | Class):
+        return value.name
+    return "?"
