@@ -52,8 +52,6 @@ COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     cst.Is: lambda a, b: a is b or a == b,
     cst.IsNot: lambda a, b: not (a is b or a == b),
 }
-
-
 _ORDERS = (
     cst.Equal, cst.NotEqual, cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual,
 )  # fmt: skip
@@ -65,11 +63,11 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     rights = [run.eval(c.comparator) for c in node.comparisons]
     result = _comparison_value(run, node, left, rights)
     if len(rights) == 1 and isinstance(result, Unknown | Condition):
-        said = compared(left, node.comparisons[0].operator, rights[0])
+        predicate = compared(left, node.comparisons[0].operator, rights[0])
         if isinstance(result, Condition):
-            result.predicate = negated(said) if result.negated else said
+            result.predicate = negated(predicate) if result.negated else predicate
         else:
-            result.term = said
+            result.term = predicate
     if not isinstance(result, Const):
         return result
     known = [one for one in (left, *rights) if isinstance(one, _DECIDED)]

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import libcst as cst
 
 from fsdplint.interpreter.configurations import Decisions
+from fsdplint.interpreter.event_kinds import DECISIVE, KEEPS_STRUCTURE, OF_DATA
 from fsdplint.interpreter.frames import (
     ENDED,
     MAX_EVENTS,
@@ -60,46 +61,12 @@ from fsdplint.interpreter.values import (
 from fsdplint.interpreter.values import Sequence as ListValue
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import (
-    BackwardRun,
-    Called,
-    Clipped,
-    Collective,
-    DataEscaped,
-    EpochSet,
     Event,
-    Fsdp1Used,
-    Gathered,
-    GradientScaled,
-    GradientsZeroed,
     GradMode,
-    GroupMissed,
     Guard,
     GuardKind,
-    Imported,
-    Loaded,
-    LoaderIterated,
-    LoaderLeft,
-    MethodRegistered,
-    ModuleBuilt,
-    ModuleCopied,
-    OptimizerBuilt,
-    OptimizerStepped,
-    ParametersTied,
-    PartialRead,
-    PickedByRank,
     Ranks,
-    RequiresGradSet,
-    RunElsewhere,
-    Saved,
-    ScalerBuilt,
-    ScalerStepped,
-    ScalerUnscaled,
-    SchedulerStepped,
-    Seeded,
     Sharded,
-    StateLoaded,
-    StateTaken,
-    SyncSwitched,
     Trace,
     Wrapped,
 )
@@ -111,28 +78,8 @@ V = TypeVar("V", bound=Value)
 R = TypeVar("R", bound=Value)
 S = TypeVar("S", bound="Signal | None")
 
-# Events that decide whether others are correct: their conditions are worth a configuration.
-DECISIVE = (
-    Wrapped, Sharded, OptimizerBuilt, StateTaken, StateLoaded, SyncSwitched, MethodRegistered,
-    Gathered, ModuleCopied, ParametersTied, Clipped,
-)  # fmt: skip
-# Events that leave what a forward of the model does as it is. A module that is built counts when it
-# gets a parent.
-_KEEPS_STRUCTURE = {
-    BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GradientScaled,
-    GradientsZeroed, GroupMissed, Imported, Loaded, LoaderIterated, LoaderLeft, ModuleBuilt,
-    OptimizerBuilt, OptimizerStepped, PartialRead, PickedByRank, RequiresGradSet, RunElsewhere,
-    Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, SchedulerStepped, Seeded, StateLoaded,
-    StateTaken, SyncSwitched,
-}  # fmt: skip
-
-
 NO_GUARDS = nullcontext()
 _NO_KEYS: frozenset[str] = frozenset()
-
-
-# Events about data and files: they come again with each execution of code that loads data.
-_OF_DATA = {DataEscaped, Imported, Loaded, PickedByRank, RunElsewhere, Seeded}
 
 
 class Run:
@@ -413,9 +360,9 @@ class Run:
             self.decisions.shards = True
             self.decisions.sharding.update(self.keys_around())
         self.make_room()
-        if kind not in _OF_DATA:
+        if kind not in OF_DATA:
             self.last_new = self.steps
-        if kind not in _KEEPS_STRUCTURE:
+        if kind not in KEEPS_STRUCTURE:
             self.structure += 1
         event = kind(
             site=self.site(node),

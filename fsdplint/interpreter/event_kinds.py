@@ -1,0 +1,59 @@
+"""Kinds of events that tell a run how much a point of the program matters."""
+
+from __future__ import annotations
+
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Clipped,
+    Collective,
+    DataEscaped,
+    EpochSet,
+    Fsdp1Used,
+    Gathered,
+    GradientScaled,
+    GradientsZeroed,
+    GroupMissed,
+    Imported,
+    Loaded,
+    LoaderIterated,
+    LoaderLeft,
+    MethodRegistered,
+    ModuleBuilt,
+    ModuleCopied,
+    OptimizerBuilt,
+    OptimizerStepped,
+    ParametersTied,
+    PartialRead,
+    PickedByRank,
+    RequiresGradSet,
+    RunElsewhere,
+    Saved,
+    ScalerBuilt,
+    ScalerStepped,
+    ScalerUnscaled,
+    SchedulerStepped,
+    Seeded,
+    Sharded,
+    StateLoaded,
+    StateTaken,
+    SyncSwitched,
+    Wrapped,
+)
+
+# Events that decide whether others are correct: their conditions are worth a configuration.
+DECISIVE = (
+    Wrapped, Sharded, OptimizerBuilt, StateTaken, StateLoaded, SyncSwitched, MethodRegistered,
+    Gathered, ModuleCopied, ParametersTied, Clipped,
+)  # fmt: skip
+# Events that leave what a forward of the model does as it is. A module that is built counts when it
+# gets a parent.
+KEEPS_STRUCTURE = {
+    BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GradientScaled,
+    GradientsZeroed, GroupMissed, Imported, Loaded, LoaderIterated, LoaderLeft, ModuleBuilt,
+    OptimizerBuilt, OptimizerStepped, PartialRead, PickedByRank, RequiresGradSet, RunElsewhere,
+    Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, SchedulerStepped, Seeded, StateLoaded,
+    StateTaken, SyncSwitched,
+}  # fmt: skip
+# Events about data and files: they come again with each execution of code that loads data.
+OF_DATA = {DataEscaped, Imported, Loaded, PickedByRank, RunElsewhere, Seeded}
