@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.rank_invariance import (
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.rank_invariance import (
     is_code_invariant,
     is_rank_invariant,
     is_same_file,
 )
-from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import GeneratorValue, LoaderValue, StateValue

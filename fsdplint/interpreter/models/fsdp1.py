@@ -7,10 +7,9 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.choices import guards_of
+from fsdplint.interpreter.flat_parameters import mixes_adapters, mixes_frozen
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.flat_parameters import mixes_adapters, mixes_frozen
 from fsdplint.interpreter.models.module_wrappers import wrap
-from fsdplint.interpreter.models.option_texts import option
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.wrap_policies import keeps_rest, not_classes, units_of
 from fsdplint.interpreter.module_attributes import certainly_lacks
@@ -20,6 +19,7 @@ from fsdplint.interpreter.modules import (
     assume_sharding,
     new_module,
 )
+from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf
 from fsdplint.interpreter.values import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
 from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
-from fsdplint.interpreter.models.option_texts import option
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module, assume_sharding
+from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.turn_tests import predicate_of

@@ -11,7 +11,6 @@ from fsdplint.interpreter.choices import ANY
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.models import tensors
-from fsdplint.interpreter.models.option_texts import option
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.optimizers import (
@@ -21,6 +20,7 @@ from fsdplint.interpreter.optimizers import (
     owners_of,
     stale_modules,
 )
+from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run

@@ -6,8 +6,8 @@ import re
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
-from fsdplint.interpreter.models.option_texts import option
 from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue

@@ -10,10 +10,10 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.option_texts import option
 from fsdplint.interpreter.models.registry import MethodModel, function, method
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer
+from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.unknown_calls import call_unknown

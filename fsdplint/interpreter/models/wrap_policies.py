@@ -8,10 +8,10 @@ from collections.abc import Callable
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.option_texts import option
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.type_tests import module_is
 from fsdplint.interpreter.modules import submodule_values
+from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf
 from fsdplint.interpreter.values import (
