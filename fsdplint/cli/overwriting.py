@@ -83,7 +83,7 @@ def _is_report(text: str) -> bool:
             return _all_have(map(_json, text.splitlines()), _OF_FINDING)
         if isinstance(data, list):
             return any(_all_have(data, keys) for keys in (_OF_FINDING, _OF_COUNT, _OF_GITLAB))
-        if any(_has(data, keys) for keys in _WHOLE):
+        if any(_has_keys(data, keys) for keys in _WHOLE):
             return True
         return _names_its_tool(data)
     if text.startswith("<?xml"):
@@ -137,13 +137,13 @@ def _is_settings(text: str) -> bool:
 
 def _is_baseline(text: str) -> bool:
     data = _json(text)
-    if not _has(data, {"version", "findings"}) or not isinstance(data["findings"], dict):
+    if not _has_keys(data, {"version", "findings"}) or not isinstance(data["findings"], dict):
         return False
     return _all_have(data["findings"].values(), {"path", "code", "count"})
 
 
 def _is_migration_report(text: str) -> bool:
-    return text.startswith("# Migration from FSDP1 to FSDP2\n") or _has(
+    return text.startswith("# Migration from FSDP1 to FSDP2\n") or _has_keys(
         _json(text), {"summary", "wrote", "annotated", "programs"}
     )
 
@@ -157,7 +157,9 @@ def _is_plan(text: str) -> bool:
         return GENERATOR in text[:2000]
     if text.startswith("<svg"):
         return MADE_BY in text[:2000]
-    return is_text_of_plan(text) or _has(_json(text), {"schema_version", "programs", "problems"})
+    return is_text_of_plan(text) or _has_keys(
+        _json(text), {"schema_version", "programs", "problems"}
+    )
 
 
 def _is_proof(text: str) -> bool:
@@ -167,7 +169,9 @@ def _is_proof(text: str) -> bool:
     if text.lstrip()[:9].lower() == "<!doctype":
         return GENERATOR in text[:2000]
     data = _json(text)
-    return _has(data, {"script", "proven", "fixes"}) or _has(data, {"script", "simulated"})
+    return _has_keys(data, {"script", "proven", "fixes"}) or _has_keys(
+        data, {"script", "simulated"}
+    )
 
 
 KINDS: dict[str, Callable[[str], bool]] = {
@@ -190,9 +194,9 @@ def _json(text: str) -> Any:
         return None
 
 
-def _has(data: Any, keys: set[str]) -> bool:
+def _has_keys(data: Any, keys: set[str]) -> bool:
     return isinstance(data, dict) and keys <= data.keys()
 
 
 def _all_have(items: Iterable[Any], keys: set[str]) -> bool:
-    return all(_has(one, keys) for one in items)
+    return all(_has_keys(one, keys) for one in items)

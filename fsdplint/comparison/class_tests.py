@@ -47,7 +47,7 @@ class _Test:
             return None
         if dotted_name(node.func) != "isinstance":
             return None
-        return self._named(node.args[1].value)
+        return self._class_names(node.args[1].value)
 
     def _of_operands(self, node: cst.BooleanOperation, holds: bool) -> list[str] | None:
         left, right = self.classes(node.left, holds), self.classes(node.right, holds)
@@ -55,13 +55,13 @@ class _Test:
             return right if left is None else left
         return None if left is None or right is None else [*left, *right]
 
-    def _named(self, node: cst.BaseExpression) -> list[str] | None:
+    def _class_names(self, node: cst.BaseExpression) -> list[str] | None:
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
-            left, right = self._named(node.left), self._named(node.right)
+            left, right = self._class_names(node.left), self._class_names(node.right)
             return None if left is None or right is None else [*left, *right]
         if isinstance(node, cst.Tuple):
             parts = elements(node)
-            found = [self._named(one) for one in parts] if parts else [None]
+            found = [self._class_names(one) for one in parts] if parts else [None]
             return None if None in found else [name for one in found for name in one or ()]
         name = symbol_of(self._source, node) or dotted_name(node)
         last = name.rpartition(".")[2]

@@ -188,7 +188,7 @@ def _add_files(plan: Plan, trace: Trace, names: ModelNames) -> None:
     for event in events:
         writes = isinstance(event, Saved)
         topic = "file is written" if writes else "file is read"
-        subject = _way(event.api)
+        subject = _file_format(event.api)
         plan.add(topic, subject, event.ranks.value, event)
         plan.add(f"path of a file that {topic[5:]}", subject, _path(trace, event), event)
         if isinstance(event, Saved):
@@ -212,7 +212,7 @@ def _layouts(trace: Trace, event: Saved) -> Iterator[tuple[Argument, Argument | 
 def _add_content(plan: Plan, trace: Trace, event: Saved, names: ModelNames) -> None:
     """The keys of a dict that is written, and what is written under each."""
     content = trace.arguments.get(event.index, Arguments()).get("obj", "state_dict", "0")
-    way = _way(event.api)
+    way = _file_format(event.api)
     if content is None or _is_unknown(content):
         plan.gaps["content of a file"] = "the content of a file is unknown"
     if not isinstance(content, Built):
@@ -252,7 +252,7 @@ def _of_model(trace: Trace, content: Argument, names: ModelNames) -> Argument:
     return Constant("nothing") if empty else Opaque()
 
 
-def _way(api: str) -> str:
+def _file_format(api: str) -> str:
     """How a file is written or read: by torch.save, or as a distributed checkpoint."""
     return "distributed checkpoint" if "checkpoint" in api else ""
 

@@ -82,14 +82,14 @@ def read_settings(file: Path) -> Settings | None:
         checkpoint=values.get("checkpoint", FULL),
         output_format=values.get("output-format", "full"),
         unsafe_fixes=values.get("unsafe-fixes", False),
-        cache_dir=_inside(file, "cache-dir", values),
-        baseline=_inside(file, "baseline", values),
+        cache_dir=_path_inside(file, "cache-dir", values),
+        baseline=_path_inside(file, "baseline", values),
         run=values.get("run", RunSettings()),
         file=file,
     )
 
 
-def _inside(file: Path, key: str, values: Mapping[str, str]) -> Path | None:
+def _path_inside(file: Path, key: str, values: Mapping[str, str]) -> Path | None:
     """The path that a key names, which must be in the folder of the settings."""
     if key not in values:
         return None

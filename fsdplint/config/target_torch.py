@@ -60,10 +60,10 @@ def required_torch(root: Path) -> Target | None:
     for requirement, origin in requirements:
         # A requirement for some platforms only ("torch==2.2.2; platform_machine == ...") does not
         # apply to the program in general.
-        low = None if requirement.marker is not None else _low(requirement)
+        low = None if requirement.marker is not None else _oldest_version(requirement)
         if low is not None and (lowest is None or older(low, lowest[0])):
             lowest = low, origin
-        high = _high(requirement)
+        high = _newest_version(requirement)
         bounded = bounded and high is not None
         if high is not None and (highest is None or older(highest[0], high)):
             highest = high, origin
@@ -113,7 +113,7 @@ def raise_lower_bound(target: Target, since: str) -> dict[Path, dict[str, str]] 
         requirement = _parse_requirement(text)
         if requirement is None or requirement.name.lower() != "torch" or requirement.marker:
             continue
-        low, high = _low(requirement), _high(requirement)
+        low, high = _oldest_version(requirement), _newest_version(requirement)
         if low is None or not older(low, since):
             continue
         if high is not None and older(high, since):
@@ -163,7 +163,7 @@ def _of_package(
     return requirements
 
 
-def _low(requirement: Requirement) -> str | None:
+def _oldest_version(requirement: Requirement) -> str | None:
     """The oldest torch that a requirement allows."""
     versions = [
         version
@@ -173,7 +173,7 @@ def _low(requirement: Requirement) -> str | None:
     return max(versions, key=as_numbers, default=None)
 
 
-def _high(requirement: Requirement) -> str | None:
+def _newest_version(requirement: Requirement) -> str | None:
     """The newest torch that a requirement allows, if that version is already released."""
     versions: list[str] = []
     for spec in requirement.specifier:

@@ -210,9 +210,9 @@ class Modules:
                 yield from found
                 return
         if not one.level:
-            yield from self._elsewhere(path, one)
+            yield from self._targets_on_longer_path(path, one)
 
-    def _elsewhere(self, path: str, one: Import) -> Iterator[Target]:
+    def _targets_on_longer_path(self, path: str, one: Import) -> Iterator[Target]:
         """The targets of an import that only a longer search path resolves."""
         if not one.names:
             file = self._index.find(path, one.parts) if one.alias is not None else None

@@ -224,13 +224,13 @@ def _open(path: str, mode: int) -> Iterator[int | None]:
         return
     except OSError as error:
         why = "is a link" if error.errno == errno.ELOOP else f"cannot be opened ({error.strerror})"
-        raise _foreign(path, why) from error
+        raise _foreign_journal(path, why) from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise _foreign(path, "is not a regular file")
+            raise _foreign_journal(path, "is not a regular file")
         if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
-            raise _foreign(path, "belongs to another user")
+            raise _foreign_journal(path, "belongs to another user")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -250,14 +250,14 @@ def _check_own(path: str, descriptor: int) -> None:
         recorded = {name: header[name] for name in ("folder", "device", "inode")}
         version = header["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _foreign(path, "cannot be read by this version") from error
+        raise _foreign_journal(path, "cannot be read by this version") from error
     if recorded != _identity(os.path.dirname(os.path.realpath(path))):
-        raise _foreign(path, "belongs to another folder, of which this is a copy")
+        raise _foreign_journal(path, "belongs to another folder, of which this is a copy")
     if version != _VERSION:
         raise _unknown_journal(path)
 
 
-def _foreign(path: str, why: str) -> ForeignJournal:
+def _foreign_journal(path: str, why: str) -> ForeignJournal:
     return ForeignJournal(
         f"{path}: warning: this journal of an interrupted write {why}, so it is not "
         "completed; check the files and remove it"

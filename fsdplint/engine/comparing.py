@@ -125,7 +125,7 @@ def compare_sides(before: Side, after: Side) -> Result:
     result.facts += compared_facts(before.half, after.half)
     places = {at for one in result.facts for at in (one.before_at, one.after_at) if at is not None}
     result.facts += _new_findings(before, after)
-    result.facts += _leftovers(before, after)
+    result.facts += _remaining_uses(before, after)
     result.facts += _changes(before, after, places)
     return result
 
@@ -154,7 +154,7 @@ def _sources(one: Side) -> dict[str, Source]:
     return {one.key(path): source for path, source in one.program.sources.items()}
 
 
-def _leftovers(before: Side, after: Side) -> Iterator[Compared]:
+def _remaining_uses(before: Side, after: Side) -> Iterator[Compared]:
     """The uses of FSDP1 in the files that the migration changed."""
     old = _sources(before)
     for key, source in _sources(after).items():

@@ -60,7 +60,7 @@ def with_findings(
     editable = session.editable
     usable = applicable(found, enabled, editable, unsafe=lambda one: one.site.path not in only_safe)
     usable_unsafe = applicable(found, enabled, editable, unsafe=lambda _: True)
-    outside = _outside(session, found)
+    outside = _uneditable_files(session, found)
     return Result(
         files=len(session.files),
         findings=[one for one in enabled if one.site.path not in context],
@@ -78,7 +78,7 @@ def with_findings(
     )
 
 
-def _outside(session: Session, found: Sequence[Finding]) -> dict[str, set[str]]:
+def _uneditable_files(session: Session, found: Sequence[Finding]) -> dict[str, set[str]]:
     """The files that fixes change and that may not be changed, by what is fixed together."""
     outside: dict[str, set[str]] = {}
     for one in found:

@@ -68,15 +68,15 @@ def _judge(fact: Compared, before: Unseen, after: Unseen) -> Compared:
     kind = next((kind for start, kind in _KINDS.items() if fact.topic.startswith(start)), None)
     if fact.outcome is not Outcome.DIFFERS or kind is None:
         return fact
-    at = _unlike(before, after, kind) if fact.before == ABSENT else None
-    at = _unlike(after, before, kind) if fact.after == ABSENT else at
+    at = _first_unmatched(before, after, kind) if fact.before == ABSENT else None
+    at = _first_unmatched(after, before, kind) if fact.after == ABSENT else at
     if at is None:
         return fact
     reason = f"the call in line {at.line} could not be followed"
     return replace(fact, outcome=Outcome.NOT_FOLLOWED, reason=reason)
 
 
-def _unlike(one: Unseen, other: Unseen, kind: SiteKind) -> Location | None:
+def _first_unmatched(one: Unseen, other: Unseen, kind: SiteKind) -> Location | None:
     """The first unseen call of a program that is not one of the other program, too.
 
     A call that no event of either program shows, such as `scheduler.load_state_dict(...)`, is not

@@ -117,14 +117,14 @@ class Validation:
 
     def settle(self) -> None:
         """Take the fixes away that would make the program worse, and say why in the findings."""
-        safe = self._sound([one for one in self._units if one.safe], [])
-        self._sound([one for one in self._units if not one.safe], safe)
+        safe = self._valid_units([one for one in self._units if one.safe], [])
+        self._valid_units([one for one in self._units if not one.safe], safe)
 
-    def _sound(self, units: list[Unit], base: list[Unit]) -> list[Unit]:
+    def _valid_units(self, units: list[Unit], base: list[Unit]) -> list[Unit]:
         """The units that do no harm on top of others; the fixes of the rest are taken away."""
         sound: list[Unit] = []
         while units:
-            tried, later = self._together(base, units)
+            tried, later = self._split_by_conflict(base, units)
             if not tried and base:  # each of them clashes with the base
                 base = []
                 continue
@@ -132,7 +132,9 @@ class Validation:
             units = later if tried else later[1:]
         return sound
 
-    def _together(self, base: list[Unit], units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+    def _split_by_conflict(
+        self, base: list[Unit], units: list[Unit]
+    ) -> tuple[list[Unit], list[Unit]]:
         """Of some units those that one text can hold with the base, and those that it cannot."""
         applied = self._apply(_fixes([*base, *units]))
         broken = dict(applied.broken)
@@ -152,7 +154,7 @@ class Validation:
 
     def _harmless(self, base: list[Unit], units: list[Unit]) -> list[Unit]:
         """Of units that go together, those that do no harm on top of the base."""
-        refusal = self._harm(base, units) if units else None
+        refusal = self._refusal_of(base, units) if units else None
         if refusal is None:
             return units
         if len(units) == 1:
@@ -163,7 +165,7 @@ class Validation:
         if self._culprit in units:
             self._refuse(self._culprit, refusal)
             return self._harmless(base, [one for one in units if one is not self._culprit])
-        first, rest = _halves(units, refusal.at)
+        first, rest = _bisect(units, refusal.at)
         sound = self._harmless(base, first)
         return [*sound, *self._harmless([*base, *sound], rest)]
 
@@ -183,7 +185,7 @@ class Validation:
         for one, fix in before:
             if fix is not None:
                 one.fix = extend_fix(fix, [repair for repair in repairs if repair is not None])
-        if self._harm(base, [unit]) is None:
+        if self._refusal_of(base, [unit]) is None:
             return True
         for one, fix in before:
             one.fix = fix
@@ -201,7 +203,7 @@ class Validation:
 
     # What is worse ----------------------------------------------------------------------------
 
-    def _harm(self, base: list[Unit], units: list[Unit]) -> Refusal | None:
+    def _refusal_of(self, base: list[Unit], units: list[Unit]) -> Refusal | None:
         """What is wrong with the program once the fixes are in it."""
         fixes = _fixes([*base, *units])
         applied = self._apply(fixes)
@@ -216,12 +218,12 @@ class Validation:
             return None
         program = self._load({Path(path): text for path, text in texts.items()}, changed)
         self._culprit = None
-        refusal = next(self._worse(program, base, units), None)
+        refusal = next(self._regressions(program, base, units), None)
         if refusal is None:
             self.results.append(FixedProgram(texts, program))
         return refusal
 
-    def _worse(
+    def _regressions(
         self, program: Program, base: Sequence[Unit], units: Sequence[Unit]
     ) -> Iterator[Refusal]:
         """What is wrong with the program that the fixes of units, on top of a base, make."""
@@ -284,14 +286,14 @@ class Validation:
         for unit in migrations:
             key = tuple(unit.fixes)
             if key not in self._tried_alone:
-                alone = self._alone(unit)
+                alone = self._with_unit(unit)
                 self._tried_alone[key] = None if alone is None else difference(self.program, alone)
             refusal = self._tried_alone[key]
             if refusal is not None:
                 self._culprit = unit
                 yield refusal
 
-    def _alone(self, unit: Unit) -> Program | None:
+    def _with_unit(self, unit: Unit) -> Program | None:
         """The program with the fixes of one unit; None if they cannot be applied."""
         applied = apply.apply(self.program.files, unit.fixes)
         if applied.broken:
@@ -302,7 +304,7 @@ class Validation:
         return self._load({Path(path): text for path, text in applied.texts.items()}, sources)
 
 
-def _halves(units: list[Unit], at: Location | None) -> tuple[list[Unit], list[Unit]]:
+def _bisect(units: list[Unit], at: Location | None) -> tuple[list[Unit], list[Unit]]:
     """Two parts of some units, of which the second one is likely to do the harm.
 
     at: where the harm is; those that change this file are the second part.

@@ -54,7 +54,7 @@ def epoch_loop(sites: tuple[Site, ...]) -> EpochLoop | None:
         if not isinstance(site, NodeSite):
             return None
         child: cst.CSTNode = site.node
-        for node in _outwards(site):
+        for node in _ancestors(site):
             if isinstance(node, cst.While | cst.BaseComp):
                 return None
             if isinstance(node, cst.For) and child is not node.iter:
@@ -63,7 +63,7 @@ def epoch_loop(sites: tuple[Site, ...]) -> EpochLoop | None:
     return None
 
 
-def _outwards(site: NodeSite) -> Iterator[cst.CSTNode]:
+def _ancestors(site: NodeSite) -> Iterator[cst.CSTNode]:
     """The ancestors of a node, up to its function."""
     node = site.source.parent(site.node)
     while node is not None and not isinstance(node, cst.FunctionDef | cst.Lambda):

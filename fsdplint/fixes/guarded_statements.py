@@ -126,7 +126,7 @@ def may_overtake(source: Source, node: cst.CSTNode, place: GuardedStatement) -> 
         if isinstance(other, cst.BaseCompoundStatement):
             return False
         smalls = other.body if isinstance(other, cst.SimpleStatementLine) else [other]
-        if not all(_overtakable(small, needed) for small in smalls):
+        if not all(_may_be_passed(small, needed) for small in smalls):
             return False
     return not any(mentions(other, bound_by(place.statement)) for other in place.before)
 
@@ -170,7 +170,7 @@ def liftable(source: Source, node: cst.CSTNode, statement: cst.CSTNode) -> bool:
     return True
 
 
-def _overtakable(small: cst.CSTNode, needed: set[str]) -> bool:
+def _may_be_passed(small: cst.CSTNode, needed: set[str]) -> bool:
     if isinstance(small, cst.Assign | cst.AnnAssign):
         bound = bound_by(small)
         return not any(name.split(".")[0] in needed for name in bound)

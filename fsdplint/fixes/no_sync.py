@@ -211,10 +211,10 @@ def restore_at_last(rewrite: Rewrite, source: Source, block: cst.With, lines: li
 
 def must_restore(source: Source, block: cst.With) -> bool:
     """Whether the program may continue to train after it leaves a block early."""
-    return left_early(block.body) or _survives(source, block)
+    return left_early(block.body) or _continues_after_error(source, block)
 
 
-def _survives(source: Source, block: cst.With) -> bool:
+def _continues_after_error(source: Source, block: cst.With) -> bool:
     """Whether a loop catches an exception of a block and continues."""
     caught = False
     inner: cst.CSTNode = block

@@ -147,15 +147,15 @@ def _path_use(
         size = len(texts)
         for other in program.sources.values():
             for node in _nodes(other.tree):
-                if isinstance(node, cst.Assign) and _has(other, node.value, texts):
-                    if isinstance(node.value, cst.Call) and not _indifferent(node.value):
+                if isinstance(node, cst.Assign) and _contains(other, node.value, texts):
+                    if isinstance(node.value, cst.Call) and not _is_indifferent(node.value):
                         continue
                     texts |= {other.code(t.target) for t in node.targets}
     for other in program.sources.values():
         for node in _nodes(other.tree):
-            if not isinstance(node, cst.Call) or node in saving_calls or _indifferent(node):
+            if not isinstance(node, cst.Call) or node in saving_calls or _is_indifferent(node):
                 continue
-            if any(_has(other, arg.value, texts) for arg in node.args):
+            if any(_contains(other, arg.value, texts) for arg in node.args):
                 line = other.location(node).line
                 return (
                     f"`{other.code(node.func)}` ({other.path}:{line}) uses the path, but a "
@@ -213,13 +213,13 @@ def _opens(node: cst.CSTNode) -> bool:
     }
 
 
-def _indifferent(call: cst.Call) -> bool:
+def _is_indifferent(call: cst.Call) -> bool:
     function = call.func
     last = function.attr if isinstance(function, cst.Attribute) else function
     return isinstance(last, cst.Name) and last.value in INDIFFERENT
 
 
-def _has(source: Source, node: cst.CSTNode, texts: set[str]) -> bool:
+def _contains(source: Source, node: cst.CSTNode, texts: set[str]) -> bool:
     return any(
         source.code(part) in texts for part in _nodes(node) if isinstance(part, cst.BaseExpression)
     )

@@ -57,7 +57,7 @@ def is_rank_invariant(
     return bool(parts) and all(is_rank_invariant(source, part, inside) for part in parts)
 
 
-def _own(name: str) -> bool:
+def _suggests_rank(name: str) -> bool:
     """Whether a name suggests a value that each rank has of its own."""
     return bool(RANK_WORDS.search(name) or OWN.search(name))
 
@@ -65,7 +65,7 @@ def _own(name: str) -> bool:
 def _same_attribute(path: str) -> bool:
     """Whether a path is like `args.save` or `state.epoch` and does not mention the rank."""
     *owners, last = path.split(".")
-    if _own(path) or not path:
+    if _suggests_rank(path) or not path:
         return False
     return bool(COUNTERS.search(last)) or not SETTINGS.isdisjoint(owners)
 
@@ -74,7 +74,7 @@ def _same_name(source: Source, node: cst.Name, inside: frozenset[str]) -> bool:
     name = node.value
     if name in inside:
         return True  # `step = step + 1`
-    if _own(name):
+    if _suggests_rank(name):
         return False
     scope = function_around(source, node)
     bindings = _bindings(source, scope, name)

@@ -49,7 +49,7 @@ class _Change:
                     removed.append(arg)
                 elif not self._policy(rewrite, arg):
                     return False
-            elif self._needless(arg, name):
+            elif self._is_droppable(arg, name):
                 removed.append(arg)
             elif not self._rename(rewrite, arg, name, named):
                 return False
@@ -59,7 +59,7 @@ class _Change:
             self._release_name(rewrite, arg.value)
         return True
 
-    def _needless(self, arg: cst.Arg, name: str) -> bool:
+    def _is_droppable(self, arg: cst.Arg, name: str) -> bool:
         if name in _ALWAYS or (name in _OFF and is_constant(arg.value, "None", "False")):
             return True
         if name == "backward_prefetch":

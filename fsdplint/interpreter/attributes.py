@@ -147,7 +147,7 @@ def _instance_attribute(run: Run, value: Instance, name: str, node: cst.CSTNode)
         return Namespace(scope, value)
     if find_method(value, name) is not None:
         return Method(value, name)
-    delegated = _delegated(run, value, name, node)
+    delegated = _result_of_getattr(run, value, name, node)
     if delegated is not None:
         return delegated
     result = value_by_name(name, f"{value.cls.name}.{name}")
@@ -155,7 +155,7 @@ def _instance_attribute(run: Run, value: Instance, name: str, node: cst.CSTNode)
     return result
 
 
-def _delegated(run: Run, value: Instance, name: str, node: cst.CSTNode) -> Value | None:
+def _result_of_getattr(run: Run, value: Instance, name: str, node: cst.CSTNode) -> Value | None:
     """What `__getattr__` of an object's class gives for a name; None if that is not known."""
     getter = value.cls.lookup("__getattr__")
     if not isinstance(getter, Function) or name.startswith("__"):

@@ -64,7 +64,7 @@ def _join(
         _bind(bindings, key[1], right if ended[0] else left)
     elif left is None or right is None:
         _bind(bindings, key[1], left or right)
-    elif not _same(left, right):
+    elif not _same_value(left, right):
         bindings[key[1]] = join(left, right)
     else:
         bindings[key[1]] = left
@@ -87,7 +87,7 @@ def _bind(bindings: Bindings, name: str, value: Value | None) -> None:
         bindings[name] = value
 
 
-def _same(one: Value, two: Value) -> bool:
+def _same_value(one: Value, two: Value) -> bool:
     if isinstance(one, Const) and isinstance(two, Const):
         return type(one.value) is type(two.value) and bool(one.value == two.value)
     return one is two

@@ -40,17 +40,22 @@ def _shape(run: Run, value: Value, depth: int) -> Hashable:
         return Function, id(value.scope), id(value.owner), _code(run, value), parts
     if depth and isinstance(value, Partial):
         named = _shapes(run, value.kwargs, depth)
-        return Partial, _shape(run, value.function, depth), _listed(run, value.args, depth), named
+        return (
+            Partial,
+            _shape(run, value.function, depth),
+            _shape_of_items(run, value.args, depth),
+            named,
+        )
     if depth and isinstance(value, Instance):
         return id(value.cls), _shapes(run, value.attributes, depth)
     if depth and isinstance(value, Sequence):
-        return value.kind, value.open, _listed(run, value.items, depth)
+        return value.kind, value.open, _shape_of_items(run, value.items, depth)
     if depth and isinstance(value, Dict):
         return Dict, value.open, _shapes(run, value.items, depth)
     return id(value)
 
 
-def _listed(run: Run, values: list[Value], depth: int) -> Hashable:
+def _shape_of_items(run: Run, values: list[Value], depth: int) -> Hashable:
     return tuple(_shape(run, one, depth - 1) for one in values)
 
 

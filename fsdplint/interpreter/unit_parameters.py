@@ -45,9 +45,9 @@ def _rests(run: Run, module: str) -> bool:
             if whole and not uses_original_parameters(wrapper):
                 return False
             own = {root, wrapper.module} if root == wrapper.inner else {root}
-            return not any(_enters(trace.events[index], own) for index in run.calling)
+            return not any(_is_call_of(trace.events[index], own) for index in run.calling)
     return False
 
 
-def _enters(event: Event, modules: set[str]) -> bool:
+def _is_call_of(event: Event, modules: set[str]) -> bool:
     return isinstance(event, Called) and event.module in modules

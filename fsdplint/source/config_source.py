@@ -106,17 +106,17 @@ class Mapping(Node):
 
     def values(self) -> dict[str, object]:
         """The scalar values by their keys; `...` for other values."""
-        return {entry.key.text: _plain(entry.value) for entry in self.entries}
+        return {entry.key.text: _plain_value(entry.value) for entry in self.entries}
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
 
 
-def _plain(node: Node) -> object:
+def _plain_value(node: Node) -> object:
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Sequence):
-        return [_plain(item) for item in node.items]
+        return [_plain_value(item) for item in node.items]
     return ...
 
 

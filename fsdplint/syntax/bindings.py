@@ -155,7 +155,7 @@ class Bindings:
         self.scopes[node] = scope
         return scope
 
-    def _later(self, scope: Scope, *nodes: cst.CSTNode | None) -> None:
+    def _visit_later(self, scope: Scope, *nodes: cst.CSTNode | None) -> None:
         self._todo.extend((x, scope) for x in reversed(nodes) if x is not None and is_node(x))
 
     def _visit(self, node: cst.CSTNode, scope: Scope) -> None:
@@ -174,29 +174,29 @@ class Bindings:
                 if text:
                     scope.references.append(text)
                 else:
-                    self._later(scope, node.value)
+                    self._visit_later(scope, node.value)
             case cst.Import() | cst.ImportFrom():
                 self._import(node, scope)
             case cst.FunctionDef():
                 self._bind(node.name, scope)
                 inner = self._scope(node, "function", node.name.value, scope)
                 self._parameters(node.params, scope, inner)
-                self._later(scope, *node.decorators, node.returns)
-                self._later(inner, node.body, node.type_parameters)
+                self._visit_later(scope, *node.decorators, node.returns)
+                self._visit_later(inner, node.body, node.type_parameters)
             case cst.Lambda():
                 inner = self._scope(node, "function", "<lambda>", scope)
                 self._parameters(node.params, scope, inner)
-                self._later(inner, node.body)
+                self._visit_later(inner, node.body)
             case cst.ClassDef():
                 self._bind(node.name, scope)
-                self._later(scope, *node.decorators, *node.bases, *node.keywords)
+                self._visit_later(scope, *node.decorators, *node.bases, *node.keywords)
                 inner = self._scope(node, "class", node.name.value, scope)
-                self._later(inner, node.body, node.type_parameters)
+                self._visit_later(inner, node.body, node.type_parameters)
             case cst.ListComp() | cst.SetComp() | cst.DictComp() | cst.GeneratorExp():
                 inner = self._scope(node, "comprehension", "<for>", scope)
-                self._later(inner, *code_children(node))
+                self._visit_later(inner, *code_children(node))
             case cst.Arg():
-                self._later(scope, node.value)
+                self._visit_later(scope, node.value)
             case cst.Global() | cst.Nonlocal():
                 for item in node.names:
                     scope.outer_names.add(item.name.value)
@@ -205,10 +205,10 @@ class Bindings:
                         self.module.others.setdefault(item.name.value, []).append(node)
             case cst.Annotation():
                 self._strings(node, scope)
-                self._later(scope, node.annotation)
+                self._visit_later(scope, node.annotation)
             case cst.Call(func=cst.Name(value="cast") | cst.Attribute(attr=cst.Name(value="cast"))):
                 self._strings(node, scope)
-                self._later(scope, *code_children(node))
+                self._visit_later(scope, *code_children(node))
             case _:
                 self._bindings(node, scope)
 
@@ -231,7 +231,7 @@ class Bindings:
             case cst.MatchMapping():
                 bound = node.rest
             case cst.MatchKeywordElement():
-                self._later(scope, node.pattern)
+                self._visit_later(scope, node.pattern)
                 return
         if isinstance(node, cst.Assign | cst.AugAssign | cst.AnnAssign | cst.Expr):
             self._all(node, scope)
@@ -240,7 +240,7 @@ class Bindings:
             owner = owner.parent
         if bound is not None:
             self._bind(bound, owner)
-        self._later(scope, *[child for child in code_children(node) if child is not bound])
+        self._visit_later(scope, *[child for child in code_children(node) if child is not bound])
 
     def _bind(self, target: cst.CSTNode, scope: Scope) -> None:
         match target:
@@ -253,7 +253,7 @@ class Bindings:
             case cst.StarredElement():
                 self._bind(target.value, scope)
             case _:
-                self._later(scope, target)
+                self._visit_later(scope, target)
 
     def _parameters(self, parameters: cst.Parameters, outer: Scope, inner: Scope) -> None:
         stack: list[cst.CSTNode] = [parameters]
@@ -261,7 +261,7 @@ class Bindings:
             node = stack.pop()
             if isinstance(node, cst.Param):
                 inner.others.setdefault(node.name.value, []).append(node)
-                self._later(outer, node.annotation, node.default)
+                self._visit_later(outer, node.annotation, node.default)
             else:
                 stack.extend(code_children(node))
 

@@ -47,7 +47,7 @@ def choose(source: Source, imports: Iterable[Import]) -> list[Spot]:
     bindings = bindings_of(source)
     spots = [_spot(bindings, item) for item in dict.fromkeys(imports)]
     for group in _group_by_name(bindings, spots):
-        if not _sound(bindings, group):
+        if not _cover_uses(bindings, group):
             for spot in group:
                 _lift(bindings, spot)
     top = {spot.item.module for spot in spots if spot.body is source.tree}
@@ -64,7 +64,7 @@ def choose(source: Source, imports: Iterable[Import]) -> list[Spot]:
             at_top.add(key)
         result.append(spot)
     for group in _group_by_name(bindings, result):
-        _sound(bindings, group)
+        _cover_uses(bindings, group)
     return result
 
 
@@ -96,7 +96,7 @@ def _group_by_name(bindings: Bindings, spots: Sequence[Spot]) -> list[list[Spot]
     return list(groups.values())
 
 
-def _sound(bindings: Bindings, group: Sequence[Spot]) -> bool:
+def _cover_uses(bindings: Bindings, group: Sequence[Spot]) -> bool:
     """Whether every use of the name follows an import of it; sets the limits of the spots.
 
     A conditional import of a module counts as executed for all code below it.

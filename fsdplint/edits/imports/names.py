@@ -70,7 +70,7 @@ def edit_names(
     removed_names = {source.code(alias) for alias in removed}
     for name, text in sorted(new, key=lambda pair: by_kind(pair[0])):
         _insert(source, parts, name, text, order)
-    parts, close = _without(parts, removed_names, close)
+    parts, close = _without_names(parts, removed_names, close)
     for part in parts[:-1]:
         part.after = _comma(part.after, True)
     parts[-1].after = _comma(parts[-1].after, trailing_comma)
@@ -179,7 +179,7 @@ def _insert(
     parts.insert(place, Part(name, text, model, ""))
 
 
-def _without(parts: list[Part], names: set[str], close: str) -> tuple[list[Part], str]:
+def _without_names(parts: list[Part], names: set[str], close: str) -> tuple[list[Part], str]:
     """The parts without the removed names. Comments on their own lines stay."""
     result: list[Part] = []
     owed: str | None = None  # the text before a removed name

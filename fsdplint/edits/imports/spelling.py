@@ -30,7 +30,7 @@ def name_for(
     usual: the customary local name of such an import (`as dcp`).
     """
     bindings = bindings_of(source)
-    existing = _existing(bindings, module, name, at)
+    existing = _existing_spelling(bindings, module, name, at)
     if existing is not None:
         return existing, None
     if usual is not None:
@@ -107,7 +107,9 @@ def _place(bindings: Bindings, module: str, short_name: str, at: cst.CSTNode) ->
         owner = bindings.owner(scope, name)
         if own is not None and own.kind == "function" and owner is not own:
             continue
-        for item in _sole(bindings, owner, name, at) if owner is not None else ():
+        for item in (
+            _only_conditional_import(bindings, owner, name, at) if owner is not None else ()
+        ):
             if item.module.partition(".")[0] == package:
                 key = (item.module == module, source.span(item.statement)[0])
                 of_module = _is_in_package(item.module, module) and not _at_top(bindings, module)
@@ -135,7 +137,9 @@ def _may_be_skipped(source: Source, name: cst.Name, ancestor_set: set[cst.CSTNod
     return False
 
 
-def _sole(bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode) -> list[Imported]:
+def _only_conditional_import(
+    bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode
+) -> list[Imported]:
     """The conditional import that gives a scope a name at a node, if there is exactly one."""
     candidates = [x for x in scope.imports if x.local == local]
     ran = [x for x in candidates if has_run_before(bindings, x.statement, scope, at)]
@@ -183,7 +187,7 @@ def conditional(source: Source, statement: cst.CSTNode) -> bool:
     )
 
 
-def _existing(
+def _existing_spelling(
     bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | None
 ) -> str | None:
     """The text by which the file's existing imports name something at a node."""

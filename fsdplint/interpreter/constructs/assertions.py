@@ -32,7 +32,7 @@ def execute_assert(run: Run, node: cst.Assert) -> None:
             guard = replace(rank_guard(run, test, value, True), asserted=True)
             run.guards = [*run.guards, GuardEntry(guard, "", SUITE)]
             continue
-        refuting = _refuting(run, value, test)
+        refuting = _refuting_keys(run, value, test)
         if refuting and _ends_all_ranks(run, node):
             run.note_leaving(refuting)
             run.trace.end_here()
@@ -46,7 +46,7 @@ def _conjuncts(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
         yield test
 
 
-def _refuting(run: Run, value: Value, node: cst.BaseExpression) -> list[str]:
+def _refuting_keys(run: Run, value: Value, node: cst.BaseExpression) -> list[str]:
     """The keys of earlier decisions with which a test is false; none if they leave it open."""
     decisions = run.decisions
     if isinstance(value, Const) and not value.value:

@@ -126,7 +126,7 @@ def _matches(run: Run, case: Case, subject: Subject, pattern: cst.MatchPattern) 
     if isinstance(pattern, cst.MatchValue):
         return _equals(run, case, subject, pattern, run.eval(pattern.value))
     if isinstance(pattern, cst.MatchSingleton):
-        return _is(run, case, subject, run.eval(pattern.value))
+        return _match_singleton(run, case, subject, run.eval(pattern.value))
     if isinstance(pattern, cst.MatchClass):
         return _is_object(run, case, subject, pattern)
     parts = _elements(run, subject, pattern)
@@ -214,7 +214,7 @@ def _matches_any(run: Run, case: Case, subject: Subject, pattern: cst.MatchOr) -
     return Verdict(Truth.FALSE, guards)
 
 
-def _is(run: Run, case: Case, subject: Subject, singleton: Value) -> Verdict:
+def _match_singleton(run: Run, case: Case, subject: Subject, singleton: Value) -> Verdict:
     """`case None`, `case True`, `case False`."""
     value = singleton.value if isinstance(singleton, Const) else None
     if isinstance(subject.value, Const):

@@ -36,15 +36,17 @@ def add_adapters(run: Run, name: str, call: Call) -> Value:
     doubt_wholly_frozen(run, model)
     for part in run.trace.submodules(model.id):
         run.trace.modules[part].children_known = False
-    tuner = _around(run, "BaseTuner", "model", model, call)
-    result = _around(run, "PeftModel", "base_model", tuner, call)
+    tuner = _wrap_module(run, "BaseTuner", "model", model, call)
+    result = _wrap_module(run, "PeftModel", "base_model", tuner, call)
     built = run.emit(ModuleBuilt, call.node, module=result.id, on_meta=result.on_meta)
     if name.endswith("get_peft_model") or constant(call.kwargs.get("is_trainable")) is True:
         result.attributes[TRAINED_SINCE] = Const(built.index)
     return result
 
 
-def _around(run: Run, class_name: str, name: str, inner: ModuleValue, call: Call) -> ModuleValue:
+def _wrap_module(
+    run: Run, class_name: str, name: str, inner: ModuleValue, call: Call
+) -> ModuleValue:
     """A module of PEFT that holds a module, and whose missing attributes are those of it."""
     outer = new_module(
         run, call.node, class_name, library_class=f"peft.{class_name}", children_known=False

@@ -176,7 +176,7 @@ def no_backward_sync(run: Run, receiver: Unknown, name: str, call: Call) -> Valu
     """
     module = run.settle(call.arg(0, "module") or Unknown())
     enabled = call.arg(1, "enabled") or Const(True)
-    given = _given(call, 1, "enabled")
+    given = _argument_node(call, 1, "enabled")
     known = isinstance(module, ModuleValue) and bool(module.framework) and not call.open
     if not isinstance(module, ModuleValue) or not known or given is None:
         return Context("harmless")
@@ -190,7 +190,7 @@ def no_backward_sync(run: Run, receiver: Unknown, name: str, call: Call) -> Valu
     return Context("no_sync", module, certain=True)
 
 
-def _given(call: Call, position: int, keyword: str) -> cst.BaseExpression | None:
+def _argument_node(call: Call, position: int, keyword: str) -> cst.BaseExpression | None:
     """The expression of an argument; the call, if it is one, where it is not given by itself."""
     args = call.node.args if isinstance(call.node, cst.Call) else ()
     for place, arg in enumerate(args):

@@ -23,7 +23,7 @@ def called_function(program: Program, source: Source, func: cst.BaseExpression) 
     scope = bindings.owner(bindings.scope_at(name), name.value)
     if scope is None:
         starred = isinstance(func, cst.Name) and bool(bindings.module.star)
-        return _anywhere(program, name.value) if starred else None
+        return _unique_function(program, name.value) if starred else None
     imported = [item for item in scope.imports if item.local == name.value]
     if isinstance(func, cst.Attribute):
         if len(imported) != 1 or scope.others.get(name.value):
@@ -73,7 +73,7 @@ def _in_file(program: Program, source: Source, name: str, depth: int = 0) -> Fou
     return source, found[0]
 
 
-def _anywhere(program: Program, name: str) -> Found | None:
+def _unique_function(program: Program, name: str) -> Found | None:
     """The only function of this name in all files, for a name of an `import *`."""
     found = [
         (source, one)

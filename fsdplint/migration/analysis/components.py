@@ -44,7 +44,7 @@ def parts(program: Program) -> list[tuple[Part, list[Source]]]:
         others = {source.path for other in groups if other is not group for source in other}
         part = Part(
             sources={path: s for path, s in program.sources.items() if s not in foreign},
-            traces=[trace for trace in program.traces if _about(trace, own, others)],
+            traces=[trace for trace in program.traces if _belongs_to(trace, own, others)],
             evaluations=program.evaluations,
             problems=program.problems,
             options=program.options,
@@ -67,7 +67,7 @@ def full_program(program: Program) -> Program:
     return program.full_program if isinstance(program, Part) else program
 
 
-def _about(trace: Trace, own: set[str], others: set[str]) -> bool:
+def _belongs_to(trace: Trace, own: set[str], others: set[str]) -> bool:
     """Whether a trace reaches some files, or none of the others."""
     paths = {event.site.path for event in trace}
     return not paths.isdisjoint(own) or paths.isdisjoint(others)

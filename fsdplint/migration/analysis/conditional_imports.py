@@ -319,11 +319,13 @@ def _arms(statement: cst.If | cst.Try) -> tuple[list[cst.CSTNode], list[cst.CSTN
     if isinstance(statement, cst.If):
         if not isinstance(statement.orelse, cst.Else):
             return None
-        return _smalls(statement.body), _smalls(statement.orelse.body)
+        return _small_statements(statement.body), _small_statements(statement.orelse.body)
     if len(statement.handlers) != 1 or statement.finalbody is not None:
         return None
-    after = _smalls(statement.orelse.body) if statement.orelse is not None else []
-    return [*_smalls(statement.body), *after], _smalls(statement.handlers[0].body)
+    after = _small_statements(statement.orelse.body) if statement.orelse is not None else []
+    return [*_small_statements(statement.body), *after], _small_statements(
+        statement.handlers[0].body
+    )
 
 
 def _leaves(body: cst.BaseSuite) -> bool:
@@ -334,7 +336,7 @@ def _leaves(body: cst.BaseSuite) -> bool:
     return isinstance(last, cst.Return | cst.Raise)
 
 
-def _smalls(body: cst.BaseSuite) -> list[cst.CSTNode]:
+def _small_statements(body: cst.BaseSuite) -> list[cst.CSTNode]:
     found: list[cst.CSTNode] = []
     for line in body.body:
         if isinstance(line, cst.SimpleStatementLine):

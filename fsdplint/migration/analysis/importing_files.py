@@ -114,7 +114,7 @@ def _changed_names(
     definitions = list(_definitions(source.tree))
     for name, node in definitions:
         start, end = source.span(node)
-        changed = any(_meets(start, end, left, right) for left, right in spans)
+        changed = any(_overlaps(start, end, left, right) for left, right in spans)
         if changed or node in migration.blocking_if_called:
             touched[name] = node
     while True:
@@ -134,7 +134,7 @@ def _changed_names(
     }
 
 
-def _meets(start: int, end: int, left: int, right: int) -> bool:
+def _overlaps(start: int, end: int, left: int, right: int) -> bool:
     """Whether an edit is inside of a definition, or removes it."""
     return (start <= left and right <= end) or (left <= start and end <= right)
 

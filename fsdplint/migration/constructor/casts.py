@@ -91,7 +91,7 @@ def fits_policy(
 def _parts(migration: Migration, module: cst.CSTNode) -> list[ModuleValue] | None:
     """The modules below a model; None if some may be unknown."""
     found = [value for value in migration.values(module) if isinstance(value, ModuleValue)]
-    roots = [_innermost(value) for value in found]
+    roots = [_innermost_module(value) for value in found]
     parts = modules_below(migration, found) if roots else None
     return None if parts is None else [value for value in parts if value not in roots]
 
@@ -102,13 +102,13 @@ def modules_below(migration: Migration, modules: Sequence[ModuleValue]) -> list[
     traces = migration.program.traces
     seen: list[ModuleValue] = []
     while stack:
-        value = _innermost(stack.pop())
+        value = _innermost_module(stack.pop())
         if value in seen:
             continue
         seen.append(value)
         children = [*value.attributes.values(), *(value.elements.items if value.elements else ())]
         below = [child for child in children if isinstance(child, ModuleValue)]
-        known = {_innermost(child).id for child in below} | {child.id for child in below}
+        known = {_innermost_module(child).id for child in below} | {child.id for child in below}
         for trace in traces:
             info = trace.modules.get(value.id)
             if info is not None and not (
@@ -119,7 +119,7 @@ def modules_below(migration: Migration, modules: Sequence[ModuleValue]) -> list[
     return seen
 
 
-def _innermost(value: ModuleValue) -> ModuleValue:
+def _innermost_module(value: ModuleValue) -> ModuleValue:
     while value.inner is not None:
         value = value.inner
     return value

@@ -54,7 +54,7 @@ class Meshes:
             if not optional:
                 return mesh
             if text.isidentifier():
-                return f"{mesh} if {text} is not None else {self._otherwise(self.at)}"
+                return f"{mesh} if {text} is not None else {self._mesh_without_group(self.at)}"
         name, arguments = self._function(optional), [text]
         if self.needs_strategy(optional):
             arguments.append(self.strategy)
@@ -66,7 +66,7 @@ class Meshes:
             return text
         return f"{self._chooser(optional)}({text}, {self.strategy})"
 
-    def _otherwise(self, at: cst.CSTNode) -> str:
+    def _mesh_without_group(self, at: cst.CSTNode) -> str:
         """The mesh if there is no group: None also means all processes."""
         if not self.never_none:
             return "None"
@@ -104,7 +104,7 @@ class Meshes:
         self._type = device
         if optional:
             lines += self._own_meshes(top, "group")
-            lines += ["\tif group is None:", f"\t\treturn {self._otherwise(top)}"]
+            lines += ["\tif group is None:", f"\t\treturn {self._mesh_without_group(top)}"]
         if replicates:
             lines += [
                 f"\tif strategy == {self._q('NO_SHARD')}:",

@@ -78,12 +78,12 @@ class ArgumentDict:
         if function_around(self.source, use) is not function_around(self.source, store.statement):
             return False
         return (
-            block is self._block(self.definition.statement) or block in self._around(use)
+            block is self._block(self.definition.statement) or block in self._ancestors(use)
         ) and not self._is_elsewhere(store, use)
 
     def _reaches(self, store: Store, use: cst.CSTNode) -> bool:
         """Whether a statement may run before a use, after the dict was made."""
-        around = self._around(use)
+        around = self._ancestors(use)
         common = [node for node in ancestors(self.source, store.statement) if node in around]
         outer = set(ancestors(self.source, self.definition.statement))
         if any(isinstance(node, LOOPS) and node not in outer for node in common):
@@ -99,7 +99,7 @@ class ArgumentDict:
             return False
         if source.span(store.statement)[0] > source.span(use)[0]:
             return True
-        around = self._around(use)
+        around = self._ancestors(use)
         inner: cst.CSTNode = store.statement
         for node in ancestors(source, store.statement):
             if node in around:
@@ -107,7 +107,7 @@ class ArgumentDict:
             inner = node
         return False
 
-    def _around(self, use: cst.CSTNode) -> set[cst.CSTNode]:
+    def _ancestors(self, use: cst.CSTNode) -> set[cst.CSTNode]:
         return set(ancestors(self.source, use))
 
     def _block(self, statement: cst.CSTNode) -> cst.CSTNode | None:

@@ -53,7 +53,7 @@ def attribute_of(inlining: Inlining, node: cst.Attribute) -> ClassAttribute | No
         return None
     if _has_other_value(inlining, node.attr.value, found[0]):
         return None
-    return ClassAttribute(klass, found[0], _plain(found[0].value))
+    return ClassAttribute(klass, found[0], _without_staticmethod(found[0].value))
 
 
 def _class_of(inlining: Inlining, node: cst.BaseExpression) -> cst.ClassDef | None:
@@ -100,7 +100,7 @@ def _statements(block: cst.ClassDef | cst.FunctionDef) -> list[Assignment]:
     ]
 
 
-def _plain(node: cst.BaseExpression) -> cst.BaseExpression:
+def _without_staticmethod(node: cst.BaseExpression) -> cst.BaseExpression:
     """What `staticmethod` gets, or the expression itself."""
     if isinstance(node, cst.Call) and is_constant(node.func, "staticmethod"):
         return node.args[0].value if len(node.args) == 1 else node

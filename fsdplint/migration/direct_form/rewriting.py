@@ -88,7 +88,7 @@ def deepen(direct: DirectForm, depth: Depth) -> bool:
     """
     changed = False
     for _ in range(MAX_ROUNDS):
-        edits = _round(direct, depth)
+        edits = _edits_of_round(direct, depth)
         program = _changed_program(direct, edits) if edits else None
         if program is None:
             return changed
@@ -115,7 +115,7 @@ def _changed_program(
     return found[0]
 
 
-def _round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
+def _edits_of_round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
     """The edits of one round."""
     migration = Migration(direct.program, direct.sources)
     changed = _rewrite_imports(direct, migration)

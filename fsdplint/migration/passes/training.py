@@ -93,7 +93,7 @@ def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute
             wrapper.rewrite_inner(migration, source, node)
         return
     if not migration.wrapping_of(node.value):
-        if (model := _outside(migration, node)) is not None and is_called(source, node):
+        if (model := _wrapper_of(migration, node)) is not None and is_called(source, node):
             with migration.collecting(source, node):
                 forward_methods.rewrite(migration, source, node, model)
         if name == "forward":
@@ -114,7 +114,7 @@ def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute
             loop.check_attribute(migration, source, node)
 
 
-def _outside(migration: Migration, node: cst.Attribute) -> cst.BaseExpression | None:
+def _wrapper_of(migration: Migration, node: cst.Attribute) -> cst.BaseExpression | None:
     """The wrapped model of an attribute `model.module.name` of its inner module, or None."""
     inner = node.value
     if not isinstance(inner, cst.Attribute) or inner.attr.value not in ("module", wrapper.INNER):

@@ -107,7 +107,7 @@ class Sections:
             else:
                 self.fixes[group] = fix
                 section.changes = self._changes(fix, changed, plan, findings)
-                section.outside = self._outside(fix)
+                section.outside = self._uneditable_files(fix)
                 section.remarks = (
                     remarks(fix, self._place_of) if plan is not None else _title_notes(fix)
                 )
@@ -130,7 +130,7 @@ class Sections:
     def _place_of(self, at: Location) -> Place:
         return _at(self.files[at.path], at.line)
 
-    def _outside(self, fix: Fix) -> list[str]:
+    def _uneditable_files(self, fix: Fix) -> list[str]:
         paths = changed_files(fix) | {path for path, _ in fix.maybe_unused_imports}
         return sorted(path for path in paths if not self.editable(os.path.realpath(path)))
 

@@ -108,14 +108,14 @@ def _not_registered(source: Source, node: cst.Attribute) -> Blocked:
 def _runs_parts(migration: Migration, source: Source, node: cst.Attribute) -> bool:
     """Whether a method of the program's class calls submodules of its object."""
     for value in migration.values(node.value):
-        inner = _plain(value) if isinstance(value, ModuleValue) else None
+        inner = _unwrap(value) if isinstance(value, ModuleValue) else None
         if inner is not None and _calls_parts(inner, node.attr.value, set()):
             return True
     call = source.parent(node)
     return any(_enters_parts(trace, event) for trace, event in _events(migration, call))
 
 
-def _plain(value: ModuleValue) -> ModuleValue:
+def _unwrap(value: ModuleValue) -> ModuleValue:
     """The module in the wrappers around it."""
     while value.wrapper and value.inner is not None:
         value = value.inner
@@ -154,7 +154,7 @@ def _has_gradients(migration: Migration, source: Source, node: cst.Attribute) ->
     """Whether the program runs a backward directly after the method, which records gradients."""
     for trace, event in _events(migration, source.parent(node)):
         following = next(
-            (x for x in trace.after(event, Called, BackwardRun) if not _inside(event, x)), None
+            (x for x in trace.after(event, Called, BackwardRun) if not _runs_inside(event, x)), None
         )
         if (
             event.inside is None
@@ -165,7 +165,7 @@ def _has_gradients(migration: Migration, source: Source, node: cst.Attribute) ->
     return False
 
 
-def _inside(event: Called, other: Event) -> bool:
+def _runs_inside(event: Called, other: Event) -> bool:
     return isinstance(other, Called) and other.inside is not None and other.inside >= event.index
 
 
@@ -274,7 +274,7 @@ def _all_have_it(migration: Migration, call: cst.Call, name: str) -> bool:
     """Whether every model that a constructor call wraps certainly has the method."""
     module = call.args[0].value if call.args else None
     values = (
-        [_plain(v) if isinstance(v, ModuleValue) else v for v in migration.values(module)]
+        [_unwrap(v) if isinstance(v, ModuleValue) else v for v in migration.values(module)]
         if module is not None
         else []
     )

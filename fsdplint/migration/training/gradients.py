@@ -255,9 +255,9 @@ def _chain(
                     return None, norm, squared
                 current = parent
                 continue
-            if name == "norm" and not norm and not squared and _is_two(call, 0):
+            if name == "norm" and not norm and not squared and _has_order_two(call, 0):
                 norm = True
-            elif name in SQUARES and not squared and (name == "square" or _is_two(call, 0)):
+            elif name in SQUARES and not squared and (name == "square" or _has_order_two(call, 0)):
                 squared = True
             elif name == "sum" and squared and not norm and not call.args:
                 return call, True, True
@@ -268,28 +268,28 @@ def _chain(
             call = source.parent(parent)
             if not isinstance(call, cst.Call) or norm or squared or call.args[0] is not parent:
                 return None, norm, squared
-            if symbols.get(call.func, "") not in NORMS or not _is_two(call, 1):
+            if symbols.get(call.func, "") not in NORMS or not _has_order_two(call, 1):
                 return None, norm, squared
             norm, current = True, call
         elif isinstance(parent, cst.BinaryOperation) and isinstance(parent.operator, cst.Power):
-            if parent.left is not current or not _two(parent.right) or squared:
+            if parent.left is not current or not _is_number_two(parent.right) or squared:
                 return None, norm, squared
             squared, current = True, parent
         else:
             return current, norm, squared
 
 
-def _is_two(call: cst.Call, position: int) -> bool:
+def _has_order_two(call: cst.Call, position: int) -> bool:
     """Whether the order of a norm, or the exponent, is 2 (for norms, by default)."""
     given = arguments(call, ["input", "p"][1 - position :])[0]
     order = given.get("p") or given.get("ord") or given.get("exponent")
     if order is not None:
-        return _two(order.value)
+        return _is_number_two(order.value)
     name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
     return name not in SQUARES and "dim" not in given
 
 
-def _two(node: cst.BaseExpression) -> bool:
+def _is_number_two(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Integer | cst.Float) and float(node.value) == 2.0
 
 

@@ -135,11 +135,11 @@ class Body:
         return bool(calls) and all(_name(call) == "generate" for call in calls)
 
     def _gets_model(self, call: cst.Call) -> bool:
-        if isinstance(call.func, cst.Attribute) and self._about(call.func.value):
+        if isinstance(call.func, cst.Attribute) and self._is_of_model(call.func.value):
             return True
-        return any(self._about(arg.value) for arg in call.args)
+        return any(self._is_of_model(arg.value) for arg in call.args)
 
-    def _about(self, node: cst.BaseExpression) -> bool:
+    def _is_of_model(self, node: cst.BaseExpression) -> bool:
         text = self.source.code(node)
         model = self.source.code(self.model)
         if text in (model, f"{model}.module"):
@@ -168,7 +168,7 @@ class Body:
                 return True
             if is_of_other_module(self.migration, call):
                 continue
-            if isinstance(call.func, cst.Attribute) and self._about(call.func.value):
+            if isinstance(call.func, cst.Attribute) and self._is_of_model(call.func.value):
                 if call.func.attr.value not in (READING - RUNNING) | STATES:
                     return True
         return False

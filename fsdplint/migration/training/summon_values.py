@@ -72,10 +72,10 @@ def _variable(source: Source, value: cst.CSTNode, *, called: bool) -> Blocks | N
         for use in uses(function_around(source, assign), target.value)
         if not isinstance(source.parent(use), cst.AssignTarget)
     ]
-    return _heads(source, reads, called=called)
+    return _headed_blocks(source, reads, called=called)
 
 
-def _heads(source: Source, reads: list[cst.Name], *, called: bool) -> Blocks | None:
+def _headed_blocks(source: Source, reads: list[cst.Name], *, called: bool) -> Blocks | None:
     """The blocks whose heads are these reads, each with a call if `called`."""
     found: Blocks = []
     for read in reads:

@@ -34,7 +34,7 @@ def _writes_other_object(migration: Migration, node: cst.CSTNode, parameters: se
     name = node.func.attr.value
     if name in CASTS:
         chain = list(_chain(node.func.value))
-        return not any(_is(migration, part, ModuleValue) for part in chain)
+        return not any(_has_value_of(migration, part, ModuleValue) for part in chain)
     if not name.endswith("_") or migration.symbol(node.func):
         return False
     if any(isinstance(v, Function | Bound) for v in migration.values(node.func)):
@@ -122,7 +122,7 @@ def _chain(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
             return
 
 
-def _is(migration: Migration, node: cst.CSTNode, *kinds: type[Value]) -> bool:
+def _has_value_of(migration: Migration, node: cst.CSTNode, *kinds: type[Value]) -> bool:
     return any(isinstance(value, kinds) for value in migration.values(node))
 
 
@@ -136,6 +136,6 @@ def only_of(migration: Migration, body: cst.BaseSuite, name: str) -> bool:
             continue
         if isinstance(node, cst.Name) and node.value == "self":
             continue
-        if _is(migration, node, ModuleValue, ParametersOf):
+        if _has_value_of(migration, node, ModuleValue, ParametersOf):
             return False
     return True

@@ -290,12 +290,12 @@ def _units(before: Side, after: Side, binding: bool) -> Check:
     if same and groups[0] != groups[1]:
         same = False
         detail = "the same modules, but they gather other sets of parameters: " + _set_difference(
-            *({_few(group) for group in one} for one in groups)
+            *({_group_name(group) for group in one} for one in groups)
         )
     return Check("sharded modules", same, detail, binding=binding, layout=True)
 
 
-def _few(names: Iterable[str]) -> str:
+def _group_name(names: Iterable[str]) -> str:
     """A group of parameters, named by its first one."""
     first, *others = sorted(names)
     return f"{first} with {plural(len(others), 'other')}" if others else f"{first} alone"

@@ -113,7 +113,7 @@ def _compare_each(
         if found:
             # Report the difference that most parameters have.
             (one, other), names = max(found.items(), key=lambda item: (len(item[1]), item[0]))
-            where = f"rank {rank}, step {step}, {_few(sorted(names))}"
+            where = f"rank {rank}, step {step}, {_name_list(sorted(names))}"
             text = f"{where}: {one} before, {other} after"
             return Check(name, False, text, binding=binding, layout=layout)
     count = max((len(old) for _, _, old, _ in pairs), default=0)
@@ -121,7 +121,7 @@ def _compare_each(
     return Check(name, True, text, binding=binding, layout=layout)
 
 
-def _few(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_MAX_NAMES])
     return shown + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
 
@@ -270,5 +270,7 @@ def group_difference(one: RankRecord, other: RankRecord) -> str:
                 difference = sorted((set(a) ^ set(b)) & trainable)
                 if difference:
                     which = "before" if difference[0] in a else "after"
-                    return f"step {step}, group {index}: only {which} it has {_few(difference)}"
+                    return (
+                        f"step {step}, group {index}: only {which} it has {_name_list(difference)}"
+                    )
     return ""

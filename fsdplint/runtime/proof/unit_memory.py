@@ -61,7 +61,8 @@ def held_units(run: Run) -> list[HeldUnit]:
     lines = [line for line in records[0].layouts[-1]["units"]]
     sizes = [dict(_sizes(record)) for record in records]
     return [
-        HeldUnit(path, together, _most(names, sizes)) for path, names, together in _collapse(lines)
+        HeldUnit(path, together, _largest_bytes(names, sizes))
+        for path, names, together in _collapse(lines)
     ]
 
 
@@ -80,7 +81,7 @@ def _sizes(record: RankRecord) -> Iterator[tuple[str | None, dict[str, int]]]:
     yield from found.items()
 
 
-def _most(
+def _largest_bytes(
     names: Iterable[str | None], ranks: Iterable[Mapping[str | None, dict[str, int]]]
 ) -> dict[str, int]:
     """The bytes of some units together on the rank that holds the most of each kind."""

@@ -161,11 +161,11 @@ class _Steps:
                 return None
             own = [guard for guard in event.guards if all(guard is not g for g in backward.guards)]
             by_condition = bool(own) or event.enabled is None
-            return _Switch(event, _off(event), by_condition)
+            return _Switch(event, _disabled_if(event), by_condition)
         return None
 
 
-def _off(switch: SyncSwitched) -> Predicate | None:
+def _disabled_if(switch: SyncSwitched) -> Predicate | None:
     if switch.enabled is None:
         return negated(switch.test)
     return NEVER if switch.enabled else ALWAYS

@@ -19,7 +19,7 @@ def partings(trace: Trace) -> Iterator[tuple[Called, Parting]]:
     groups = Groups(trace)
     for outer in trace.of(Called):
         if outer.inside is None and set(outer.took_part) == set(trace.ends):
-            found = _parting(trace, groups, outer)
+            found = _divergence(trace, groups, outer)
             if found is not None:
                 yield outer, found
 
@@ -36,7 +36,7 @@ def unmatched_collectives(trace: Trace) -> list[Event]:
     return found if parted is None else [e for e in found if e.index < parted[0].index]
 
 
-def _parting(trace: Trace, groups: Groups, outer: Called) -> Parting | None:
+def _divergence(trace: Trace, groups: Groups, outer: Called) -> Parting | None:
     """What each rank does where the ranks first gather different modules, None if they never do.
 
     A rank that ended within the forward may have been about to do the same as the others.
@@ -51,14 +51,14 @@ def _parting(trace: Trace, groups: Groups, outer: Called) -> Parting | None:
         for rank, calls in order.items():
             if place < len(calls):
                 found[rank] = calls[place]
-            elif _remaining(trace, groups, outer, rank):
+            elif _came_out(trace, groups, outer, rank):
                 found[rank] = None
         if len({call.module if call is not None else None for call in found.values()}) > 1:
             return found
     return None
 
 
-def _remaining(trace: Trace, groups: Groups, outer: Called, rank: int) -> bool:
+def _came_out(trace: Trace, groups: Groups, outer: Called, rank: int) -> bool:
     """Whether the rank came out of this forward."""
     if trace.ends.get(rank) == "ok":
         return True

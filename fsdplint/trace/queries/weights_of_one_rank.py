@@ -109,7 +109,7 @@ def _varies(event: Event) -> bool:
 
 def _others_start_anew(trace: Trace, built: ModuleBuilt) -> bool:
     """Whether the other ranks build a model of the same class with random weights instead."""
-    tests = {_opposite(guard) for guard in built.guards if guard.kind is GuardKind.RANK}
+    tests = {_negated_key(guard) for guard in built.guards if guard.kind is GuardKind.RANK}
     return any(
         (other.random_weights or other.on_meta)
         and not tests.isdisjoint(_test(guard) for guard in other.guards)
@@ -123,7 +123,7 @@ def _test(guard: Guard) -> tuple[str, bool]:
     return guard.text, guard.holds
 
 
-def _opposite(guard: Guard) -> tuple[str, bool]:
+def _negated_key(guard: Guard) -> tuple[str, bool]:
     return guard.text, not guard.holds
 
 
