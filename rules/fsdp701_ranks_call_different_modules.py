@@ -9,7 +9,7 @@ from fsdplint.diagnostics.wording import ranks
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Trace
 from fsdplint.trace.queries.common import module_path
-from fsdplint.trace.queries.rank_divergence import Parting, partings
+from fsdplint.trace.queries.rank_divergence import Divergence, divergences
 
 
 class RanksCallDifferentModules(Rule):
@@ -43,7 +43,7 @@ class RanksCallDifferentModules(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen: set[object] = set()
-        for outer, calls in partings(trace):
+        for outer, calls in divergences(trace):
             entered = [call for call in calls.values() if call is not None]
             if any(call.site in seen for call in entered):
                 continue
@@ -68,7 +68,7 @@ class RanksCallDifferentModules(Rule):
             )
 
 
-def _call_to_report(trace: Trace, outer: Called, calls: Parting) -> Called:
+def _call_to_report(trace: Trace, outer: Called, calls: Divergence) -> Called:
     """The call to point at: of a module that another rank leaves out, if there is one."""
     entered = [call for call in calls.values() if call is not None]
     for call in entered:
@@ -81,7 +81,7 @@ def _call_to_report(trace: Trace, outer: Called, calls: Parting) -> Called:
     return entered[0]
 
 
-def _describe_calls(trace: Trace, outer: Called, calls: Parting) -> str:
+def _describe_calls(trace: Trace, outer: Called, calls: Divergence) -> str:
     """Such as "rank 0 calls `experts.0` (`Expert`), rank 1 calls no further module"."""
     by_module: dict[str | None, list[int]] = {}
     for rank, call in calls.items():

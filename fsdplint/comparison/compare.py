@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from fsdplint.comparison.facts import Fact, Key, Plan, same
+from fsdplint.comparison.facts import Fact, Key, Plan, same_argument
 from fsdplint.comparison.module_tests import chooses_modules
 from fsdplint.comparison.options import OF_STRATEGY
 from fsdplint.comparison.plan import plan_of
@@ -164,7 +164,7 @@ def _in_other_runs(
     united = _compare(key, before, after)
     if united is None:
         return verdict
-    partly = any(same(one.value, two.value) for one in left for two in right)
+    partly = any(same_argument(one.value, two.value) for one in left for two in right)
     if united.outcome is Outcome.AGREES and verdict.before and verdict.after:
         return united
     if united.outcome is not Outcome.DIFFERS or (partly and unlike):
@@ -271,7 +271,7 @@ def _has_anyway(before: Plan, after: Plan, key: Key) -> bool:
         given = [fact.value for fact in before.facts.get((option, path), ())]
         if any(topic.startswith(f"{option} {value} under ") for value in given):
             return any(
-                same(fact.value, value) is False
+                same_argument(fact.value, value) is False
                 for value in given
                 for other, facts in after.facts.items()
                 for fact in facts
@@ -293,12 +293,14 @@ def _compare(key: Key, before: Plan, after: Plan) -> _Verdict | None:
     left, right = before.facts.get(key, []), after.facts.get(key, [])
     if not left or not right:
         return _one_sided(key, left, right, before, after)
-    lonely_left = [one for one in left if not any(same(one.value, x.value) for x in right)]
-    lonely_right = [one for one in right if not any(same(one.value, x.value) for x in left)]
+    lonely_left = [one for one in left if not any(same_argument(one.value, x.value) for x in right)]
+    lonely_right = [
+        one for one in right if not any(same_argument(one.value, x.value) for x in left)
+    ]
     if not lonely_left and not lonely_right:
         return _Verdict(Outcome.AGREES, left[:1], right[:1])
     unknown = any(
-        same(one.value, two.value) is None
+        same_argument(one.value, two.value) is None
         for one in (lonely_left or left)
         for two in (lonely_right or right)
     )
@@ -313,7 +315,7 @@ def _one_sided(
     """A fact that one program has and the other has not."""
     topic, subject = key
     present, own, other = (left, before, after) if left else (right, after, before)
-    if any(same(one.value, NO) for one in present):
+    if any(same_argument(one.value, NO) for one in present):
         return None
     if topic not in UNITS_HAVE:
         reasons = [*other.gaps.items(), *own.doubts.items()]

@@ -85,19 +85,19 @@ class Plan:
         return replace(self, facts=facts)
 
 
-def same(one: Argument, other: Argument) -> bool | None:
+def same_argument(one: Argument, other: Argument) -> bool | None:
     """Whether two values are the same; None if that is not known."""
     match one, other:
         case OneOf(), _:
-            answers = [same(part, other) for part in one.values]
+            answers = [same_argument(part, other) for part in one.values]
             return True if True in answers else None if None in answers else False
         case _, OneOf():
-            return same(other, one)
+            return same_argument(other, one)
         case SomeOf(), _:
-            impossible = all(same(part, other) is False for part in one.values)
+            impossible = all(same_argument(part, other) is False for part in one.values)
             return False if impossible else None
         case _, SomeOf():
-            return same(other, one)
+            return same_argument(other, one)
         case Constant(), Constant():
             return _same_constants(one.value, other.value)
         case Built(), Built():
@@ -128,7 +128,9 @@ def _same_objects(one: Built, other: Built) -> bool | None:
     if one.name != other.name and not {one.name, other.name} <= lists:
         return False
     left, right = dict(one.items), dict(other.items)
-    answers: list[bool | None] = [same(left[k], right[k]) for k in left.keys() & right.keys()]
+    answers: list[bool | None] = [
+        same_argument(left[k], right[k]) for k in left.keys() & right.keys()
+    ]
     if left.keys() != right.keys():
         answers.append(False if one.complete and other.complete else None)
     if not (one.complete and other.complete):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from fsdplint.comparison.facts import same
+from fsdplint.comparison.facts import same_argument
 from fsdplint.migration.constructor.strategy import HYBRID, NO_RESHARD
 from fsdplint.migration.names import PARAMETERS, STRATEGIES
 from fsdplint.trace.arguments import (
@@ -126,7 +126,7 @@ def against_strategies(options: Options, possible: Sequence[str], *, root: bool)
         MESH: [_mesh_of_strategy(one) for one in possible],
     }
     for name, values in expected.items():
-        if values and all(same(one, options[name]) is False for one in values):
+        if values and all(same_argument(one, options[name]) is False for one in values):
             yield f"{name} {options[name]}"
 
 

@@ -15,7 +15,7 @@ from fsdplint.comparison.options import (
     strategy_of,
 )
 from fsdplint.comparison.states import RANK_0
-from fsdplint.comparison.strategies import conditions_of, possible
+from fsdplint.comparison.strategies import allowed_strategies, conditions_of
 from fsdplint.comparison.unit_classes import unit_classes
 from fsdplint.migration.names import STRATEGIES
 from fsdplint.trace import (
@@ -92,7 +92,7 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
         elif any(map(names.is_opaque, sharded_by(event))):
             plan.gaps.setdefault(UNIT, UNKNOWN_MODEL)
     inside = sharded_units(trace)
-    strategies = possible(conditions_of(trace))
+    strategies = allowed_strategies(conditions_of(trace))
     taken = _takes_modules(trace, inside.values())
     paths = {unit: names.path(unit) for unit in inside}
     by_class = unit_classes(plan, trace, names, sharded)
@@ -148,7 +148,7 @@ def unit_options(
 
 def strategies_of(trace: Trace) -> frozenset[str]:
     """The strategies that the shardings of a run may have; all of them if nothing is known."""
-    may_be = possible(conditions_of(trace)) or STRATEGIES
+    may_be = allowed_strategies(conditions_of(trace)) or STRATEGIES
     found: set[str] = set()
     for event in shard_events(trace):
         given = trace.arguments.get(event.index, Arguments(complete=False))

@@ -28,7 +28,7 @@ def conditions_of(trace: Trace) -> frozenset[Condition]:
     return frozenset(guards | {*trace.decisions.items()})
 
 
-def possible(conditions: Iterable[Condition]) -> tuple[str, ...] | None:
+def allowed_strategies(conditions: Iterable[Condition]) -> tuple[str, ...] | None:
     """The strategies that conditions allow; None if no condition is about a strategy."""
     tests = [(_test(text), holds) for text, holds in conditions]
     known = [(test, holds) for test, holds in tests if test is not None]

@@ -23,7 +23,7 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
     TensorValue,
 )
-from fsdplint.interpreter.turn_tests import combined, predicate_of
+from fsdplint.interpreter.turn_tests import boolean_predicate, predicate_of
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -126,7 +126,7 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
         if right.outcome is Truth.RANK:
             return Verdict(Truth.RANK, guards, right.rank_test)
         local = left.local or right.local
-        predicate = combined(is_and, left.predicate, _of_operand(right))
+        predicate = boolean_predicate(is_and, left.predicate, _of_operand(right))
         return Verdict(Truth.VARYING, guards, local=local, predicate=predicate)
     predicate = right.predicate if right.outcome is Truth.VARYING else None
     return Verdict(right.outcome, guards, right.rank_test, right.local, decided_by, predicate)

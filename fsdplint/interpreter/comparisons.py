@@ -20,7 +20,7 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     TensorValue,
 )
-from fsdplint.interpreter.turn_tests import compared
+from fsdplint.interpreter.turn_tests import comparison_predicate
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -63,7 +63,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     rights = [run.eval(c.comparator) for c in node.comparisons]
     result = _comparison_value(run, node, left, rights)
     if len(rights) == 1 and isinstance(result, Unknown | Condition):
-        predicate = compared(left, node.comparisons[0].operator, rights[0])
+        predicate = comparison_predicate(left, node.comparisons[0].operator, rights[0])
         if isinstance(result, Condition):
             result.predicate = negated(predicate) if result.negated else predicate
         else:

@@ -235,7 +235,7 @@ def _replace_elements(value: Unknown) -> None:
             value.parts[key] = TensorValue("derived")
 
 
-def agree(value: Value | None, *, seen: bool = True, depth: int = 0) -> None:
+def note_agreement(value: Value | None, *, seen: bool = True, depth: int = 0) -> None:
     """All ranks have the same value now. `seen`: not only perhaps, by a function out of sight."""
     if isinstance(value, Unknown | TensorValue):
         if value.rank_local is not None and (seen or not value.rank_local.immutable):
@@ -251,4 +251,4 @@ def agree(value: Value | None, *, seen: bool = True, depth: int = 0) -> None:
         elif isinstance(value, Instance):
             inside = iter(value.attributes.values())
         for part in inside:
-            agree(part, seen=seen, depth=depth + 1)
+            note_agreement(part, seen=seen, depth=depth + 1)

@@ -103,7 +103,7 @@ def _is_raise(statement: cst.CSTNode) -> bool:
     return isinstance(line, cst.Raise) and raises(line) == "raise"
 
 
-def until(kind: str) -> str:
+def guard_end(kind: str) -> str:
     return {"return": "function", "break": "loop", "continue": "turn"}.get(kind, "program")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter.rank_local import agree
+from fsdplint.interpreter.rank_local import note_agreement
 from fsdplint.interpreter.run import Run
 from fsdplint.source.positions import code_children
 
@@ -19,7 +19,7 @@ def doubt_own_data(run: Run, skipped: cst.CSTNode | None) -> None:
     if skipped is None or not run.project.reducing_words.stand_in(skipped):
         return
     for name in _names(skipped):
-        agree(run.scope.lookup(name))
+        note_agreement(run.scope.lookup(name))
 
 
 def doubt_returned(run: Run) -> None:
@@ -27,7 +27,7 @@ def doubt_returned(run: Run) -> None:
     function = run.frames[-1].function
     if function is not None and run.project.reducing_words.stand_in(function.node):
         for value in run.scope.names.values():
-            agree(value)
+            note_agreement(value)
 
 
 def _names(node: cst.CSTNode) -> set[str]:

@@ -60,7 +60,9 @@ def predicate_of(value: Value) -> Predicate | None:
     return Not(Zero(number))
 
 
-def computed(left: Value, op: cst.BaseBinaryOp | cst.BaseAugOp, right: Value) -> Number | None:
+def number_of_operation(
+    left: Value, op: cst.BaseBinaryOp | cst.BaseAugOp, right: Value
+) -> Number | None:
     """The number that an operation gives; None if it is not known."""
     one, other = number_of(left), number_of(right)
     if one is None or other is None:
@@ -76,7 +78,7 @@ def computed(left: Value, op: cst.BaseBinaryOp | cst.BaseAugOp, right: Value) ->
     return None
 
 
-def compared(left: Value, op: cst.BaseCompOp, right: Value) -> Predicate | None:
+def comparison_predicate(left: Value, op: cst.BaseCompOp, right: Value) -> Predicate | None:
     """What a comparison says of two numbers; None if it is not known."""
     one, other = number_of(left), number_of(right)
     if one is None or other is None:
@@ -99,14 +101,16 @@ def compared(left: Value, op: cst.BaseCompOp, right: Value) -> Predicate | None:
     return None
 
 
-def combined(is_and: bool, left: Predicate | None, right: Predicate | None) -> Predicate | None:
+def boolean_predicate(
+    is_and: bool, left: Predicate | None, right: Predicate | None
+) -> Predicate | None:
     """What `left and right` or `left or right` says; None if one of them is not known."""
     if left is None or right is None:
         return None
     return AllOf((left, right)) if is_and else AnyOf((left, right))
 
 
-def chosen(test: Predicate | None, one: Value, other: Value) -> Predicate | None:
+def conditional_predicate(test: Predicate | None, one: Value, other: Value) -> Predicate | None:
     """What `one if test else other` says; None if it is not known."""
     kinds = Const | Unknown | Condition
     if test is None or not isinstance(one, kinds) or not isinstance(other, kinds):
@@ -124,7 +128,7 @@ def with_condition(test: Predicate | None, joined: Value, one: Value, other: Val
     """
     if isinstance(joined, Unknown):
         if joined is not one and joined is not other:
-            joined.term = chosen(test, one, other)
+            joined.term = conditional_predicate(test, one, other)
         return joined
     pauses = [_pauses(value) for value in (one, other)]
     pausing = one if pauses[0] else other

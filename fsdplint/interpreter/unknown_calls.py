@@ -19,7 +19,7 @@ from fsdplint.interpreter.models.randomness import note_unknown_call
 from fsdplint.interpreter.models.registry import METHODS, find_object_method
 from fsdplint.interpreter.optimizers import lose_optimizer, optimizer_by_parameters
 from fsdplint.interpreter.parameter_marks import remove_hooks
-from fsdplint.interpreter.rank_local import agree
+from fsdplint.interpreter.rank_local import note_agreement
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.torch_values import ParameterName, RankValue, TensorValue
@@ -65,7 +65,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
             lazy.consume(run, function.receiver)  # `generator.send(...)`
         lazy.consume_arguments(run, call)
     for value in call.values if run.has_own_data else ():
-        agree(run.settle(value), seen=False)
+        note_agreement(run.settle(value), seen=False)
     if isinstance(function, Unknown) and isinstance(function.owner, ParameterName):
         return ParameterName(varying=True)  # `name.endswith(".bias")`, `name.lower()`
     origin = function.origin if isinstance(function, Unknown) else ""

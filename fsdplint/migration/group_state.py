@@ -15,7 +15,7 @@ from fsdplint.migration.blockers.training import (
     WEIGHTS_TIED_IN_UNITS,
 )
 from fsdplint.migration.context import Migration, expression
-from fsdplint.migration.text import simple
+from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import statement_of
@@ -149,7 +149,7 @@ def _reshard(migration: Migration, units: Units, site: NodeSite, parts: list[str
             if isinstance(value, ModuleValue)
             for part in units.trace.submodules(value.id)
         }
-        if None not in owners and owners <= held and simple(target):
+        if None not in owners and owners <= held and is_repeatable(target):
             text = expression(migration, source, target)
             kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", statement)
             lines = [

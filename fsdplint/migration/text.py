@@ -169,11 +169,11 @@ def on_one_line(text: str) -> str:
     return re.sub(r",? ([)\]}])", r"\1", one)
 
 
-def simple(node: cst.CSTNode) -> bool:
+def is_repeatable(node: cst.CSTNode) -> bool:
     """Whether evaluating an expression twice, or later, has no effect."""
     if isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):
         return True
-    return isinstance(node, cst.Attribute) and simple(node.value)
+    return isinstance(node, cst.Attribute) and is_repeatable(node.value)
 
 
 def atom(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.comparison.facts import differ_in_constants, same
+from fsdplint.comparison.facts import differ_in_constants, same_argument
 from fsdplint.trace.arguments import Argument, Built, Constant, Named, OneOf, Opaque
 
 ONE, TWO = Constant(1), Constant(2)
@@ -44,8 +44,8 @@ LR = Opaque("args.lr", "lr")
     ],
 )
 def test_same(one: Argument, other: Argument, answer: bool | None) -> None:
-    assert same(one, other) is answer
-    assert same(other, one) is answer
+    assert same_argument(one, other) is answer
+    assert same_argument(other, one) is answer
 
 
 def test_expressions_differ_in_constants() -> None:

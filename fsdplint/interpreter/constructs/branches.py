@@ -21,7 +21,7 @@ from fsdplint.interpreter.frames import TURN
 from fsdplint.interpreter.merging import join_by_data, join_by_rank, join_by_turn
 from fsdplint.interpreter.narrowing import narrow
 from fsdplint.interpreter.run import Run, executes
-from fsdplint.interpreter.signals import Signal, falls_to_raise, terminates, until
+from fsdplint.interpreter.signals import Signal, falls_to_raise, guard_end, terminates
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.values import Const, Value
 from fsdplint.trace import Guard
@@ -101,7 +101,7 @@ def branch(
         said = verdict.predicate
         no = [*verdict.guards, (varying_guard(run, test, False, predicate=said), "")]
         yes = [*verdict.guards, (varying_guard(run, test, True, predicate=said), "")]
-        sides = under(run, no, orelse), under(run, yes, then)
+        sides = side_under_guards(run, no, orelse), side_under_guards(run, yes, then)
         one, two = execute_sides(run, *sides, partial(join_by_turn, test=said))
         _note_leaving(run, (one, no), (two, yes))
         if one is not None and two is not None:
@@ -118,7 +118,9 @@ def branch(
     leaves = skipped_ends in {"return", "break", "continue"}  # a failing check does not count
     if signal is None and leaves and skipped_ends is not None and verdict.guards:
         # A setting that ends a loop is the same in each turn: it shows nothing in later turns.
-        run.leave_guards(verdict.guards, TURN if skipped_ends == "break" else until(skipped_ends))
+        run.leave_guards(
+            verdict.guards, TURN if skipped_ends == "break" else guard_end(skipped_ends)
+        )
     return signal
 
 
@@ -139,7 +141,10 @@ def _rank_branch(
     yes = [*verdict.guards, (rank_guard(run, test, rank_test, True), "")]
     no = [*verdict.guards, (rank_guard(run, test, rank_test, False), "")]
     one, two = execute_sides(
-        run, under(run, yes, then), under(run, no, orelse), partial(join_by_rank, rank_test)
+        run,
+        side_under_guards(run, yes, then),
+        side_under_guards(run, no, orelse),
+        partial(join_by_rank, rank_test),
     )
     if one is not None and two is not None:
         if one.kind == two.kind == "return":
@@ -151,11 +156,11 @@ def _rank_branch(
                 key = rank_test if left else rank_test.negate()
                 run.frames[-1].partial.append((key, signal.value))
             if not signal.fails:  # a failing check is no divergence of ranks
-                run.leave_guards(rest, until(signal.kind))
+                run.leave_guards(rest, guard_end(signal.kind))
     return None
 
 
-def under(
+def side_under_guards(
     run: Run, guards: list[tuple[Guard, str]], side: Callable[[], Signal | None]
 ) -> Callable[[], Signal | None]:
     """A side of a branch that is executed under guards."""
@@ -184,7 +189,9 @@ def _local_branch(
     def join(one: Value, other: Value) -> Value:
         return join_by_data(one, other, local)
 
-    two, one = execute_sides(run, under(run, no, orelse), under(run, yes, then), join)
+    two, one = execute_sides(
+        run, side_under_guards(run, no, orelse), side_under_guards(run, yes, then), join
+    )
     if one is not None and two is not None:
         if one.kind == two.kind == "return":
             values = one.value or Const(None), two.value or Const(None)
@@ -195,5 +202,5 @@ def _local_branch(
             if signal.kind == "return" and signal.value is not None:
                 run.frames[-1].partial.append((local, signal.value))
             if signal.kind not in {"raise", "exit"}:  # a failing check ends the program
-                run.leave_guards(rest, until(signal.kind))
+                run.leave_guards(rest, guard_end(signal.kind))
     return None

@@ -27,7 +27,7 @@ from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.program_arguments import end_of_loop
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run, executes
-from fsdplint.interpreter.signals import Signal, terminates, until
+from fsdplint.interpreter.signals import Signal, guard_end, terminates
 from fsdplint.interpreter.torch_values import Batches, RankTest, each_parameter
 from fsdplint.interpreter.turn_tests import number_turns
 from fsdplint.interpreter.values import Lazy, ModuleValue, RankLocal, Value
@@ -197,10 +197,10 @@ def execute_while(run: Run, node: cst.While) -> Signal | None:
         test = run.eval(node.test)
         local = local_of(test)
         if isinstance(test, RankTest):
-            run.leave_guards([(rank_guard(run, node.test, test, True), "")], until("break"))
+            run.leave_guards([(rank_guard(run, node.test, test, True), "")], guard_end("break"))
         elif local is not None:
             guard = varying_guard(run, node.test, True, local)
-            run.leave_guards([(guard, "")], until("break"))
+            run.leave_guards([(guard, "")], guard_end("break"))
 
     return _with_else(run, node.orelse, _loop(run, node.body, True, [turn, turn], repeats=True))
 

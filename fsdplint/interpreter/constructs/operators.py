@@ -19,7 +19,7 @@ from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_d
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.templates import fill_template, template_of
 from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue
-from fsdplint.interpreter.turn_tests import combined, computed, predicate_of
+from fsdplint.interpreter.turn_tests import boolean_predicate, number_of_operation, predicate_of
 from fsdplint.interpreter.values import (
     MAX_BITS,
     MAX_ELEMENTS,
@@ -59,7 +59,9 @@ def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
             return Unknown(varying=True, rank_local=derive_rank_local(left, right))
         if matters(right) or matters(left) or not isinstance(right, Unknown):
             return right if matters(right) else left
-        return replace(left, term=combined(is_and, predicate_of(left), predicate_of(right)))
+        return replace(
+            left, term=boolean_predicate(is_and, predicate_of(left), predicate_of(right))
+        )
     return run.eval(node.right) if is_and else left
 
 
@@ -178,7 +180,7 @@ def arithmetic(
         if isinstance(value, ParametersOf):
             return value
     varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
-    term = computed(left, op, right) if op is not None else None
+    term = number_of_operation(left, op, right) if op is not None else None
     by_rank = depends_on_rank(left) or depends_on_rank(right)
     origin = run.text(node) if node is not None and not varying else ""
     library = library_of(left, right) or library_of(right, left)

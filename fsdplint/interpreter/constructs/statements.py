@@ -32,7 +32,7 @@ from fsdplint.interpreter.removals import remove_item
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, raises
 from fsdplint.interpreter.torch_values import TensorValue
-from fsdplint.interpreter.turn_tests import computed
+from fsdplint.interpreter.turn_tests import number_of_operation
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -120,7 +120,7 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         if result is not right and isinstance(result, Unknown | TensorValue):
             result.on_cpu = True  # the operation is in place
     if isinstance(result, Unknown) and result.term is None and isinstance(left, Unknown):
-        result.term = computed(left, node.operator, right)
+        result.term = number_of_operation(left, node.operator, right)
     if run.loop_depth and isinstance(result, Unknown):
         result.varying = True  # each turn of the loop gives it another value
     assign(run, node.target, result)

@@ -11,7 +11,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
-from fsdplint.interpreter.rank_local import agree, forget_rank
+from fsdplint.interpreter.rank_local import forget_rank, note_agreement
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankChoice, RankValue, TensorValue
@@ -133,7 +133,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         and tensor.own_size,
     )
     if last in AGREED:
-        agree(tensor)
+        note_agreement(tensor)
         forget_rank(tensor)
     if last == "all_reduce" and whole:
         tensors.note_shard_reduction(run, call.arg(0, "tensor"), call.node)

@@ -22,7 +22,7 @@ from fsdplint.interpreter.parameter_filters import doubt_filter
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import Batches, Length, ModulesOf, ParametersOf
-from fsdplint.interpreter.turn_tests import computed
+from fsdplint.interpreter.turn_tests import number_of_operation
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -180,7 +180,7 @@ def make_range(run: Run, name: str, call: Call) -> Value:
     if number is not None and (every or number in {0, 1}):
         return Sequence([Const(at) for at in range(number)], "list", every=True)
     if call.args and len(call.args) < 3:
-        turn = Token(last=computed(call.args[-1], cst.Subtract(), Const(1)))
+        turn = Token(last=number_of_operation(call.args[-1], cst.Subtract(), Const(1)))
         return Sequence([Unknown(varying=True, below=call.args[-1], turn=turn)], "list", True)
     return Sequence([], "list", True)
 
@@ -290,7 +290,9 @@ def _count(run: Run, call: Call) -> Value:
     if first is None or constant(begin) != 0:
         return Unknown(varying=True, turn=Token())
     length = Unknown(origin=f"len({run.text(first)})")
-    return Unknown(varying=True, turn=Token(last=computed(length, cst.Subtract(), Const(1))))
+    return Unknown(
+        varying=True, turn=Token(last=number_of_operation(length, cst.Subtract(), Const(1)))
+    )
 
 
 def _consume_and_pass(run: Run, name: str, call: Call) -> Value:

@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter.program_arguments import is_literal_index
-from fsdplint.migration.text import simple
+from fsdplint.migration.text import is_repeatable
 from fsdplint.syntax.arguments import elements
 
 
@@ -18,7 +18,7 @@ def single_module(modules: str) -> str | None:
         return None
     part = parts[0]
     owner = part.value if isinstance(part, cst.Subscript) and is_literal_index(part) else part
-    return cst.Module([]).code_for_node(part) if simple(owner) else None
+    return cst.Module([]).code_for_node(part) if is_repeatable(owner) else None
 
 
 def members_of(modules: str, kind: str) -> str:

@@ -35,7 +35,7 @@ from fsdplint.migration.constructor.policy_sources import PolicySources
 from fsdplint.migration.constructor.policy_tests import PolicyTests
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import fsdp1_name
-from fsdplint.migration.text import on_one_line, simple
+from fsdplint.migration.text import is_repeatable, on_one_line
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import elements, is_constant
 from fsdplint.syntax.layout import descend, statement_of
@@ -130,7 +130,7 @@ class PolicyReader:
         if name not in CLASS_POLICIES or classes is None or isinstance(classes, cst.Name):
             return False
         parts = elements(classes)
-        if not parts or not all(simple(x) and not self.tests.is_property(x) for x in parts):
+        if not parts or not all(is_repeatable(x) and not self.tests.is_property(x) for x in parts):
             return False
         self.policy.test = self.tests.isinstance_test(classes, self.policy.variable)
         return True
@@ -192,7 +192,7 @@ class PolicyReader:
     def _name_of(self, node: cst.BaseExpression, wanted: str) -> str:
         """The name of the policy; an expression gets a variable."""
         text = self.scope.text(node)
-        if simple(node):
+        if is_repeatable(node):
             return text
         name = fresh(self.source, self.at, wanted, "shard_policy")
         self.policy.setup.append(f"{name} = {text}")

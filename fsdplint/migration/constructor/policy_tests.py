@@ -24,7 +24,7 @@ from fsdplint.migration.constructor.policy_kinds import POLICY_PARAMETERS, kind,
 from fsdplint.migration.constructor.policy_methods import PolicyMethods
 from fsdplint.migration.constructor.policy_scope import PolicyScope
 from fsdplint.migration.constructor.receivers import methods
-from fsdplint.migration.text import simple
+from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
 from fsdplint.syntax.bindings import bindings_of
@@ -101,7 +101,7 @@ class PolicyTests:
             return False
         found = methods(self.migration, node.attr.value)
         values = [value for _, function in found for value in return_values(function)]
-        return any(not simple(value) for value in values)
+        return any(not is_repeatable(value) for value in values)
 
     # The forms of a policy -----------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ class PolicyTests:
 
     def _class_text(self, node: cst.BaseExpression) -> str:
         text = self.scope.text(node)
-        if simple(node) and not self.is_property(node):
+        if is_repeatable(node) and not self.is_property(node):
             return text
         return self.scope.hoist(text)
 

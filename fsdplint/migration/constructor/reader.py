@@ -35,7 +35,7 @@ from fsdplint.migration.constructor.policy_reader import PolicyReader
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import PARAMETERS
-from fsdplint.migration.text import simple
+from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
@@ -240,7 +240,7 @@ class Reader:
     def _strategy_text(self, chosen: cst.BaseExpression) -> str:
         """The text of the strategy; an expression gets a variable, since the text is used twice."""
         text = expression(self.migration, self.source, chosen)
-        if simple(chosen) or strategy.literal(self.migration, chosen):
+        if is_repeatable(chosen) or strategy.literal(self.migration, chosen):
             return text
         if not self.keywords.strategy:
             if not any(chosen is arg.value for arg in self.at.args):
@@ -411,7 +411,7 @@ class Reader:
             if sync is not None and not is_constant(sync, "False"):
                 raise Blocked(self.source, value, PARAM_INIT_FN_WITH_SYNC())
             text = expression(self.migration, self.source, value)
-            if not simple(value):
+            if not is_repeatable(value):
                 text = self.keywords.variable("param_init_fn", text)
             self.keywords.initialize = text
             return

@@ -106,7 +106,7 @@ def _getattr(source: Source, node: cst.CSTNode) -> cst.Call | None:
     return None
 
 
-def possible(migration: Migration) -> set[str]:
+def mentioned_strategies(migration: Migration) -> set[str]:
     """The strategies that the files mention; all of them if the files look one up by name.
 
     What a function says that it returns comes from the strategies that it mentions.
@@ -134,11 +134,11 @@ def choices(migration: Migration, node: cst.BaseExpression) -> set[str]:
         head, _, member = migration.fsdp1(part).partition(".")
         if head == ENUM:
             if member not in STRATEGIES:
-                return possible(migration)
+                return mentioned_strategies(migration)
             found.add(member)
     if found and not isinstance(node, cst.Subscript | cst.IfExp | cst.Attribute):
-        return possible(migration)
-    return found or possible(migration)
+        return mentioned_strategies(migration)
+    return found or mentioned_strategies(migration)
 
 
 def certain(migration: Migration, node: cst.BaseExpression) -> set[str]:
@@ -195,7 +195,7 @@ def keywords(
             other = string_literal(source, "_HYBRID_SHARD_ZERO2")
             return StrategyKeywords(no_reshard_if=f"{atom(text)} in ({grad_op}, {other})")
         return StrategyKeywords(no_reshard_if=f"{atom(text)} == {grad_op}")
-    helper = _helper(migration, source, at, device, possible(migration))
+    helper = _helper(migration, source, at, device, mentioned_strategies(migration))
     return StrategyKeywords(spread=f"{helper}({text})", spreads_mesh=True)
 
 

@@ -22,7 +22,7 @@ from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import PARAMETERS
-from fsdplint.migration.text import call, simple, without_parentheses
+from fsdplint.migration.text import call, is_repeatable, without_parentheses
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.evaluation_order import is_evaluated_first
@@ -95,7 +95,7 @@ class WrapStatement:
             text = expression(self.migration, self.source, target)
             self._replace(statement, self._assignment(text, inner, statement))
             return
-        if simple(self.module):
+        if is_repeatable(self.module):
             model, lines = inner, []
         else:
             model = self._name()
@@ -120,7 +120,7 @@ class WrapStatement:
             return False
         lines = []
         model = inner = expression(self.migration, self.source, self.module)
-        if not simple(self.module):
+        if not is_repeatable(self.module):
             model = self._name()
             lines = [f"{model} = {inner}"]
         lines += [*self._lines_before(model), *self._last_lines(model, "return ", statement)]
@@ -135,7 +135,7 @@ class WrapStatement:
             return False
         if not isinstance(statement, cst.Assign) or statement.value is not around:
             return False
-        if len(statement.targets) != 1 or not simple(statement.targets[0].target):
+        if len(statement.targets) != 1 or not is_repeatable(statement.targets[0].target):
             return False
         other = around.orelse if around.body is self.call else around.body
         if any(self.migration.fsdp1(part) for part in descend(other)):
@@ -190,7 +190,7 @@ class WrapStatement:
             isinstance(statement, cst.Assign)
             and statement.value is self.call
             and len(statement.targets) == 1
-            and simple(self.module)
+            and is_repeatable(self.module)
             and self.source.code(statement.targets[0].target) == self.source.code(self.module)
         )
 
@@ -221,7 +221,7 @@ class WrapStatement:
             if isinstance(node, EXPRESSIONS):
                 raise Blocked(self.source, self.call, CALL_IN_EXPRESSION())
         if isinstance(statement, cst.Assign) and not all(
-            simple(target.target) for target in statement.targets
+            is_repeatable(target.target) for target in statement.targets
         ):
             if not self._comes_first(statement.value):
                 raise Blocked(self.source, self.call, CALL_WITH_SEVERAL_TARGETS())
@@ -235,7 +235,7 @@ class WrapStatement:
         """The lines that shard a module and assign it."""
         if target == inner:
             return [*self._lines_before(inner), *self._last_lines(inner, "", statement)]
-        if simple(self.module):
+        if is_repeatable(self.module):
             root = self._root_call(inner, f"{target} = ")
             return [*self._lines_before(inner), root, *self.keywords.after(target)]
         lines = [f"{target} = {inner}", *self._lines_before(target)]

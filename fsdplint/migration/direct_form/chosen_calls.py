@@ -6,7 +6,7 @@ import libcst as cst
 
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.names import FSDP
-from fsdplint.migration.text import call, simple
+from fsdplint.migration.text import call, is_repeatable
 from fsdplint.syntax.layout import statement_of
 
 
@@ -16,7 +16,7 @@ def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     if not isinstance(chosen, cst.IfExp):
         return False
     names = [inlining.migration.fsdp1(part) for part in (chosen.body, chosen.orelse)]
-    if FSDP not in names or not all(simple(part) for part in (chosen.body, chosen.orelse)):
+    if FSDP not in names or not all(is_repeatable(part) for part in (chosen.body, chosen.orelse)):
         return False
     statement = statement_of(source, node)
     head = _head(inlining, statement)
@@ -44,7 +44,7 @@ def _head(inlining: Inlining, statement: cst.CSTNode) -> str | None:
             return ""
         case _:
             return None
-    return f"{inlining.text(target)} = " if simple(target) else None
+    return f"{inlining.text(target)} = " if is_repeatable(target) else None
 
 
 def _argument(inlining: Inlining, arg: cst.Arg) -> str:

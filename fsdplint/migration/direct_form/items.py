@@ -19,7 +19,7 @@ from fsdplint.migration.direct_form.defaults import default
 from fsdplint.migration.direct_form.imported_dicts import Importer, Importers
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.meaning import constant_key
-from fsdplint.migration.text import simple
+from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
@@ -212,4 +212,4 @@ def _is_constant(value: cst.BaseExpression) -> bool:
 
 
 def _is_short(value: cst.BaseExpression) -> bool:
-    return simple(value) or is_constant(value, "True", "False", "None")
+    return is_repeatable(value) or is_constant(value, "True", "False", "None")

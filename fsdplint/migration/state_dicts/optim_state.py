@@ -21,7 +21,7 @@ from fsdplint.migration.state_dicts import compiled_states, sharded_files, state
 from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
 from fsdplint.migration.state_dicts.loaded_states import LoadReader
 from fsdplint.migration.state_dicts.state import ModelStates
-from fsdplint.migration.text import call, on_one_line, simple, statement
+from fsdplint.migration.text import call, is_repeatable, on_one_line, statement
 from fsdplint.source.source import NodeSite
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import statement_of
@@ -203,7 +203,7 @@ class States(ModelStates):
                 self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="scatter_full_optim_state_dict")
             )
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
-        if not simple(named["full_optim_state_dict"].value):
+        if not is_repeatable(named["full_optim_state_dict"].value):
             raise Blocked(self.source, node, STATE_COMPUTED_IN_CALL())
         options = self.make_options(["full_state_dict=True", "broadcast_from_rank0=True"], node)
         state = self._with_separate_steps(node, f"{state} or {{}}", named["optim"].value)

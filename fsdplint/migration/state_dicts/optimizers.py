@@ -21,7 +21,7 @@ from fsdplint.migration.blockers.state_dicts import (
 )
 from fsdplint.migration.context import Migration, expression, is_fsdp1
 from fsdplint.migration.state_dicts.optim_state import States
-from fsdplint.migration.text import simple
+from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend, statement_of
@@ -242,7 +242,7 @@ def _model_name(
     source = states.source
     found = []
     for part in descend(function_around(source, node)):
-        if isinstance(part, cst.Name | cst.Attribute) and simple(part):
+        if isinstance(part, cst.Name | cst.Attribute) and is_repeatable(part):
             values = migration.values(part)
             if values and all(isinstance(v, ModuleValue) and v.id in modules for v in values):
                 found.append(source.code(part))

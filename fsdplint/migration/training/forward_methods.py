@@ -21,7 +21,7 @@ from fsdplint.migration.blockers.training import (
     PARTS_OUTSIDE_FORWARD,
 )
 from fsdplint.migration.context import Migration, expression, is_fsdp1
-from fsdplint.migration.text import simple
+from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.enclosing import Function as FunctionNode
 from fsdplint.syntax.enclosing import ancestors, function_around
@@ -215,7 +215,7 @@ def _reshard_after(
     """
     small = statement_of(source, node)
     line = source.parent(small)
-    if not isinstance(small, cst.Assign | cst.AugAssign | cst.Expr) or not simple(model):
+    if not isinstance(small, cst.Assign | cst.AugAssign | cst.Expr) or not is_repeatable(model):
         return
     scopes = (cst.Lambda, cst.BaseComp)  # their variables are gone after the statement
     if not isinstance(line, cst.SimpleStatementLine) or _is_in(source, node, line, scopes):

@@ -47,7 +47,7 @@ def start_time(pid: int) -> str:
     return fields[19] if len(fields) > 19 else ""
 
 
-def ticks(pids: Iterable[int]) -> int:
+def clock_ticks(pids: Iterable[int]) -> int:
     """The processor time of these processes in clock ticks."""
     total = 0
     for pid in pids:
@@ -69,7 +69,7 @@ class Idleness:
 
     def seconds(self, pids: Collection[int]) -> float:
         """Seconds since the processes last used more than a hundredth of a processor each."""
-        now, used = time.monotonic(), ticks(pids)
+        now, used = time.monotonic(), clock_ticks(pids)
         most = _WAITING * os.sysconf("SC_CLK_TCK") * (now - self._since) * len(pids) + 2
         if not pids or not 0 <= used - self._used <= most:
             self._used, self._since = used, now

@@ -18,7 +18,7 @@ from fsdplint.runtime.proof.checks import (
     Side,
     Tolerance,
 )
-from fsdplint.runtime.proof.compare_costs import costs
+from fsdplint.runtime.proof.compare_costs import cost_checks
 from fsdplint.runtime.proof.compare_layout import compare_layouts, group_difference, parameter_sets
 from fsdplint.runtime.proof.compare_tensors import (
     checkpoints,
@@ -53,7 +53,7 @@ def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
     checks.append(_precision(before, after, same_units))
     checks.append(_reductions(before, after, same_units))
     checks.append(_collectives(before, after))
-    checks += costs(before, after)
+    checks += cost_checks(before, after)
     return Comparison(checks)
 
 

@@ -14,7 +14,7 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
-def costs(before: Side, after: Side) -> list[Check]:
+def cost_checks(before: Side, after: Side) -> list[Check]:
     """Checks of the step time, the peak memory of a rank, and the bytes of collectives.
 
     The step time of emulated devices is left out: it says nothing about GPUs.

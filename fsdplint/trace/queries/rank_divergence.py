@@ -9,10 +9,10 @@ from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.rank_matching import unmatched_events
 
 # What each rank does there: the module that it gathers, or None where it gathers nothing more.
-Parting = dict[int, "Called | None"]
+Divergence = dict[int, "Called | None"]
 
 
-def partings(trace: Trace) -> Iterator[tuple[Called, Parting]]:
+def divergences(trace: Trace) -> Iterator[tuple[Called, Divergence]]:
     """The forwards of all ranks in which they part, each with what the ranks do there."""
     if len(trace.ends) < 2:
         return
@@ -32,11 +32,11 @@ def unmatched_collectives(trace: Trace) -> list[Event]:
     found = unmatched_events(trace)
     if not found or all(end == "ok" for end in trace.ends.values()):
         return found
-    parted = next(partings(trace), None)
+    parted = next(divergences(trace), None)
     return found if parted is None else [e for e in found if e.index < parted[0].index]
 
 
-def _divergence(trace: Trace, groups: Groups, outer: Called) -> Parting | None:
+def _divergence(trace: Trace, groups: Groups, outer: Called) -> Divergence | None:
     """What each rank does where the ranks first gather different modules, None if they never do.
 
     A rank that ended within the forward may have been about to do the same as the others.
@@ -47,7 +47,7 @@ def _divergence(trace: Trace, groups: Groups, outer: Called) -> Parting | None:
     )
     order = {rank: [c for c in inner if rank in c.took_part] for rank in sorted(trace.ends)}
     for place in range(max(len(calls) for calls in order.values())):
-        found: Parting = {}
+        found: Divergence = {}
         for rank, calls in order.items():
             if place < len(calls):
                 found[rank] = calls[place]
