@@ -38,7 +38,7 @@ class CommandLine:
     baseline: Path | None = None
     no_baseline: bool = False  # also report known findings
 
-    def over(self, settings: Settings) -> Settings:
+    def override(self, settings: Settings) -> Settings:
         """The settings, overridden by the command line.
 
         Raises:

@@ -16,7 +16,7 @@ class SettingsFinder:
         """Raises SettingsError if the command line itself is invalid."""
         self.command_line = command_line or CommandLine()
         self._by_folder: dict[Path, Settings] = {}
-        self.command_line.over(Settings())
+        self.command_line.override(Settings())
         self._given = self._of_command_line()
 
     def of(self, path: Path) -> Settings:
@@ -35,7 +35,7 @@ class SettingsFinder:
             if known is None:
                 is_top = folder.parent == folder
                 known = (
-                    self.command_line.over(Settings(root=folder))
+                    self.command_line.override(Settings(root=folder))
                     if is_top
                     else self.of_folder(folder.parent)
                 )
@@ -55,7 +55,7 @@ class SettingsFinder:
         if self._given is not None:
             return self._given
         settings = settings_in(folder)
-        return None if settings is None else self.command_line.over(settings)
+        return None if settings is None else self.command_line.override(settings)
 
     def _of_command_line(self) -> Settings | None:
         """The settings of all files, if the command line says which."""
@@ -66,4 +66,4 @@ class SettingsFinder:
                 raise SettingsError(f"{self.command_line.config}: has no settings for fsdplint")
         elif self.command_line.isolated:
             settings = Settings(root=Path().absolute())
-        return None if settings is None else self.command_line.over(settings)
+        return None if settings is None else self.command_line.override(settings)

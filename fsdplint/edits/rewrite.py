@@ -64,7 +64,7 @@ class Rewrite:
         default they stay unless it is a compound statement. Comments above it always stay.
         """
         changes = self._of(source)
-        for part in changes.smalls(statement):
+        for part in changes.small_statements(statement):
             change = changes.change(part)
             change.deleted, change.replaced = True, None
             compound = isinstance(part, cst.BaseCompoundStatement)
@@ -77,13 +77,13 @@ class Rewrite:
         of a line `a; b` split this line.
         """
         changes = self._of(source)
-        change = changes.change(changes.smalls(statement)[0])
+        change = changes.change(changes.small_statements(statement)[0])
         change.before.extend(layout.physical_lines(source, lines))
 
     def insert_function(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
         """Insert a function before a top-level statement, above its comments."""
         changes = self._of(source)
-        change = changes.change(changes.smalls(statement)[0])
+        change = changes.change(changes.small_statements(statement)[0])
         above = isinstance(statement, cst.BaseCompoundStatement)
         comments = change.above if above else change.before
         start = source.line_start(layout.start_of(source, statement))
@@ -94,7 +94,7 @@ class Rewrite:
     def insert_after(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
         """Insert lines directly after a statement; see `insert_before`."""
         changes = self._of(source)
-        change = changes.change(changes.smalls(statement)[-1])
+        change = changes.change(changes.small_statements(statement)[-1])
         change.after.extend(layout.physical_lines(source, lines))
 
     def replace_statement(
@@ -113,7 +113,7 @@ class Rewrite:
             self.delete_statement(source, statement, comments=comments)
             return
         changes = self._of(source)
-        first, *others = changes.smalls(statement)
+        first, *others = changes.small_statements(statement)
         change = changes.change(first)
         change.replaced, change.deleted = layout.physical_lines(source, lines), False
         change.keep_comments = comments

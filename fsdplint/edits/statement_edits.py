@@ -41,7 +41,7 @@ class Statements:
         self.unwrapped: dict[cst.CSTNode, list[str]] = {}
         self._deleted: dict[int, int] | None = None  # by their last line, see `_deleted_lines`
 
-    def smalls(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+    def small_statements(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """The statements that a change to a node can address: one, or those of a line `a; b`."""
         statement = layout.statement_of(self.source, node)
         if isinstance(statement, cst.SimpleStatementLine):

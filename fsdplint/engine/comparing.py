@@ -59,7 +59,7 @@ class Side:
         """The program, with the names that its files share with their counterparts."""
         return Half(self.program, self.key)
 
-    def shown(self, path: str) -> str | None:
+    def displayed_path(self, path: str) -> str | None:
         """The path for reports; None for a file of the other program."""
         if not self.label:
             return None
@@ -106,10 +106,10 @@ def _counterparts(root: Path, before: Side) -> Iterator[Path]:
 def compare_sides(before: Side, after: Side) -> Result:
     """What a migration keeps and what it changes."""
 
-    def shown(path: str) -> str:
-        return before.shown(path) or after.shown(path) or path
+    def displayed_path(path: str) -> str:
+        return before.displayed_path(path) or after.displayed_path(path) or path
 
-    result = Result(shown=shown)
+    result = Result(shown=displayed_path)
     problems = [f"{one.path}: {one.message}" for one in (*before.problems, *after.problems)]
     broken = {after.key(one.path): one for one in after.problems}
     lost = [one for key, one in broken.items() if key in {"", *_sources(before)}]
@@ -117,7 +117,7 @@ def compare_sides(before: Side, after: Side) -> Result:
         result.errors = [*problems, "no run of the program before shards a model"]
         return result
     if lost:
-        result.errors = [f"{shown(one.path)}: {one.message}" for one in lost]
+        result.errors = [f"{displayed_path(one.path)}: {one.message}" for one in lost]
         return result
     result.facts += [
         Compared("file", "", Outcome.NOT_FOLLOWED, ABSENT, ABSENT, reason=one) for one in problems

@@ -265,7 +265,7 @@ class RankChoice(Unknown):
     one: Value | None = None
     two: Value | None = None
 
-    def on(self, ranks: Ranks) -> Value:
+    def on_ranks(self, ranks: Ranks) -> Value:
         """The value on certain ranks."""
         if self.test is not None and self.test.true_on is not self.test.false_on:
             if ranks is self.test.true_on:

@@ -57,7 +57,7 @@ def test_the_heartbeat_of_a_rank(tmp_path: Path) -> None:
     rank.set_step(3)
     rank.collective("all_gather")
     rank.collective("reduce_scatter")
-    rank.lose("[Errno 28] No space left on device")
+    rank.note_end("[Errno 28] No space left on device")
     beat = Beat(3, 2, "reduce_scatter", "[Errno 28] No space left on device")
     assert read_beats(tmp_path) == {7: beat}
     assert beat.last == "reduce_scatter (number 2)"

@@ -60,7 +60,7 @@ def eval_name(run: Run, node: cst.Name) -> Value:
         return Const(_CONSTANTS[name], created_at=run.site(node))
     value = run.frames[-1].scope.lookup(name)
     if value is not None:
-        return value.on(run.ranks()) if isinstance(value, RankChoice) else value
+        return value.on_ranks(run.ranks()) if isinstance(value, RankChoice) else value
     if name in BUILTINS:
         return Symbol(f"builtins.{name}")
     return value_by_name(name, name)

@@ -134,7 +134,7 @@ def run(options: Options) -> int:
             note_error(raised)
             note_use_of_result(raised)
         except Exception:
-            recording.recorder.trouble()
+            recording.recorder.record_error()
         raised = explain_error(raised)
         error = describe_error(raised)
         _print_error(raised)

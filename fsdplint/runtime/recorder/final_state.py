@@ -102,9 +102,9 @@ class FinalState:
     def _report_error(self, error: Exception) -> None:
         """Report an error of the recorder, which is not one of the program."""
         if is_full(error):
-            self._recorder.lose(error)
+            self._recorder.end_with_error(error)
         else:
-            self._recorder.trouble()
+            self._recorder.record_error()
 
     def _all_ranks_arrive(self) -> bool:
         import torch.distributed as dist

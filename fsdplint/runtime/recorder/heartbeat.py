@@ -68,7 +68,7 @@ class Heartbeat:
         self._kind = kind.encode()
         self._write()
 
-    def lose(self, reason: str) -> None:
+    def note_end(self, reason: str) -> None:
         """Set the reason why the record ends here."""
         if self._map is not None:
             text = reason.encode()[: _SIZE - _COUNTS.size]

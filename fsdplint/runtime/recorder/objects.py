@@ -216,7 +216,7 @@ class Objects:
                 names[name] = None
         return list(names), unknown
 
-    def stale(self, parameters: Iterable[Any]) -> list[str]:
+    def stale_modules(self, parameters: Iterable[Any]) -> list[str]:
         """The sharded modules whose parameters from before the sharding are among these."""
         owners: list[Any] = []
         for parameter in parameters:

@@ -64,7 +64,7 @@ def add_watcher(
             try:
                 note = before(frame, args, kwargs)
             except Exception:
-                recording.recorder.trouble()
+                recording.recorder.record_error()
         del frame
         try:
             result = original(*args, **kwargs)
@@ -73,13 +73,13 @@ def add_watcher(
                 try:
                     failed(note, error)
                 except Exception:
-                    recording.recorder.trouble()
+                    recording.recorder.record_error()
             raise
         if note is not None and after is not None:
             try:
                 after(note, result)
             except Exception:
-                recording.recorder.trouble()
+                recording.recorder.record_error()
         return result
 
     return watcher

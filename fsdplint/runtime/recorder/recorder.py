@@ -204,11 +204,11 @@ class Recorder:
             while data:
                 data = data[os.write(self._file, data) :]
         except OSError as error:
-            self.lose(error)
+            self.end_with_error(error)
 
-    def lose(self, error: BaseException) -> None:
+    def end_with_error(self, error: BaseException) -> None:
         """End the record after a write error, without ending the program."""
-        self._heartbeat.lose(
+        self._heartbeat.note_end(
             str(error) if isinstance(error, OSError) else f"the disk is full ({error})"
         )
         self._close()
@@ -243,7 +243,7 @@ class Recorder:
         event = kind(place.site, *args, **fields)
         return Entry(self, self.number, place, event, tuple(fields))
 
-    def trouble(self) -> None:
+    def record_error(self) -> None:
         """Record an error of the recorder itself; the user's program goes on."""
         self.troubles += 1
         if self.troubles <= 20:

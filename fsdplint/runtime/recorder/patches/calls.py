@@ -42,7 +42,7 @@ def install() -> None:
             ):
                 recording.loader_pass.note_inputs(args, kwargs)
         except Exception:
-            recording.recorder.trouble()
+            recording.recorder.record_error()
             entry = None
         if entry is None:
             return original(self, *args, **kwargs)
@@ -64,7 +64,7 @@ def install() -> None:
                 try:
                     record_call_error(error, sys._getframe(1))
                 except Exception:
-                    recording.recorder.trouble()
+                    recording.recorder.record_error()
             raise
         finally:
             recording.calls.stack.pop()

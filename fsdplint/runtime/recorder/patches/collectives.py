@@ -118,7 +118,7 @@ def _watched_collective(original: Callable[..., Any], name: str) -> Callable[...
                         recording.losses.note(argument(args, kwargs, 0, "tensor"))
             del frame
         except Exception:
-            recording.recorder.trouble()
+            recording.recorder.record_error()
         _inside[0] += 1
         try:
             return original(*args, **kwargs)

@@ -87,7 +87,7 @@ def _watch_passes(loader_class: Any, iterator_class: Any) -> None:
                 recording.loader_pass.open[id(iterator)] = name
                 weakref.finalize(iterator, record_end, id(iterator), None).atexit = False
             except Exception:
-                recording.recorder.trouble()
+                recording.recorder.record_error()
         return iterator
 
     @functools.wraps(original_next)

@@ -69,7 +69,7 @@ def _watch_backward(torch: Any) -> None:
                 else "",
             )
         except Exception:
-            recording.recorder.trouble()
+            recording.recorder.record_error()
         recording.recorder.in_backward += 1
         try:
             result = function(*args, **kwargs)
@@ -178,7 +178,7 @@ def _record_clipping_by_function(
         frame,
         api="utils",
         modules=OwnerNames(owners),
-        stale=tuple(recording.objects.stale(parameters)),
+        stale=tuple(recording.objects.stale_modules(parameters)),
         by_norm="norm" in name,
         max_norm=bound if isinstance(bound, (int, float)) else "?",
         collective=sharded,

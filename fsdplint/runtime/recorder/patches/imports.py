@@ -35,7 +35,7 @@ def install() -> None:
             try:
                 _record_import(name, fromlist, sys._getframe(1))
             except Exception:
-                recording.recorder.trouble()
+                recording.recorder.record_error()
         return original(name, globals, locals, fromlist, level)
 
     builtins.__import__ = watched_import

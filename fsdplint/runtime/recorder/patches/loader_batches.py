@@ -27,7 +27,7 @@ def install() -> None:
                     batches = int(self._num_yielded)
                     recording.recorder.event(BatchesEnded, sys._getframe(1), batches=batches)
                 except Exception:
-                    recording.recorder.trouble()
+                    recording.recorder.record_error()
             raise
 
     cls.__next__ = next_batch

@@ -66,7 +66,7 @@ def _watched_method(function: Callable[..., Any], name: str) -> Callable[..., An
         try:
             entry = enter(self, name, sys._getframe(1))
         except Exception:
-            recording.recorder.trouble()
+            recording.recorder.record_error()
             entry = None
         if entry is None:
             return function(self, *args, **kwargs)

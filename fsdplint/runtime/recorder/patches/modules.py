@@ -76,7 +76,7 @@ def _watch_building(cls: Any) -> None:
             try:
                 recording.objects.note_built(self, sys._getframe(1))
             except Exception:
-                recording.recorder.trouble()
+                recording.recorder.record_error()
         original_init(self, *args, **kwargs)
 
     @functools.wraps(original_register)
@@ -86,7 +86,7 @@ def _watch_building(cls: Any) -> None:
             try:
                 _record_tie(self, name, param, sys._getframe(1))
             except Exception:
-                recording.recorder.trouble()
+                recording.recorder.record_error()
         original_register(self, name, param)
         if watching and param is not None:
             recording.objects.owners.register(param, self)
@@ -114,7 +114,7 @@ def _record_attachment(module: Any, name: str, child: Any) -> None:
         if is_direct(frame):
             _write_attachment(module, child, frame)
     except Exception:
-        recording.recorder.trouble()
+        recording.recorder.record_error()
 
 
 def _write_attachment(module: Any, child: Any, frame: FrameType | None) -> None:

@@ -61,7 +61,7 @@ def _watch_building(cls: Any) -> None:
         try:
             _record_optimizer(self, params, sys._getframe(1), argument(args, kwargs, 0, "defaults"))
         except Exception:
-            recording.recorder.trouble()
+            recording.recorder.record_error()
         original(self, params, *args, **kwargs)
         recording.missed_parameters.add_optimizer(self)
 
@@ -107,7 +107,7 @@ def _record_optimizer(optimizer: Any, params: Any, frame: FrameType | None, defa
         modules=OwnerNames(owners),
         complete=unknown == 0,
         empty_groups=_empty_groups(params),
-        stale=tuple(recording.objects.stale(parameters)),
+        stale=tuple(recording.objects.stale_modules(parameters)),
     )
     modes = [
         mode for mode in ("foreach", "fused") if isinstance(defaults, dict) and defaults.get(mode)
@@ -204,7 +204,7 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         for watcher in (recording.missed_parameters, recording.replicas):
             watcher.before_step(optimizer, recording.objects.optimizer(optimizer), sys._getframe(1))
     except Exception:
-        recording.recorder.trouble()
+        recording.recorder.record_error()
 
 
 def _after_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -215,5 +215,5 @@ def _after_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         recording.measures.after_step(optimizer, recording.objects.optimizer(optimizer))
         recording.final_state.keep(optimizer)
     except Exception:
-        recording.recorder.trouble()
+        recording.recorder.record_error()
     recording.measures.stop_if_enough()

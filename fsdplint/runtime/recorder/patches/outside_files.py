@@ -23,4 +23,4 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         try:
             current().outside_files.note(os.path.abspath(os.fsdecode(path)))
         except Exception:
-            current().recorder.trouble()
+            current().recorder.record_error()

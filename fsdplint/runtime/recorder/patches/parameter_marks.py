@@ -82,7 +82,7 @@ def _watch_reading() -> None:
             try:
                 _record_mark_read(self, name, sys._getframe(1))
             except Exception:
-                recording.recorder.trouble()
+                recording.recorder.record_error()
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     cls.__getattr__ = missing

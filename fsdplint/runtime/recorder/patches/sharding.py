@@ -356,7 +356,7 @@ class _Missing:
             try:
                 self._record(instance, sys._getframe(1))
             except Exception:
-                recording.recorder.trouble()
+                recording.recorder.record_error()
         # Python now calls nn.Module.__getattr__, which finds a submodule or raises.
         raise AttributeError(self.name)
 
