@@ -69,6 +69,8 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
         if isinstance(owner, ParametersOf) and target.attr.value == "data":
             run.emit(WeightsSet, target, modules=tuple(m.id for m in owner.modules))
             meta_device.leave_meta(run, owner.modules)
+        if target.attr.value == "grad":
+            run.gradients_used_at = len(run.trace.events)
         note_tie(run, owner, target.attr.value, value, target)
         assign_attribute(run, owner, target.attr.value, value)
         run.evaluations[target] = value

@@ -109,6 +109,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, LoaderValue) and name in LOADER_PARTS:
         return loader_part(value, name)
     if isinstance(value, ParametersOf) and value.element and name == "grad":
+        run.gradients_used_at = len(run.trace.events)
         return tensors.gradient(run, value)
     if isinstance(value, ParametersOf) and value.element and name == "data":
         return value

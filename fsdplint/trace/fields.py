@@ -118,6 +118,11 @@ def on_any(values: Sequence[Any]) -> bool:
     return any(values)
 
 
+def on_all(values: Sequence[Any]) -> bool:
+    """Whether the value is true on all ranks."""
+    return all(values)
+
+
 def differs(values: Sequence[Any]) -> bool:
     """Whether some ranks recorded different values."""
     return len(set(values)) > 1

@@ -11,6 +11,7 @@ from fsdplint.trace.fields import (
     differs,
     distinct,
     numbered,
+    on_all,
     on_any,
     reference,
     unrecorded,
@@ -134,8 +135,15 @@ class Clipped(Event):
 
 @event
 class OptimizerStepped(Event):
+    """`optimizer.step()`
+
+    without_gradients: whether all gradients that it certainly gets are zero, because the program
+        has set them to zero.
+    """
+
     kind: ClassVar[str] = "optimizer-stepped"
     optimizer: str = reference(distinct=True)
+    without_gradients: bool = combined(on_all, default=False)
 
 
 @event

@@ -36,6 +36,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.syntax.arguments import arguments
 from fsdplint.trace import (
+    BackwardRun,
     Clipped,
     Fsdp1Used,
     GradientsZeroed,
@@ -109,8 +110,26 @@ def step(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
 
 def _step(run: Run, optimizer: OptimizerValue, call: Call) -> None:
     fire(run, Moment.BEFORE_STEP, call.node, optimizer)
-    run.emit(OptimizerStepped, call.node, optimizer=optimizer.id)
+    alone = all(
+        isinstance(run.settle(one), OptimizerValue) for one in (*call.args, *call.kwargs.values())
+    )
+    run.emit(
+        OptimizerStepped,
+        call.node,
+        optimizer=optimizer.id,
+        without_gradients=alone and _set_to_zero(run, optimizer),
+    )
     fire(run, Moment.AFTER_STEP, call.node, optimizer)
+
+
+def _set_to_zero(run: Run, optimizer: OptimizerValue) -> bool:
+    """Whether nothing makes gradients after they were set to zero."""
+    for event in reversed(run.trace.events):
+        if isinstance(event, BackwardRun):
+            return False
+        if isinstance(event, GradientsZeroed) and event.optimizer == optimizer.id:
+            return run.gradients_used_at <= event.index
+    return False
 
 
 @method("OptimizerValue", "zero_grad")

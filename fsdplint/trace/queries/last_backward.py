@@ -93,12 +93,12 @@ class _Steps:
                     yield found
 
     def _last_backward(self, step: OptimizerStepped, before: Sequence[Event]) -> LeftOff | None:
-        facts = _conditions(step)
+        facts = conditions_of(step)
         for number in reversed(range(len(before))):
             event = before[number]
             if isinstance(event, SyncSwitched):
                 continue
-            conditions = _conditions(event)
+            conditions = conditions_of(event)
             happens = truth(AllOf(tuple(conditions)), _with_ends(step, facts, conditions))
             if isinstance(event, OptimizerStepped):
                 if happens:
@@ -125,7 +125,7 @@ class _Steps:
             return None
         if not switch.by_condition and _follows_another(backward, before):
             return None
-        facts += _conditions(backward)
+        facts += conditions_of(backward)
         outcomes = truths(switch.off, _with_ends(step, facts, [switch.off]))
         if True not in outcomes or None in outcomes:
             return None
@@ -151,7 +151,7 @@ class _Steps:
         for event in reversed(before):
             if not isinstance(event, SyncSwitched):
                 continue
-            conditions = _conditions(event)
+            conditions = conditions_of(event)
             known = _with_ends(backward, facts, conditions)
             happens = truth(AllOf(tuple(conditions)), known)
             if happens is False:
@@ -171,7 +171,7 @@ def _disabled_if(switch: SyncSwitched) -> Predicate | None:
     return NEVER if switch.enabled else ALWAYS
 
 
-def _conditions(event: Event) -> list[Predicate]:
+def conditions_of(event: Event) -> list[Predicate]:
     """What is known where an event happens."""
     known = [guard.predicate for guard in event.guards if guard.kind is not GuardKind.RANK]
     return [*(one for one in known if one is not None), *event.facts]

@@ -191,13 +191,22 @@ def _record_zeroing(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
     recording.recorder.event(GradientsZeroed, frame, optimizer=name)
 
 
+def _is_nonzero(parameter: Any) -> bool:
+    """Whether a parameter has a gradient, and this rank's part of it is not zero."""
+    gradient = getattr(parameter.grad, "_local_tensor", parameter.grad)
+    return gradient is not None and bool(gradient.detach().any())
+
+
 def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     if not recording.recorder.listening() or not _is_training(sys._getframe(1)):
         return
     try:
         recording.recorder.event(
-            OptimizerStepped, sys._getframe(1), optimizer=recording.objects.optimizer(optimizer)
+            OptimizerStepped,
+            sys._getframe(1),
+            optimizer=recording.objects.optimizer(optimizer),
+            without_gradients=not any(map(_is_nonzero, parameters_of(optimizer.param_groups))),
         )
         recording.losses.before_step()
         recording.measures.before_step(optimizer, recording.objects.optimizer(optimizer))

@@ -1,0 +1,150 @@
+"""Gradients that are set to zero before an optimizer step has used them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.trace import (
+    BackwardRun,
+    Event,
+    GradientsZeroed,
+    GuardKind,
+    OptimizerBuilt,
+    OptimizerStepped,
+    Sharding,
+    Trace,
+)
+from fsdplint.trace.predicates import AllOf, Predicate, truth
+from fsdplint.trace.queries.clipping import turns_of
+from fsdplint.trace.queries.last_backward import conditions_of
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What drops gradients.
+
+    Attributes:
+        module: a sharded module of the optimizer.
+        backward: the backward pass that computed them.
+        zeroed: where they are set to zero.
+        step: the step that does not get them.
+    """
+
+    module: str
+    backward: BackwardRun
+    zeroed: GradientsZeroed
+    step: OptimizerStepped
+
+
+def zeroed_before_step(trace: Trace) -> Iterator[Dropped]:
+    """Steps between which and their backward passes all gradients are certainly set to zero."""
+    for step in trace.of(OptimizerStepped):
+        module = _sharded_module(trace, step) if step.without_gradients else None
+        zeroed = _last_zeroing(trace, step)
+        if module is None or zeroed is None or not _happens_with(zeroed, step):
+            continue
+        backward = _last_backward(trace, zeroed, step.optimizer)
+        if backward is not None and truth(_condition(backward), conditions_of(step)) is not False:
+            yield Dropped(module, backward, zeroed, step)
+
+
+def zeroed_in_accumulation(trace: Trace) -> Iterator[Dropped]:
+    """Steps of FSDP1's models that get the gradients of the last micro-batch alone.
+
+    A backward pass under `no_sync()` accumulates; its gradients are set to zero before the next.
+    Those of FSDP2 without synchronisation are elsewhere, and stay.
+    """
+    for step in trace.of(OptimizerStepped):
+        module = _sharded_module(trace, step)
+        zeroed = _last_zeroing(trace, step)
+        if module is None or zeroed is None or trace.sharding(module) is not Sharding.FSDP1:
+            continue
+        backward = _last_backward(trace, step, step.optimizer)
+        if backward is None or backward.index < zeroed.index:
+            continue
+        if _is_paused_only_before(trace, module, backward, step) and _happens_in_each(
+            trace, zeroed, backward
+        ):
+            yield Dropped(module, backward, zeroed, step)
+        earlier = _last_backward(trace, zeroed, step.optimizer)
+        if earlier is not None and any(
+            trace.contains(one, module) for one in earlier.unsynchronized
+        ):
+            yield Dropped(module, earlier, zeroed, step)
+
+
+def _is_paused_only_before(
+    trace: Trace, module: str, backward: BackwardRun, step: OptimizerStepped
+) -> bool:
+    """Whether a backward pass synchronises in the turns with a step and in no others."""
+    tests = [
+        test
+        for one, test in backward.perhaps_unsynchronized
+        if trace.contains(one, module) and test is not None
+    ]
+    return len(tests) == 1 and truth(tests[0], conditions_of(step)) is False
+
+
+def _happens_in_each(trace: Trace, zeroed: GradientsZeroed, backward: BackwardRun) -> bool:
+    """Whether gradients are set to zero in each turn of the loop with a backward pass."""
+    turns = 0
+    last: Event | None = None
+    for event in trace.of(BackwardRun, GradientsZeroed):
+        if isinstance(event, BackwardRun):
+            if event.site == backward.site:
+                if last is None or last.site != zeroed.site:
+                    return False
+                turns += 1
+            last = event
+        elif isinstance(event, GradientsZeroed) and event.optimizer == zeroed.optimizer:
+            last = event
+    same = turns_of(zeroed) <= turns_of(backward) and set(zeroed.facts) <= set(backward.facts)
+    return turns > 1 and same
+
+
+def _happens_with(zeroed: GradientsZeroed, step: OptimizerStepped) -> bool:
+    """Whether gradients are set to zero each time that a step comes next."""
+    if zeroed.callbacks != step.callbacks or zeroed.ranks.partial:
+        return False
+    known = {guard.site or guard.text for guard in step.guards}
+    unknown = [g for g in zeroed.guards if g.kind is GuardKind.VARYING and g.predicate is None]
+    if any((guard.site or guard.text) not in known for guard in unknown):
+        return False
+    return truth(_condition(zeroed), conditions_of(step)) is True
+
+
+def _condition(event: Event) -> Predicate:
+    return AllOf(tuple(conditions_of(event)))
+
+
+def _last_zeroing(trace: Trace, step: OptimizerStepped) -> GradientsZeroed | None:
+    """The last place before a step that sets the optimizer's gradients to zero."""
+    found = [one for one in trace.before(step, GradientsZeroed) if one.optimizer == step.optimizer]
+    return found[-1] if found else None
+
+
+def _last_backward(trace: Trace, before: Event, optimizer: str) -> BackwardRun | None:
+    """The last backward pass before an event, if neither a step nor another zeroing follows it."""
+    last: BackwardRun | None = None
+    for event in trace.before(before, BackwardRun, OptimizerStepped, GradientsZeroed):
+        if isinstance(event, BackwardRun):
+            last = event
+        elif isinstance(event, OptimizerStepped | GradientsZeroed) and event.optimizer == optimizer:
+            last = None
+    return last
+
+
+def _sharded_module(trace: Trace, step: OptimizerStepped) -> str | None:
+    """A module that is sharded and whose parameters the optimizer has; None if one is not seen."""
+    if step.ranks.partial:
+        return None
+    for built in trace.before(step, OptimizerBuilt):
+        if built.optimizer != step.optimizer:
+            continue
+        if any(trace.family_escaped(module) for module in built.modules):
+            return None
+        for module in built.modules:
+            if trace.sharded_within(module, step) is not None:
+                return module
+    return None
