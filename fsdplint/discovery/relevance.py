@@ -30,6 +30,9 @@ _JAX = re.compile(rb"^\s*(?:import|from)\s+(?:jax|flax)\b", re.MULTILINE)
 # A suppression comment is checked even in a file that is not relevant.
 _OWN_COMMENT = re.compile(rb"\#[^\n]*(?:fsdplint|FSDP\d)")
 
+_BY_VALUE = rb"\b(?:getattr|vars|getmembers)\s*"
+_LOOKUP = re.compile(rb"%s\(|\.__dict__" % _BY_VALUE)
+
 
 @dataclass(eq=False)
 class TaintedFile:
@@ -211,9 +214,12 @@ class Relevance:
             data = self._read(path)
             if data is None or path == file.path:
                 continue
-            if prefix is not None and "." in prefix and not self._calls(path, prefix, data):
+            if prefix is not None and _reads_members(prefix, data):
+                names = {prefix}  # any name of the file may be the one
+            elif prefix is not None and "." in prefix and not self._calls(path, prefix, data):
                 continue
-            names = set(_imported_names(new, prefix, target, data))
+            else:
+                names = set(_imported_names(new, prefix, target, data))
             if names:
                 user = self._file(path, data)
                 user.add_imported(names)
@@ -248,6 +254,17 @@ class Relevance:
             for importer, target in self.importers.get(package, ()):
                 if target.bound is not None:
                     yield importer, ".".join([target.bound, *names]), target
+
+
+def _reads_members(module: str, data: bytes) -> bool:
+    """Whether a file with some content looks up names of a module by values, as with `getattr`."""
+    if _LOOKUP.search(data) is None:
+        return False
+    name = re.escape(module.encode())
+    return (
+        re.search(rb"(?:%s)\(\s*%s\s*[,)]|\b%s\.__dict__" % (_BY_VALUE, name, name), data)
+        is not None
+    )
 
 
 def _imported_names(

@@ -133,6 +133,10 @@ chosen: object = (late)
         "from lib import registry\nregistry['a']()",
         "from lib import first",
         "from lib import chosen",
+        "import lib\nf = getattr(lib, name)",
+        "import lib as helpers\nf = vars(helpers)[name]",
+        "import lib\nf = lib.__dict__[name]",
+        "import lib\nfor name, f in inspect.getmembers(lib):\n    f(m)",
     ],
 )
 def test_what_uses_a_name_behind_which_fsdp_lies_matters(tmp_path: Path, use: str) -> None:
@@ -161,6 +165,7 @@ def wrap(model):
         "from lib import harmless\nharmless()",
         "import lib\nlib.harmless()",
         "import lib",
+        "import lib\nf = getattr(model, lib.name)",
         "from lib import np\nnp.zeros(1)",
         "from lib import os",
         "def wrap(): pass\nwrap()",
