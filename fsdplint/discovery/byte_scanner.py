@@ -36,6 +36,10 @@ _IMPORTS = re.compile(rb"(?:import|from)\b")
 MAX_INDENTS = 100  # CPython's own bound
 _NAME = re.compile(rb"[^\W\d][\w\x80-\xff]*")
 _USED = re.compile(rb"[^\W\d][\w\x80-\xff]*(?:\s*\.\s*[\w\x80-\xff]+)*")
+# At the start of a line: what a definition at the top level has.
+_DECORATOR = re.compile(rb"^@\s*([\w\x80-\xff]+(?:\s*\.\s*[\w\x80-\xff]+)*)", re.MULTILINE)
+_HEAD = re.compile(rb"^(?:async\s+def|def|class)\b", re.MULTILINE)
+_BASES = re.compile(rb"^class\s+[\w\x80-\xff]+\s*\(([^)]*)\)", re.MULTILINE)
 _KEYWORDS = frozenset(b"assert await del global lambda nonlocal not raise return yield".split())
 
 
@@ -61,20 +65,58 @@ class Statement:
     @cached_property
     def used_names(self) -> Set[str]:
         """The dotted names in it, with all their prefixes."""
-        found = set(_USED.findall(self.text))
-        used = {b"".join(name.split()).decode("utf-8", "replace") for name in found}
-        for chain in [name for name in used if "." in name]:
-            end = chain.find(".")
-            while end >= 0:
-                used.add(chain[:end])
-                end = chain.find(".", end + 1)
-        return used
+        return _names_in(self.text)
 
     def uses(self, names: Set[str]) -> bool:
         """Whether it uses one of some dotted names."""
         return any(
             name.rpartition(".")[2].encode() in self.text for name in names
         ) and not self.used_names.isdisjoint(names)
+
+    @property
+    def defines(self) -> bool:
+        """Whether it defines a function or class."""
+        return _HEAD.search(self.text) is not None
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it defines a class."""
+        head = _HEAD.search(self.text)
+        return head is not None and head.group() == b"class"
+
+    @cached_property
+    def receivers(self) -> Set[str]:
+        """The dotted names that get what it defines: those of decorators and base classes, and the
+        function or object of a call or an assignment such as `register(Trainer)`."""
+        if not self.defines:
+            found = [match.group() for match in (_USED.match(self.text),) if match is not None]
+        else:
+            bases = _BASES.search(self.text)
+            found = _DECORATOR.findall(self.text)
+            found += _USED.findall(bases.group(1)) if bases is not None else []
+        return {b"".join(name.split()).decode("utf-8", "replace") for name in found}
+
+    @cached_property
+    def inner_names(self) -> Set[str]:
+        """The dotted names that it uses besides its receivers, with all their prefixes."""
+        text = _DECORATOR.sub(b"", self.text)
+        bases = _BASES.search(text)
+        if bases is not None:
+            text = text[: bases.start(1)] + text[bases.end(1) :]
+        elif not self.defines:
+            text = _USED.sub(b"", text, count=1)
+        return _names_in(text)
+
+
+def _names_in(text: bytes) -> Set[str]:
+    """The dotted names in a text, with all their prefixes."""
+    used = {b"".join(name.split()).decode("utf-8", "replace") for name in set(_USED.findall(text))}
+    for chain in [name for name in used if "." in name]:
+        end = chain.find(".")
+        while end >= 0:
+            used.add(chain[:end])
+            end = chain.find(".", end + 1)
+    return used
 
 
 def statements(data: bytes) -> list[Statement]:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from fsdplint.discovery.module_resolver import Modules, Target
+from fsdplint.discovery.module_resolver import ALL, Modules, Target
 from fsdplint.discovery.walk import project_files
 from fsdplint.source.files import Unreadable
 from fsdplint.source.folders import project_root
@@ -118,7 +118,9 @@ class ProjectIndex:
                 path = known.get(user)
                 data = None if path is None else self._read(path)
                 if path is not None and data is not None:
-                    whole = imported.bound is not None or ("*", "*") in imported.names
+                    whole = imported.bound is not None or any(
+                        name == ALL for name, _ in imported.names
+                    )
                     yield path, target, () if whole else imported.names, data
 
     def importers(self, targets: Iterable[Path]) -> list[Path]:

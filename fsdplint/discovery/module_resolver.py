@@ -13,6 +13,12 @@ from itertools import chain
 from pathlib import Path
 
 from fsdplint.discovery.module_index import INSTALLED, LIBRARY, ModuleIndex
+from fsdplint.discovery.names_by_value import (
+    Lookup,
+    lookups,
+    paths_in_code,
+    paths_in_settings,
+)
 from fsdplint.source.files import NOTEBOOK, Unreadable, read_bytes
 from fsdplint.source.folders import Folder, project_root
 
@@ -34,6 +40,7 @@ _CALLED = re.compile(
 )
 _ASSIGNED = re.compile(rb"(?P<alias>\w+)[ \t]*=[ \t]*(?:importlib\.)?$")
 _COMMENT = re.compile(rb"#[^\n]*")
+ALL = "*"
 
 
 @dataclass(frozen=True)
@@ -148,7 +155,8 @@ class Target:
         file: its real path.
         bound: the dotted name by which the importing file uses the module itself; None if only
             names of the module are imported.
-        names: those names, each with its local name.
+        names: those names, each with its local name. "*" stands for all names; its local name is
+            "*", or the function that finds one of them by a value.
         passing: whether it is a package that is imported only on the way to a module in it.
     """
 
@@ -168,6 +176,7 @@ class Modules:
         self._targets: dict[tuple[str, bytes], tuple[Target, ...]] = {}
         self._folders: dict[str, Folder] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
+        self._settings: dict[str, set[str]] = {}
         self._index = ModuleIndex(self.read)
 
     @staticmethod
@@ -192,6 +201,52 @@ class Modules:
             yield from found
         for one in calls(code):
             yield from self._resolve(path, one)
+        for lookup in lookups(code):
+            for file in self._files_of(lookup, path, code):
+                if file != path:
+                    yield Target(file, None, ((ALL, lookup.callee),))
+
+    def _files_of(self, lookup: Lookup, path: str, code: bytes) -> Iterator[str]:
+        """The files that a look-up by a value in a file with this code may find."""
+        if not lookup.prefix:
+            for dotted in sorted(paths_in_code(code) | self._paths_in_settings(path)):
+                yield from self._file_of(path, dotted.split("."))
+            return
+        name = lookup.prefix.lstrip(".")
+        level = len(lookup.prefix) - len(name)
+        folder = os.path.dirname(path)
+        for _ in range(level - 1):
+            folder = os.path.dirname(folder)
+        for base in (folder,) if level else self._search_path(folder):
+            package = os.path.join(base, *name.split(".")[:-1])
+            found = [
+                self.module_file(os.path.join(package, one)) for one in self._modules_of(package)
+            ]
+            if found and package != path:
+                yield from (file for file in found if file is not None)
+                return
+
+    def _modules_of(self, package: str) -> list[str]:
+        folder = self._folder(package)
+        files = [name[:-3] for name in folder.names if name.endswith(".py")]
+        return sorted({*files, *filter(folder.has_folder, folder.names)} - {"__init__"})
+
+    def _file_of(self, path: str, parts: list[str]) -> Iterator[str]:
+        """The file of the module that a dotted path begins with, if it is in the project."""
+        for base in self._search_path(os.path.dirname(path)):
+            if not self._has_module(base, parts[0]):
+                continue
+            for end in range(len(parts), 0, -1):
+                file = self.module_file(os.path.join(base, *parts[:end]))
+                if file is not None:
+                    yield file
+                    return
+
+    def _paths_in_settings(self, path: str) -> set[str]:
+        root = str(project_root(Path(path).parent))
+        if root not in self._settings:
+            self._settings[root] = paths_in_settings(root)
+        return self._settings[root]
 
     def _resolve(self, path: str, one: Import) -> Iterator[Target]:
         if not one.level and one.parts[0] == LIBRARY:

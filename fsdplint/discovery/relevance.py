@@ -10,14 +10,14 @@ names FSDP. Code that only tests whether a module is sharded is relevant, but ta
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.discovery.byte_scanner import Statement, reachable_statements, statements
-from fsdplint.discovery.module_resolver import Modules, Target, code_of, imports
+from fsdplint.discovery.module_resolver import ALL, Modules, Target, code_of
+from fsdplint.discovery.names_by_value import reads_members
+from fsdplint.discovery.tainted_file import TaintedFile
 from fsdplint.source.files import MAX_BYTES, Unreadable, is_too_large
 from fsdplint.source.fsdp_words import mentions
 
@@ -25,86 +25,6 @@ if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
 MAX_DISTANCE = 3  # files without a mention of FSDP that a taint may pass
-
-_JAX = re.compile(rb"^\s*(?:import|from)\s+(?:jax|flax)\b", re.MULTILINE)
-# A suppression comment is checked even in a file that is not relevant.
-_OWN_COMMENT = re.compile(rb"\#[^\n]*(?:fsdplint|FSDP\d)")
-
-_BY_VALUE = rb"\b(?:getattr|vars|getmembers)\s*"
-_LOOKUP = re.compile(rb"%s\(|\.__dict__" % _BY_VALUE)
-
-
-@dataclass(eq=False)
-class TaintedFile:
-    """A file, and the names in it that are tainted so far.
-
-    Attributes:
-        pending: its statements that are not known to be relevant.
-        relevant: the statements that name FSDP or use a tainted name.
-        imported: the names that its imports bind.
-        tainted_names: its own names that are tainted.
-        imported_from: tainted names of other files, as the dotted names that this file uses.
-        tainted: `tainted_names` and `imported_from` together.
-        exported: the tainted names that were spread to its importers.
-        has_remarks: whether it must be checked even if it is not relevant.
-    """
-
-    path: str
-    pending: list[Statement]
-    imported: frozenset[str]
-    relevant: list[Statement] = field(default_factory=list)
-    tainted_names: set[str] = field(default_factory=set)
-    imported_from: set[str] = field(default_factory=set)
-    tainted: set[str] = field(default_factory=set)
-    exported: set[str] = field(default_factory=set)
-    has_remarks: bool = False
-
-    @classmethod
-    def of(cls, path: str, code: bytes, max_bytes: int) -> TaintedFile:
-        """A file, given by its real path, without tainted names.
-
-        max_bytes: the largest size of code that is read.
-        """
-        imported = frozenset(name for one in imports(code) for name in one.binds())
-        # A file that is too large, and a notebook that cannot be read, is reported.
-        readable = 0 < len(code) <= max_bytes
-        found = statements(code) if readable else []
-        if _JAX.search(code) and b"torch" not in code:  # `fsdp` is the name of a mesh axis there
-            found = [replace(one, mentions_fsdp=False, only_queries=False) for one in found]
-        file = cls(path, found, imported)
-        file.has_remarks = not readable or _OWN_COMMENT.search(code) is not None
-        return file
-
-    @property
-    def relevant_statements(self) -> list[Statement]:
-        """The relevant statements, including those that only query."""
-        return [*self.relevant, *(one for one in self.pending if one.only_queries)]
-
-    def add_imported(self, names: Set[str]) -> None:
-        """Add dotted names by which this file uses tainted names of other files."""
-        self.imported_from |= names
-        self.tainted |= names
-
-    def propagate(self) -> set[str]:
-        """Taint names to a fixpoint; returns those that are new to its importers."""
-        relevant, self.pending = reachable_statements(
-            self.pending,
-            self.tainted,
-            lambda one: one.mentions_fsdp or one.uses(self.tainted),
-            self._taints,
-        )
-        self.relevant += relevant
-        self.tainted_names = {name for name in self.tainted if "." not in name}
-        new = self.tainted_names - self.exported
-        self.exported |= new
-        return new
-
-    def _taints(self, one: Statement) -> Set[str]:
-        """The names that a relevant statement taints. Only the defining file taints an imported
-        name."""
-        if one.imports:
-            return one.bound if one.mentions_fsdp else frozenset()
-        return one.bound - self.imported
 
 
 class Relevance:
@@ -137,9 +57,11 @@ class Relevance:
         for _ in range(MAX_DISTANCE + 2):  # the file that names FSDP, those between, and the last
             users: dict[TaintedFile, None] = {}
             for file in level:
+                known = len(file.relevant)
                 new = file.propagate()
                 if new:
                     users.update(dict.fromkeys(self._spread_taint(file, new)))
+                users.update(dict.fromkeys(self._register(file, known)))
             level = list(users)
         found = {
             path
@@ -163,7 +85,7 @@ class Relevance:
                 if target.passing or importer in result:
                     continue
                 result.add(importer)
-                if any(name == "*" for name, _ in target.names):
+                if (ALL, ALL) in target.names:
                     todo.append(importer)
         return result
 
@@ -214,7 +136,7 @@ class Relevance:
             data = self._read(path)
             if data is None or path == file.path:
                 continue
-            if prefix is not None and _reads_members(prefix, data):
+            if prefix is not None and reads_members(prefix, data):
                 names = {prefix}  # any name of the file may be the one
             elif prefix is not None and "." in prefix and not self._calls(path, prefix, data):
                 continue
@@ -222,9 +144,43 @@ class Relevance:
                 names = set(_imported_names(new, prefix, target, data))
             if names:
                 user = self._file(path, data)
-                user.add_imported(names)
+                kept = _imported_names(new & file.registries, prefix, target, data)
+                user.add_imported(names, set(kept))
                 result.append(user)
         return result
+
+    def _register(self, file: TaintedFile, known: int) -> list[TaintedFile]:
+        """Taint what keeps the relevant code that a file registers: the files with new names.
+
+        known: the number of the relevant statements that were looked at before.
+        """
+        result = []
+        for one in file.relevant[known:]:
+            for receiver in one.receivers if one.bound or not one.defines else ():
+                for path, name in self._origins(file.path, receiver, set()):
+                    data = self._read(path)
+                    if data is not None:
+                        keeper = self._file(path, data)
+                        if keeper.register(name):
+                            result.append(keeper)
+        return result
+
+    def _origins(self, path: str, dotted: str, visited: set[str]) -> Iterator[tuple[str, str]]:
+        """The files of the project that define what a file uses by a dotted name, each with the
+        name there."""
+        data = self._read(path)
+        if data is None or path in visited:
+            return
+        visited.add(path)
+        first = dotted.partition(".")[0]
+        yield path, first
+        for target in self._modules.targets(path, data):
+            for name, alias in target.names:
+                if alias == first and name != ALL:
+                    yield from self._origins(target.file, name, visited)
+            bound = target.bound
+            if bound is not None and dotted.startswith(f"{bound}."):
+                yield from self._origins(target.file, dotted.removeprefix(f"{bound}."), visited)
 
     def _calls(self, path: str, dotted: str, data: bytes) -> bool:
         """Whether a file with some content uses a dotted name."""
@@ -256,25 +212,16 @@ class Relevance:
                     yield importer, ".".join([target.bound, *names]), target
 
 
-def _reads_members(module: str, data: bytes) -> bool:
-    """Whether a file with some content looks up names of a module by values, as with `getattr`."""
-    if _LOOKUP.search(data) is None:
-        return False
-    name = re.escape(module.encode())
-    return (
-        re.search(rb"(?:%s)\(\s*%s\s*[,)]|\b%s\.__dict__" % (_BY_VALUE, name, name), data)
-        is not None
-    )
-
-
 def _imported_names(
     tainted: Set[str], prefix: str | None, target: Target, data: bytes
 ) -> Iterator[str]:
     """The dotted names by which a file with some content uses tainted names of another."""
     if prefix is None:
         for name, alias in target.names:
-            if name == "*":
+            if name == ALL and alias == ALL:
                 yield from (one for one in tainted if "." not in one)
+            elif name == ALL and tainted:
+                yield alias
             elif name in tainted:
                 yield alias
         return

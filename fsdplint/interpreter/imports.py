@@ -155,7 +155,9 @@ def load_registrations(run: Run) -> None:
     while run.imports_searched < len(run.imports):
         value = run.imports[run.imports_searched]
         run.imports_searched += 1
-        if value.value is None and any(map(run.project.registers, value.files)):
+        if value.value is None and any(
+            run.project.registers(file, *sorted(run.collectors)) for file in value.files
+        ):
             run.settle(value)
 
 

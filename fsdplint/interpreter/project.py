@@ -34,9 +34,15 @@ if TYPE_CHECKING:
 HOLE = "_unknown_part_"  # stands for the unknown part of a module's name
 MAX_FILES = 400  # files that imports may pull in
 # A statement of a file, or a decorator, that adds something to a registry.
+# Statements at the top level that may put something into a registry: a call or assignment to an
+# element, and a decorator. Decorators of libraries, which keep nothing, are left out.
 _REGISTERS = re.compile(
-    r"^@?[\w.]*(?i:regist)\w*\b|^@[A-Z][A-Z_]*\.\w+|^[A-Z][A-Z_0-9]*\[.+\] *=", re.MULTILINE
+    r"^[\w.]*(?i:regist)\w*\b|^\w+\[.+\] *=|^[\w.]+\.(?:append|add|insert|update|setdefault)\("
+    r"|^@(?!(?:dataclass|dataclasses|functools|torch|contextlib|contextmanager|typing|pytest)\b)\w",
+    re.MULTILINE,
 )
+_BASES = re.compile(r"^class\s+\w+\s*\(([^)]*)\)", re.MULTILINE)
+_NAME = re.compile(r"\w+")
 
 Located = tuple[str, str]  # a file, and its shown path
 FileQuestion = tuple[str, ...]  # the name of a method of `Project`, and its arguments
@@ -131,7 +137,7 @@ class Project:
         self._relative: dict[tuple[int, str, str], str | None] = {}
         self._real: dict[str, str] = {}
         self._folders: dict[str, str] = {}
-        self._registers: dict[str, bool] = {}
+        self._registers: dict[tuple[str, ...], bool] = {}
         self._by_file: dict[str, Source | None] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
         self._index = ModuleIndex(self._content)
@@ -198,18 +204,26 @@ class Project:
                 return source
         return None
 
-    def registers(self, path: str) -> bool:
-        """Whether the statements of a file, or the files that it imports, may fill a registry."""
+    def registers(self, path: str, *collectors: str) -> bool:
+        """Whether the statements of a file, or the files that it imports, may fill a registry.
+
+        collectors: the names of classes that collect their subclasses.
+        """
         if os.path.basename(path) == "__init__.py":
             return True
-        if path not in self._registers:
+        question = path, *collectors
+        if question not in self._registers:
             text = self.override(Path(path))
             try:
                 text = read(path).decode("utf-8", "replace") if text is None else text
             except OSError:
                 text = ""
-            self._registers[path] = _REGISTERS.search(text) is not None
-        answer = self.consulted["registers", path] = self._registers[path]
+            bases = {name for one in _BASES.findall(text) for name in _NAME.findall(one)}
+            found = _REGISTERS.search(text) is not None or not bases.isdisjoint(collectors)
+            self._registers[question] = found
+        answer = self._registers[question]
+        consulted: FileQuestion = ("registers", *question)
+        self.consulted[consulted] = answer
         return answer
 
     def gives_same_answers(self, consulted: Mapping[FileQuestion, FileAnswer]) -> bool:

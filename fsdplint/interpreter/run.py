@@ -126,6 +126,7 @@ class Run:
         self.module_scopes: dict[str, Scope] = {}
         self.imports: list[LazyImport] = []  # of project files, in order
         self.imports_searched = 0  # how many of them were searched for registrations
+        self.collectors: set[str] = set()  # the names of classes that collect their subclasses
         self.counters: dict[str, int] = {}
         self.source: Source = Source("", "")
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first

@@ -259,6 +259,9 @@ def _define_class(run: Run, node: cst.ClassDef) -> Value:
         run.execute_block(node.body.body)
     finally:
         run.frames.pop()
+    if "__init_subclass__" in klass.attributes:
+        run.collectors.add(klass.name)
+        run.imports_searched = 0
     _init_subclass(run, klass, node)
     return apply_class_decorators(run, klass, node)
 
