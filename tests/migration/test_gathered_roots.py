@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
-from forms import migrated
+from forms import migrated, plan
 from two_ranks import TwoRanks
 
 from fsdplint.engine.fix import fix
@@ -71,6 +72,36 @@ def test_the_order_decides(block: str, reshards: bool, tmp_path: Path) -> None:
     )
     text = migrated(tmp_path, f"{head}with torch.no_grad():\n{block.lstrip(chr(10))}")
     assert text.count("reshard_after_forward=True") == reshards
+
+
+AVERAGED = "with torch.no_grad():\n" + FORMS["set after the forward"][0]
+
+
+def test_a_root_whose_arguments_are_in_a_dict(tmp_path: Path) -> None:
+    body = """
+    model = FSDP(Net())
+    average = FSDP(
+        Net(), auto_wrap_policy=ModuleWrapPolicy({Block}),
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16), cpu_offload=CPUOffload(True),
+    )
+    """
+    text = migrated(tmp_path, textwrap.dedent(body) + AVERAGED)
+    assert "fully_shard(average, **fsdp_kwargs, reshard_after_forward=True)" in text
+
+
+STRATEGIES = {
+    "ShardingStrategy.SHARD_GRAD_OP": "model = FSDP(Net())\naverage = FSDP(Net(), {})\n",
+    "ShardingStrategy[os.environ['STRATEGY']]": "model = FSDP(Net())\naverage = FSDP(Net(), {})\n",
+    "settings": "model = FSDP(Net())\nsettings = dict({})\naverage = FSDP(Net(), **settings)\n",
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_strategy_that_keeps_parameters_gathered(strategy: str, tmp_path: Path) -> None:
+    value = strategy if "." in strategy else "ShardingStrategy.SHARD_GRAD_OP"
+    head = STRATEGIES[strategy].format(f"sharding_strategy={value}")
+    found, _ = plan(tmp_path, head + AVERAGED)
+    assert [one.blocker.code for one in found.blockers] == ["FSDP201-gathered-parameters-set"]
 
 
 def test_a_backward_shards_again(tmp_path: Path) -> None:

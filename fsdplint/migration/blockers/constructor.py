@@ -128,6 +128,12 @@ META_WITH_POLICY = Blocker(
     "`reset_parameters`",
     advice.GIVE_INIT_FN,
 )
+GATHERED_PARAMETERS_SET = Blocker(
+    "FSDP201-gathered-parameters-set",
+    "the strategy may keep the parameters gathered after a forward, and the program sets them "
+    "then: under FSDP2 they are whole tensors, which do not go with DTensors",
+    "Shard this model with `FULL_SHARD`, or set its parameters before its forward.",
+)
 PRECISION_ARGUMENTS = Blocker(
     "FSDP201-precision-arguments",
     "the arguments of `MixedPrecision` cannot be read here",

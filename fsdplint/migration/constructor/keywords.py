@@ -90,6 +90,14 @@ class Keywords(StartingWeights):
             return False
         return not policy.helper or policy.counts_units
 
+    def may_stay_gathered(self) -> bool:
+        """Whether the strategy may keep the parameters of the model gathered after a forward."""
+        if self.no_reshard_if or self.spread or KEY in dict(self.items):
+            return True
+        if self.policy is not None and KEY in dict(self.policy.unit):
+            return True
+        return bool(self.mapping) and (self.mapped_keys is None or KEY in self.mapped_keys)
+
     # Preparing --------------------------------------------------------------------------------
 
     def prepare(self, loop: bool, inner_casts: bool) -> None:
@@ -256,9 +264,7 @@ class Keywords(StartingWeights):
         given = [*self._spreads(), *(f"{key}={value}" for key, value in self.items)]
         if inner:
             return self._with_own(given if self._inner is None else self._inner)
-        if self.reshards_root and not self._spreads() and KEY not in dict(self.items):
-            return [*given, f"{KEY}=True"]
-        return given
+        return [*given, f"{KEY}=True"] if self.reshards_root else given
 
     def norm_arguments(self) -> list[str]:
         """The arguments of a batch norm."""

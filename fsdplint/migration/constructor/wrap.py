@@ -9,6 +9,7 @@ from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import (
     CAST_INPUTS_DIFFER,
+    GATHERED_PARAMETERS_SET,
     IGNORED_WITH_PARAM_INIT_FN,
     MODULE_UNKNOWN,
     MODULE_WITHOUT_FORWARD,
@@ -96,6 +97,8 @@ def rewrite_call(
     if chosen is not None and literal(migration, chosen.value) == "FULL_SHARD":
         statement.removed_arguments.add("sharding_strategy")
     keywords.reshards_root = gathered_roots.sets_gathered(migration, source, node)
+    if keywords.reshards_root and keywords.may_stay_gathered():
+        raise Blocked(source, node, GATHERED_PARAMETERS_SET())
     keywords.norms = keywords.norms and "mp_policy" in dict(keywords.items)
     if not keywords.norms or keywords.norms_fit():
         if not rest:
