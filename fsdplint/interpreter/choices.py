@@ -81,7 +81,7 @@ def choose(
     every = [*known.values(), *([run.settle(default)] if default is not None else [])]
     if known and all(map(_is_optimizer_class, every)):
         return every[0] if complete and len(every) == 1 else Symbol(_OPTIM + ANY)
-    if not known or not all(map(_is_choice, known.values())):
+    if not known or not all(map(is_choice, known.values())):
         return None
     if complete and len(known) == 1:
         return every[0]
@@ -272,11 +272,11 @@ class _Choice:
         return self.name.origin
 
 
-def _is_choice(value: Value) -> bool:
+def is_choice(value: Value) -> bool:
     if isinstance(value, Sequence):  # a class and its arguments
-        return value.kind == "tuple" and any(map(_is_choice, value.items))
+        return value.kind == "tuple" and any(map(is_choice, value.items))
     if isinstance(value, Dict):  # the same by name
-        return not value.open and any(map(_is_choice, value.items.values()))
+        return not value.open and any(map(is_choice, value.items.values()))
     return isinstance(value, _CHOSEN) or _is_optimizer_class(value) or _is_strategy(value)
 
 
@@ -354,7 +354,8 @@ def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | No
     offered = offered_names(run, name)
     found = {one: names[one] for one in offered if one in names}
     if found:
-        return choose(run, name, found, node, complete=len(found) == len(offered))
+        complete = len(found) == len(offered) and not _is_of_file(run, name)
+        return choose(run, name, found, node, complete=complete)
     own = _called_so(run, _own_members(run, owner), node)
     if (
         isinstance(name, Unknown)
@@ -390,10 +391,20 @@ def _own_members(run: Run, owner: Namespace | ProjectModule) -> dict[object, Val
 
 
 def offered_names(run: Run, name: Value) -> tuple[str, ...]:
-    """What `choices=` of a command-line argument offers for a name."""
-    if not isinstance(name, Unknown) or "parse_args()" not in name.origin:
+    """What `choices=` of a command-line argument, or the files of settings, offer for a name."""
+    if not isinstance(name, Unknown):
+        return ()
+    if name.origin in run.offered_settings:
+        offered = run.offered_settings[name.origin]
+        return tuple(one for one in offered if isinstance(one, str))
+    if "parse_args()" not in name.origin:
         return ()
     return run.argument_choices.get(name.origin.rpartition(".")[2], ())
+
+
+def _is_of_file(run: Run, name: Value) -> bool:
+    """Whether a settings file has the name, so that the command line may say any other."""
+    return isinstance(name, Unknown) and name.origin in run.offered_settings
 
 
 def namespace_of(value: Symbol) -> Symbol | None:

@@ -239,11 +239,27 @@ class Project:
                     arguments[0], arguments[1], arguments[2] or None, arguments[3]
                 ).items()
             )
+        if what == "config_names":
+            return self.config_names(*arguments)
         if what == "config":
             config = self.config(*arguments)
             return None if config is None else (config.path, config.text)
         source = self.source(Path(*arguments), imported=True)
         return None if source is None else (source.path, source.text)
+
+    def config_names(self, name: str, file: str) -> tuple[str, ...]:
+        """The names of the settings files in a folder that a program names, searched as a file."""
+        from fsdplint.source.config_files import is_config
+
+        root = self.root or project_root(Path(file))
+        names: tuple[str, ...] = ()
+        for folder in (Path(file).parent, root, Path()):
+            found = Folder(str(folder / name)).names
+            names = tuple(sorted(one for one in found if is_config(Path(one))))
+            if names:
+                break
+        self.consulted["config_names", name, file] = names
+        return names
 
     def is_read(self, path: str) -> bool:
         """Whether the project tried to read a file."""

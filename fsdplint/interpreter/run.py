@@ -141,6 +141,8 @@ class Run:
             str, NodeSite
         ] = {}  # the calls of `add_argument`, by destination
         self.argument_choices: dict[str, tuple[str, ...]] = {}  # by the argument's destination
+        # What settings files offer, by the origin of the setting.
+        self.offered_settings: dict[str, tuple[object, ...]] = {}
         # The choices and the defaults, by destination; None: there may be others.
         self.argument_constants: dict[str, tuple[tuple[object, ...], tuple[object, ...]] | None]
         self.argument_constants = {}

@@ -12,7 +12,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Unknown, constant
 
 if TYPE_CHECKING:
-    from fsdplint.source.config_source import Mapping, Node
+    from fsdplint.source.config_source import Mapping, Node, Scalar
 
 MAX_DEPTH = 6  # of mappings in mappings
 
@@ -45,8 +45,13 @@ def _setting(node: Node, origin: str, depth: int) -> Unknown:
 
     if isinstance(node, Mapping) and depth < MAX_DEPTH:
         return _settings(node, origin, depth + 1)
-    default = Const(node.value) if isinstance(node, Scalar) else None
+    default = Const(node.value) if isinstance(node, Scalar) and is_known(node) else None
     return Unknown(origin, default=default)
+
+
+def is_known(node: Scalar) -> bool:
+    """Whether a value is written out: it is neither missing (`???`) nor made of others."""
+    return node.text != "???" and "${" not in node.text
 
 
 def default_of(value: object) -> object:

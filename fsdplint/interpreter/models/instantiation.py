@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 
 from fsdplint.interpreter.attributes import read_attribute
-from fsdplint.interpreter.choices import choose
+from fsdplint.interpreter.choices import choose, is_choice, offered_names
+from fsdplint.interpreter.composed_settings import composed_settings
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module, locate_module
 from fsdplint.interpreter.models.registry import function
@@ -90,10 +90,14 @@ def instantiate(run: Run, name: str, call: Call) -> Value:
 def _target(run: Run, path: Value, call: Call) -> Value | None:
     """The object that a path names; one in a settings file may be exchanged there."""
     text = default_of(path)
-    found = by_path(run, text, call) if isinstance(text, str) else None
-    if found is None or isinstance(path, Const):
-        return found
-    return choose(run, path, {text: found}, call.node, complete=False)
+    texts = [*([text] if isinstance(text, str) else []), *offered_names(run, path)]
+    found = {one: by_path(run, one, call) for one in dict.fromkeys(texts)}
+    targets = {one: value for one, value in found.items() if value is not None}
+    if isinstance(path, Const):
+        return targets.get(str(text))
+    if len(targets) > 1:
+        targets = {one: value for one, value in targets.items() if is_choice(value)}
+    return choose(run, path, targets, call.node, complete=False)
 
 
 @function("omegaconf.OmegaConf.load")
@@ -130,10 +134,9 @@ def with_settings(run: Run, name: str, call: Call) -> Value:
         constant(call.kwargs.get("config_name")),
     )
     if isinstance(file, str):
-        path = PurePosixPath(folder if isinstance(folder, str) else "", file)
-        path = path if path.suffix else path.with_suffix(".yaml")
+        home = folder if isinstance(folder, str) else ""
         first = target.node.params.params[0].name.value
-        found = settings_in(run, str(path), f"{target.name}({first})")
+        found = composed_settings(run, home, file, f"{target.name}({first})")
         if found is not None:
             target.defaults[first] = found
     return target
