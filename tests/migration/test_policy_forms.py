@@ -90,13 +90,17 @@ FORMS = {
             # always_wrap_policy,
             transformer_auto_wrap_policy,
             # The blocks are large.
+            # Blocks.
             transformer_layer_cls={Block},  # 100
+            # blocks,
         )
         model = FSDP(Net(), auto_wrap_policy=policy)
         """,
         """
         model = Net()
         # The blocks are large.
+        # Blocks.
+        # blocks,
         for module in reversed(list(model.modules())):
             if isinstance(module, Block):
                 fully_shard(module)

@@ -24,13 +24,12 @@ from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.text import call, is_repeatable, without_parentheses
 from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.evaluation_order import is_evaluated_first
 from fsdplint.syntax.layout import comments_at, descend, statement_of
 
 COMMENTED_ARGUMENT = re.compile(rf"#+\s*({'|'.join(PARAMETERS)})\s*=[^=]")
-# A number, or the name of a policy, that once was an argument.
-OTHER_VALUE = re.compile(r"#+\s*([\d_.e+-]+|\w+_policy)\s*,?\s*")
 # Arguments that leave no text, or lines with a comment of their own.
 REMOVED_ARGUMENTS = {
     "sync_module_states",
@@ -286,7 +285,7 @@ class WrapStatement:
             for offset, text in comments_at(
                 source, source.parent(definition.statement) or definition.statement
             )
-            if offset > source.span(definition.statement)[0] and not OTHER_VALUE.fullmatch(text)
+            if offset > source.span(definition.statement)[0] and not _is_value(source, text)
         ]
 
     # The lines ------------------------------------------------------------------------------------
@@ -418,3 +417,16 @@ class WrapStatement:
 
 def _indent(line: str) -> str:
     return "\n".join("\t" + part for part in line.split("\n"))
+
+
+def _is_value(source: Source, comment: str) -> bool:
+    """Whether a comment is the code of a value: a number, or names that the file binds."""
+    try:
+        value = cst.parse_expression(comment.strip("# \t,"))
+    except cst.ParserSyntaxError:
+        return False
+    if isinstance(value, cst.BaseNumber):
+        return True
+    names = [part.value for part in descend(value) if isinstance(part, cst.Name)]
+    module = bindings_of(source).module
+    return isinstance(value, cst.Name | cst.Call) and all(module.binds(name) for name in names)
