@@ -107,10 +107,28 @@ def test_values_that_are_computed_from_the_old_ones(
         assert [one.blocker.code for one in found.blockers] == ["FSDP299-data-replaced"]
 
 
-def test_a_tensor_of_old_values_that_other_code_keeps(tmp_path: Path) -> None:
-    body = AVERAGE + "backup = [p.data for p in average.parameters()]\nupdate(average, model)\n"
+@pytest.mark.parametrize(
+    ("kept", "copied"),
+    [
+        ("p.data", False),
+        ("p.detach()", False),
+        ("p.data.clone()", True),
+        ("p.detach().clone()", True),
+        ("p.detach() * 2", True),
+    ],
+)
+def test_a_tensor_of_old_values_that_other_code_keeps(
+    kept: str, copied: bool, tmp_path: Path
+) -> None:
+    body = AVERAGE + f"backup = [{kept} for p in average.parameters()]\nupdate(average, model)\n"
     found, _ = plan(tmp_path, body)
-    assert [one.blocker.code for one in found.blockers] == ["FSDP299-data-replaced"]
+    codes = {one.blocker.code for one in found.blockers}
+    assert ("FSDP299-data-replaced" in codes) != copied
+
+
+def test_data_of_other_tensors(tmp_path: Path) -> None:
+    body = AVERAGE + "loss = model(torch.ones(2, 8)).sum()\nvalue = loss.data.cpu()\n"
+    assert not plan(tmp_path, body)[0].blockers
 
 
 RUN = """

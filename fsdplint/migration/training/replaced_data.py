@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import Unknown
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import DATA_REPLACED
 from fsdplint.migration.context import Migration, nodes
@@ -24,6 +26,11 @@ from fsdplint.trace import Trace, WeightsSet, Wrapped
 TITLE = "Copy the new values into the parameter"
 # Methods of a tensor that return a new one, of the same shape if the argument has it.
 TAKING = {"add", "sub", "mul", "div", "lerp", "copy", "norm", "isnan", "isinf"}
+# Methods whose result has the memory of the tensor, or may have it.
+VIEWS = {
+    "detach", "view", "view_as", "reshape", "flatten", "t", "transpose", "permute", "squeeze",
+    "unsqueeze", "contiguous", "to", "cpu", "cuda", "float", "numpy", "chunk", "split",
+}  # fmt: skip
 ARITHMETIC = {"add", "sub", "mul", "div", "lerp", "clone", "clamp", "neg"}
 
 
@@ -37,7 +44,11 @@ def rewrite(migration: Migration) -> None:
             continue
         if not _is_computed(statement.value, source.code(node), source):
             continue
-        if any(_keeps_tensor(other, part) for other in migration.sources for part in nodes(other)):
+        if any(
+            _keeps_tensor(migration, other, part)
+            for other in migration.sources
+            for part in nodes(other)
+        ):
             continue
         target, value = (migration.text(source, part) for part in (node, statement.value))
         migration.substitute(source, statement, f"{target}.copy_({without_parentheses(value)})")
@@ -82,20 +93,38 @@ def _is_computed(value: cst.BaseExpression, target: str, source: Source) -> bool
     return False
 
 
-def _keeps_tensor(source: Source, node: cst.CSTNode) -> bool:
-    """Whether a node is `.data` of something, in a place that may keep the tensor itself."""
-    if not isinstance(node, cst.Attribute) or node.attr.value != "data":
+def _keeps_tensor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Whether a node is the data of a parameter, in a place that may keep the tensor itself."""
+    if not _is_data(migration, node):
         return False
     parent = source.parent(node)
-    if isinstance(parent, cst.AssignTarget | cst.BinaryOperation | cst.UnaryOperation):
+    while isinstance(parent, cst.Attribute):
+        call = source.parent(parent)
+        if not isinstance(call, cst.Call) or call.func is not parent:
+            return True
+        if parent.attr.value not in VIEWS:
+            return False
+        node, parent = call, source.parent(call)
+    if isinstance(parent, cst.AssignTarget | cst.BinaryOperation | cst.UnaryOperation | cst.Expr):
         return False
-    if isinstance(parent, cst.Attribute):
-        return not isinstance(source.parent(parent), cst.Call)
     if isinstance(parent, cst.Arg):
         call = source.parent(parent)
         func = call.func if isinstance(call, cst.Call) else None
         return not (isinstance(func, cst.Attribute) and func.attr.value.rstrip("_") in TAKING)
     return isinstance(parent, cst.CSTNode)
+
+
+def _is_data(migration: Migration, node: cst.CSTNode) -> bool:
+    """Whether a node is the `.data` of what may be a parameter, or a parameter's `detach()`."""
+    if isinstance(node, cst.Attribute) and node.attr.value == "data":
+        owners = migration.values(node.value)
+        return not owners or any(isinstance(one, ParametersOf | Unknown) for one in owners)
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return False
+    owner = node.func.value
+    return node.func.attr.value == "detach" and any(
+        isinstance(value, ParametersOf) for value in migration.values(owner)
+    )
 
 
 def _assigns(node: cst.CSTNode) -> bool:
