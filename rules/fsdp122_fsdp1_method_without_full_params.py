@@ -130,7 +130,8 @@ class Fsdp1MethodWithoutFullParams(Rule):
 
 def _bypassed_wrapper(trace: Trace, event: Called) -> Wrapped | None:
     """The outermost wrapper of a module that is called other than by the wrapper's forward."""
-    if event.via == "forward":
+    own_unit = event.via == "call" and trace.modules[event.module].wrapper == "fsdp1"
+    if event.via == "forward" or own_unit:
         return None
     made = list(trace.before(event, Wrapped))
     for wrapper in reversed(outermost(trace, made)):

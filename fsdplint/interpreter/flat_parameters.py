@@ -30,7 +30,7 @@ def mixes_adapters(run: Run, inner: ModuleValue, given: dict[str, Value]) -> boo
     original = given.get("use_orig_params")
     if original is not None and constant(original) is not False:
         return False
-    if _ignores(run, given) or not has_trained_adapters(run, inner):
+    if _ignores(run, given) or inner.wrapper == "fsdp1" or not has_trained_adapters(run, inner):
         return False
     return keeps_rest(run, given)
 
@@ -47,7 +47,7 @@ def mixes_frozen(
     apart = {unit.id for unit in units}
     for root in [inner, *units]:
         frozen = trainable = False
-        stack = [root]
+        stack = [root] if root.wrapper != "fsdp1" else []
         while stack:
             module = stack.pop()
             info = run.trace.modules[module.id]

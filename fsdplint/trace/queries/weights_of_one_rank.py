@@ -131,11 +131,19 @@ def _class_of(trace: Trace, built: ModuleBuilt) -> str:
     return trace.modules[built.module].class_name
 
 
+def _inner_wrappers(trace: Trace, sharded: Sharded | Wrapped) -> Iterator[Wrapped]:
+    """The wrappers that another one wraps again."""
+    inside = trace.unwrap(sharded.module)
+    for wrapper in trace.before(sharded, Wrapped):
+        if trace.unwrap(wrapper.module) == inside:
+            yield wrapper
+
+
 def _reaches_others(
     trace: Trace, family: set[str], source: Event, sharded: Sharded | Wrapped
 ) -> bool:
     """Whether the other ranks may get the weights between their source and the first backward."""
-    if may_synchronize(sharded):
+    if any(may_synchronize(one) for one in (sharded, *_inner_wrappers(trace, sharded))):
         return True
     for event in trace.events[source.index + 1 :]:
         if isinstance(event, BackwardRun):
