@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Trace
+from fsdplint.trace import MeshBuilt, SyncSwitched, Trace
 from fsdplint.trace.queries.common import class_name
 from fsdplint.trace.queries.last_backward import off_in_last_backward
-from fsdplint.trace.queries.sync_switches import fsdp1_left_off, left_off
+from fsdplint.trace.queries.sync_switches import (
+    fsdp1_left_off,
+    left_off,
+    mesh_with_replicas,
+    reduces_fsdp2,
+)
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -22,7 +27,8 @@ class SyncNeverReenabled(Rule):
     ## What it does
     Finds `model.set_requires_gradient_sync(False)` where no backward pass up to the optimizer's step
     runs with synchronisation on again. Also finds FSDP1's `no_sync()`, or Fabric's
-    `no_backward_sync()`, around every backward pass of a step.
+    `no_backward_sync()`, around every backward pass of a step, and `set_requires_all_reduce(False)` of a
+    model with replicas.
 
     The condition of the switch is compared with that of the step. If one is the opposite of the other
     (`no_sync()` for the last micro-batch), if they count from different numbers (`step % 4 == 0` and
@@ -35,6 +41,9 @@ class SyncNeverReenabled(Rule):
     There is no error: the step changes nothing, `clip_grad_norm_` returns 0, and the loss stays the same.
     If only the last backward is without synchronisation, its gradients are missing in this step and are
     added to those of the next one: weights differed by 0.002 after two steps on two ranks.
+
+    `set_requires_all_reduce` keeps the gradients in the same way if the mesh has replicas. Without
+    replicas it has no effect. Neither has `set_is_last_backward`, whose opposite gave the same weights.
 
     FSDP1 leaves whole gradients at its flat parameters, and the step of an optimizer fails:
 
@@ -60,18 +69,21 @@ class SyncNeverReenabled(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         seen = set()
-        for found in left_off(trace, "set_requires_gradient_sync"):
-            if found.switch.site in seen:
+        switched = [*left_off(trace, "set_requires_gradient_sync")]
+        switched += left_off(trace, "set_requires_all_reduce")
+        for found in switched:
+            if found.switch.site in seen or not reduces_fsdp2(trace, found.switch):
                 continue
             seen.add(found.switch.site)
             yield self.finding(
                 found.switch,
                 f"no backward before the optimizer step synchronises the gradients of "
                 f"`{class_name(trace, found.switch.module)}`, so the step changes nothing",
-                help="Call `set_requires_gradient_sync(True)` before the last backward of each step.",
+                help=f"Call `{found.switch.api}(True)` before the last backward of each step.",
                 because=[
                     (found.backward, "backward without synchronisation here"),
                     (found.step, "stepped without gradients here"),
+                    *_replicas(trace, found.switch),
                 ],
             )
 
@@ -115,7 +127,7 @@ class SyncNeverReenabled(Rule):
         if found is None:
             return None
         source, call = found
-        switch, backward, step = finding.events
+        switch, backward, step, *_ = finding.events
         place = common_block(switch, step)
         if place is None or place.source is not source or len(call.args) != 1:
             return None
@@ -138,3 +150,11 @@ class SyncNeverReenabled(Rule):
         rewrite = Rewrite()
         rewrite.replace(source, call.args[0].value, source.code(branch.test))
         return rewrite.fix("Synchronise before the step", Safety.UNSAFE)
+
+
+def _replicas(trace: Trace, switch: SyncSwitched) -> list[tuple[MeshBuilt, str]]:
+    """The mesh because of which a switch of the all-reduce has an effect."""
+    if switch.api != "set_requires_all_reduce":
+        return []
+    mesh = mesh_with_replicas(trace, switch.module)
+    return [(mesh, "mesh with replicas built here")] if mesh is not None else []

@@ -148,7 +148,7 @@ def device_mesh(run: Run, name: str, call: Call) -> Value:
     kind = constant(call.arg(0, "device_type"))
     shape = call.arg(1, "mesh_shape")
     names = call.kwargs.get("mesh_dim_names")
-    sizes = [constant(v) for v in shape.items] if isinstance(shape, Sequence) else []
+    sizes = [_size(run, v) for v in shape.items] if isinstance(shape, Sequence) else []
     known = isinstance(shape, Sequence) and not shape.open and not call.open
     dims = [constant(v) for v in names.items] if isinstance(names, Sequence) else ["?"]
     if (names is None or is_none(names)) and not call.open:
@@ -167,6 +167,15 @@ def device_mesh(run: Run, name: str, call: Call) -> Value:
     return LibraryObject(
         name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {}
     )
+
+
+def _size(run: Run, value: Value) -> object:
+    """A size of a mesh. A setting that a test has decided need not have its default."""
+    value = run.settle(value)
+    if isinstance(value, Unknown) and value.origin:
+        if any(entry.key.startswith(value.origin) for entry in run.guards):
+            return None
+    return constant(value)
 
 
 def _keys(value: Value) -> tuple[object, ...]:

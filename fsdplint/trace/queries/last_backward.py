@@ -31,12 +31,12 @@ from fsdplint.trace.predicates import (
     truth,
     truths,
 )
-from fsdplint.trace.queries.common import only_fsdp2
 from fsdplint.trace.queries.sync_switches import (
     LeftOff,
     optimizers_over,
     out_of_sight,
     reduced_by_fsdp1,
+    reduces_fsdp2,
 )
 
 
@@ -48,8 +48,7 @@ def off_in_last_backward(trace: Trace) -> Iterator[LeftOff]:
         if event.api == "no_sync":
             concerns = reduced_by_fsdp1(trace, event.module)
         else:
-            known = event.api == "set_requires_gradient_sync"
-            concerns = known and only_fsdp2(trace, event.module, event)
+            concerns = reduces_fsdp2(trace, event)
         if concerns and (event.api, event.module) not in seen:
             seen.add((event.api, event.module))
             if not out_of_sight(trace, event.api, event.module):

@@ -11,13 +11,15 @@ from fsdplint.trace import (
     Gathered,
     Guard,
     GuardKind,
+    MeshBuilt,
     OptimizerBuilt,
     OptimizerStepped,
+    Sharded,
     Sharding,
     SyncSwitched,
     Trace,
 )
-from fsdplint.trace.queries.common import only_fsdp2
+from fsdplint.trace.queries.common import mesh_of, only_fsdp2
 from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 
@@ -40,6 +42,28 @@ def left_off(trace: Trace, api: str) -> Iterator[LeftOff]:
     for module in targets:
         if not out_of_sight(trace, api, module):
             yield from _Watch(trace, api, module).steps()
+
+
+def reduces_fsdp2(trace: Trace, event: SyncSwitched) -> bool:
+    """Whether a switch decides if `fully_shard` reduces the gradients of its module.
+
+    `set_requires_all_reduce` has an effect with replicas only.
+    """
+    if event.api == "set_requires_all_reduce":
+        if mesh_with_replicas(trace, event.module) is None:
+            return False
+    elif event.api != "set_requires_gradient_sync":
+        return False
+    return only_fsdp2(trace, event.module, event)
+
+
+def mesh_with_replicas(trace: Trace, module: str) -> MeshBuilt | None:
+    """The mesh over which a module is sharded, if it has two dimensions and not one replica."""
+    for shard in trace.of(Sharded):
+        mesh = mesh_of(trace, shard)
+        if trace.related(shard.module, module) and mesh is not None:
+            return mesh if len(mesh.shape) == 2 and mesh.shape[0] != 1 else None
+    return None
 
 
 def fsdp1_left_off(trace: Trace) -> Iterator[LeftOff]:
