@@ -20,6 +20,7 @@ MAX_SETTINGS = 100_000  # bytes of a settings file; a larger one is data
 
 _BY_VALUE = rb"\b(?:getattr|vars|getmembers)\s*"
 _LOOKUP = re.compile(rb"%s\(|\.__dict__" % _BY_VALUE)
+_OWN_NAMES = re.compile(rb"\b(globals)\(\)\s*[\[.]|\b(sys\.modules)\[__name__\]")
 _CALLEE = rb"(?<![\w.])(?P<callee>(?:\w+\s*\.\s*)*(?:%s))\s*\(\s*"
 _IMPORTS = re.compile(
     _CALLEE % rb"import_module|__import__"
@@ -57,6 +58,11 @@ def reads_members(module: str, data: bytes) -> bool:
     name = re.escape(module.encode())
     pattern = rb"(?:%s)\(\s*%s\s*[,)]|\b%s\.__dict__" % (_BY_VALUE, name, name)
     return re.search(pattern, data) is not None
+
+
+def own_namespaces(data: bytes) -> set[str]:
+    """The names by which a file finds its own names by values, as with `globals()[name]`."""
+    return {_text(one or other) for one, other in _OWN_NAMES.findall(data)}
 
 
 def lookups(data: bytes) -> Iterator[Lookup]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.discovery.module_resolver import ALL, Modules, Target, code_of
-from fsdplint.discovery.names_by_value import reads_members
+from fsdplint.discovery.names_by_value import own_namespaces, reads_members
 from fsdplint.discovery.tainted_file import TaintedFile
 from fsdplint.source.files import MAX_BYTES, Unreadable, is_too_large
 from fsdplint.source.fsdp_words import mentions
@@ -145,7 +145,7 @@ class Relevance:
             if names:
                 user = self._file(path, data)
                 kept = _imported_names(new & file.registries, prefix, target, data)
-                user.add_imported(names, set(kept))
+                user.add_imported(names | own_namespaces(data), set(kept))
                 result.append(user)
         return result
 

@@ -29,6 +29,7 @@ from fsdplint.interpreter.values import (
     Function,
     Instance,
     LazyClass,
+    LazyImport,
     ModuleValue,
     Namespace,
     OptimizerValue,
@@ -357,6 +358,7 @@ def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | No
         complete = len(found) == len(offered) and not _is_of_file(run, name)
         return choose(run, name, found, node, complete=complete)
     own = _called_so(run, _own_members(run, owner), node)
+    own = own or _called_so(run, _imported_members(run, owner), node)
     if (
         isinstance(name, Unknown)
         and name.template is None
@@ -383,10 +385,27 @@ def _own_members(run: Run, owner: Namespace | ProjectModule) -> dict[object, Val
         for name, value in list(owner.scope.names.items())
         if not name.startswith("_")
     }
+    executing = [frame.function for frame in run.frames]
     return {
         name: value
         for name, value in names.items()
-        if isinstance(value, Class | Function) and value.scope is owner.scope
+        if isinstance(value, Class | Function)
+        and value.scope is owner.scope
+        and value not in executing
+    }
+
+
+def _imported_members(run: Run, owner: Namespace | ProjectModule) -> dict[object, Value]:
+    """The public classes and functions that a file imports from other files of the project."""
+    names = {
+        name: run.settle(value)
+        for name, value in list(owner.scope.names.items())
+        if isinstance(value, LazyImport | Class | Function) and not name.startswith("_")
+    }
+    return {
+        name: value
+        for name, value in names.items()
+        if isinstance(value, Class | Function) and value.scope is not owner.scope
     }
 
 

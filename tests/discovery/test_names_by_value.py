@@ -100,7 +100,23 @@ class Base:
 """
 ALL_OF_LIB = "from lib import sharded, other\n"
 ARGUMENTS = "(sys.argv[1], model, optimizer)"
+TRAINER_OF_LIB = "from lib.sharded import Trainer\n"
 PROGRAMS = {
+    "imported names of a package": {
+        **classes(),
+        "lib/__init__.py": f"{TRAINER_OF_LIB}from lib.other import Other\n",
+        "main.py": main("import lib", "getattr(lib, sys.argv[1])(model, optimizer)"),
+    },
+    "own names": {
+        **classes(),
+        "main.py": main("from lib.sharded import *", "globals()[sys.argv[1]](model, optimizer)"),
+    },
+    "own names of a module": {
+        **classes(),
+        "lib/build.py": f"import sys\n{TRAINER_OF_LIB}def make(name, *args):\n"
+        "    return getattr(sys.modules[__name__], name)(*args)\n",
+        "main.py": main("from lib.build import make", f"make{ARGUMENTS}"),
+    },
     "getattr": {
         **classes(),
         "main.py": main(
