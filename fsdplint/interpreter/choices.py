@@ -114,6 +114,9 @@ def module_like(
         node: the call that imports the module.
     """
     names = run.project.modules_like(template.before, template.after, package, run.source.path)
+    if template.hole.varying:
+        for named in names.values():  # a loop imports each of them
+            import_module(run, named.name)
     if not names or not _is_setting(template.hole):
         return None
     texts = sorted(names, key=lambda text: not names[text].mentions_fsdp)[:MAX_CANDIDATES]

@@ -282,6 +282,19 @@ class Project:
             self._roots[folder] = search_path(folder, root)
         return self._roots[folder]
 
+    def module_name(self, file: str) -> tuple[str, str]:
+        """The dotted name of a file, counted from the outermost package around it, and that of its
+        package."""
+        path = Path(os.path.abspath(file))
+        packages: list[str] = []
+        folder = path.parent
+        while self._is_file(str(folder / "__init__.py")) and folder.name:
+            packages.insert(0, folder.name)
+            folder = folder.parent
+        package = ".".join(packages)
+        name = package if path.name == "__init__.py" else ".".join([*packages, path.stem])
+        return name, package
+
     def module_file(self, base: str, parts: list[str]) -> str | None:
         """The file of a dotted module under a folder."""
         stem = os.path.join(base, *parts)

@@ -424,14 +424,17 @@ class Run:
 
     def module_scope(self, name: str, source: Source, *, main: bool = False) -> Scope:
         """Execute a file of the project (once) and return its names."""
-        key = "__main__" if main else name
+        key = "__main__" if main else name  # also under its dotted name, as in `sys.modules`
         if key in self.module_scopes:
             return self.module_scopes[key]
         scope = Scope(source, kind="module", module_name=name)
         self.module_scopes[key] = scope
         if main:
             self.module_scopes.setdefault(name, scope)
-        scope.names["__name__"] = Const("__main__" if main else name)
+        own_name, package = self.project.module_name(source.path)
+        scope.names["__name__"] = Const("__main__" if main else own_name)
+        scope.names["__package__"] = Const(package)
+        self.module_scopes.setdefault(own_name, scope)
         scope.names["__file__"] = Unknown(origin="__file__")
         with self.at_top_of(scope, main=main):
             self.execute_block(source.tree.body)

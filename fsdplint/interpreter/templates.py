@@ -17,7 +17,7 @@ def template_of(parts: Iterable[str | Value]) -> Template | None:
     for part in _flat(parts):
         if isinstance(part, str):
             before, after = (before + part, "") if hole is None else (before, after + part)
-        elif isinstance(part, Unknown) and part.origin and hole is None:
+        elif isinstance(part, Unknown) and (part.origin or part.varying) and hole is None:
             hole = part
         else:
             return None

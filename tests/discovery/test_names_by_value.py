@@ -99,6 +99,11 @@ class Base:
         return cls.kept[name](*args)
 """
 ALL_OF_LIB = "from lib import sharded, other\n"
+LOOP_OF_MODULES = """\
+import importlib, os, pkgutil
+for each in {}:
+    importlib.import_module("." + {}, __package__)
+"""
 ARGUMENTS = "(sys.argv[1], model, optimizer)"
 TRAINER_OF_LIB = "from lib.sharded import Trainer\n"
 PROGRAMS = {
@@ -140,6 +145,20 @@ PROGRAMS = {
         "lib/base.py": BASE,
         "lib/__init__.py": ALL_OF_LIB,
         "main.py": main("import lib\nfrom lib.base import Base", f"Base.create{ARGUMENTS}"),
+    },
+    "folder of plug-ins": {
+        **classes("from lib.kept import add", "@add(__name__)"),
+        "lib/kept.py": REGISTRY,
+        "lib/__init__.py": LOOP_OF_MODULES.format("pkgutil.iter_modules(__path__)", "each.name"),
+        "main.py": main("import lib\nfrom lib.kept import build", f"build{ARGUMENTS}"),
+    },
+    "files of a folder": {
+        **classes("from lib.kept import add", "@add(__name__)"),
+        "lib/kept.py": REGISTRY,
+        "lib/__init__.py": LOOP_OF_MODULES.format(
+            "os.listdir(os.path.dirname(__file__))", "each[:-3]"
+        ),
+        "main.py": main("import lib\nfrom lib.kept import build", f"build{ARGUMENTS}"),
     },
     "module": {
         **classes(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from programs import program
 
 from fsdplint.interpreter import load
 from fsdplint.trace import Sharded
@@ -33,3 +34,23 @@ def test_an_attribute_that_a_namespace_lacks(tmp_path: Path, made: str, test: st
     program = load([path])
     assert not program.problems
     assert any(True for trace in program.traces for _ in trace.of(Sharded))
+
+
+def test_the_name_of_a_file_and_of_its_package(tmp_path: Path) -> None:
+    inner = tmp_path / "lib" / "inner"
+    inner.mkdir(parents=True)
+    names = 'NAMES = f"{__name__} {__package__}"\n'
+    for file in (inner / "part.py", inner / "__init__.py", inner.parent / "__init__.py"):
+        file.write_text(names)
+    body = """
+        import lib, lib.inner, lib.inner.part, sys
+        from torch import nn
+        from torch.distributed.fsdp import fully_shard
+
+        part = sys.modules["lib.inner.part"]
+        if lib.NAMES == "lib lib" and lib.inner.NAMES == "lib.inner lib.inner":
+            if part.NAMES == "lib.inner.part lib.inner" and __name__ == "__main__":
+                fully_shard(nn.Linear(2, 2))
+    """
+    found = program(tmp_path, body)
+    assert [len(list(trace.of(Sharded))) for trace in found.traces] == [1]
