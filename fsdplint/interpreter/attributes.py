@@ -266,7 +266,9 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         return environment(index)
     if isinstance(value, Symbol) and value.name == "sys.modules" and isinstance(index, Const):
         scope = run.module_scopes.get(str(index.value))
-        return ProjectModule(scope.module_name, scope) if scope is not None else Unknown()
+        if scope is not None:
+            return ProjectModule(scope.module_name, scope)
+        return run.settle(import_module(run, str(index.value)))
     if isinstance(value, Symbol) and (owner := namespace_of(value)) is not None:
         if isinstance(index, Const):
             return read_attribute(run, owner, str(index.value), node)
