@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
+    Called,
+    Event,
     ModuleMoved,
     ParametersTied,
     Sharded,
@@ -17,7 +19,8 @@ from fsdplint.trace import (
     first,
 )
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import unseen_before
+from fsdplint.trace.queries.common import only_fsdp2, unseen_before
+from fsdplint.trace.queries.wrappers import is_known_unit
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -35,7 +38,8 @@ class TiedAcrossGroups(Rule):
     first forward is also fine.
 
     Also finds such weights if FSDP1's policy, or constructors of FSDP1, put the two modules into different
-    units.
+    units, and weights that are tied too late: after FSDP1 has wrapped the modules, or after the first
+    forward of a model that `fully_shard` shards.
 
     ## Why is this bad?
     Each group replaces the shared parameter by one of its own. Since torch 2.12 the first forward
@@ -45,6 +49,10 @@ class TiedAcrossGroups(Rule):
     Each unit of FSDP1 copies the weight into its flat parameter, too. With `use_orig_params=True`, a forward
     ends with `RuntimeError: size mismatch, got input (16), mat (16x8), vec (64)`. Without it, there is no
     error, and the weights differ after the first step.
+
+    FSDP1 does not see weights that are tied after the wrapping: the ranks crash, or train two weights.
+    `fully_shard` reads the parameters again before the first forward, and not later: a weight that is tied
+    afterwards is the module's own again in the next forward.
 
     ## Fix safety
     Unsafe: the two modules are sharded as one group, `fully_shard([model.embed, model.head])`, which
@@ -71,6 +79,20 @@ class TiedAcrossGroups(Rule):
             if tie.other is None:
                 continue
             names = [groups.name(tie.module), groups.name(tie.other)]
+            late = _makes_tie_late(groups, tie)
+            if late is not None and tie.site not in seen:
+                seen.add(tie.site)
+                yield self.finding(
+                    tie,
+                    f"{names[0]} gets the {tie.name} of {names[1]} after "
+                    f"{'FSDP1 has wrapped them' if isinstance(late, Wrapped) else 'a forward'}, which "
+                    f"does not tie them",
+                    help="Tie the weights before the model is sharded.",
+                    because=[
+                        (late, "wrapped here" if isinstance(late, Wrapped) else "called here")
+                    ],
+                )
+                continue
             pair = _separate_shards(groups, tie)
             wrapped = _separate_units(groups, tie) if pair is None else None
             if pair is not None and pair[1].site not in seen:
@@ -109,6 +131,32 @@ class TiedAcrossGroups(Rule):
         if not shard_together(rewrite, program, one, other, tie):
             return None
         return rewrite.fix("Shard the tied modules as one group", Safety.UNSAFE)
+
+
+def _makes_tie_late(groups: Groups, tie: ParametersTied) -> Wrapped | Called | None:
+    """The wrapping or the first forward after which a new tie has no effect."""
+    trace = groups.trace
+    pair = {tie.module, tie.other}
+    if any({one.module, one.other} & pair for one in trace.before(tie, ParametersTied)):
+        return None
+    if any(module is None or trace.family_escaped(module) for module in pair):
+        return None
+    events: Iterator[Event] = trace.before(tie, Wrapped, Called)
+    for event in events:
+        if isinstance(event, Wrapped):
+            if is_known_unit(event) and all(trace.contains(event.module, m or "") for m in pair):
+                return event
+        elif isinstance(event, Called) and _gathers_own(trace, event, tie):
+            return event
+    return None
+
+
+def _gathers_own(trace: Trace, call: Called, tie: ParametersTied) -> bool:
+    """Whether a call is a forward of a model that `fully_shard` shards, with both modules."""
+    if call.via != "call" or not only_fsdp2(trace, call.module, call):
+        return False
+    sharded = any(call.module in sharded_by(shard) for shard in trace.before(call, Sharded))
+    return sharded and all(trace.contains(call.module, m or "") for m in (tie.module, tie.other))
 
 
 def _separate_shards(groups: Groups, tie: ParametersTied) -> tuple[Sharded, Sharded] | None:
