@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import MeshBuilt, PolicyCalled, Trace, Wrapped
+from fsdplint.trace import Fsdp1Used, MeshBuilt, PolicyCalled, Trace, Wrapped
 from fsdplint.trace.queries.backends import BACKENDS
 from fsdplint.trace.queries.wrappers import strategy
 
@@ -44,7 +44,7 @@ _INSTEAD_OF_CLASSES = {
 
 
 class WrongWrapperArgument(Rule):
-    """FSDP1's constructor gets an argument that it does not have, or an object of another kind.
+    """FSDP1 gets an argument that it does not have, or an object of another kind.
 
     ## What it does
     Finds calls of `FullyShardedDataParallel` with arguments of `fully_shard` or of DDP
@@ -56,6 +56,9 @@ class WrongWrapperArgument(Rule):
     have to be bound:
     `auto_wrap_policy=transformer_auto_wrap_policy(transformer_layer_cls={Block})`, and those that are
     passed without their argument.
+
+    Also finds `FSDP.optim_state_dict` and `FSDP.optim_state_dict_to_load` with an optimizer or a state in place
+    of the model. `optim_state_dict_to_load` took the state first before torch 2.2.
 
     ## Why is this bad?
     The constructor fails:
@@ -72,6 +75,8 @@ class WrongWrapperArgument(Rule):
       union`; one class and no set: `TypeError: 'type' object is not iterable`.
     - A policy without its argument: `TypeError: transformer_auto_wrap_policy() missing 1 required
       positional argument: 'transformer_layer_cls'`.
+    - An optimizer or a state in place of the model: `AttributeError: 'AdamW' object has no attribute
+      'children'`, `TypeError: unhashable type: 'dict'`.
 
     ## Since
     torch 2.0.
@@ -87,9 +92,17 @@ class WrongWrapperArgument(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
         meshes = {event.mesh: event for event in trace.of(MeshBuilt)}
-        for event in trace.of(PolicyCalled, Wrapped):
+        for event in trace.of(PolicyCalled, Wrapped, Fsdp1Used):
             if event.site in seen:
                 continue
+            if isinstance(event, Fsdp1Used) and _has_other_order(trace, event):
+                seen.add(event.site)
+                order = "model, optimizer" + ", state" * event.api.endswith("_to_load")
+                yield self.finding(
+                    event,
+                    f"`{event.api.removeprefix('FSDP.')}` gets {event.instead_of_model} in place of the model",
+                    help=f"Pass the arguments in the order `({order})`.",
+                )
             if isinstance(event, PolicyCalled):
                 seen.add(event.site)
                 yield self.finding(
@@ -108,6 +121,14 @@ class WrongWrapperArgument(Rule):
                     f"`FullyShardedDataParallel` {first}{and_more}",
                     help="; ".join(wrong.values()) + ".",
                 )
+
+
+def _has_other_order(trace: Trace, event: Fsdp1Used) -> bool:
+    """Whether the arguments of a method for optimizer states have an order that it does not take."""
+    old = trace.target is not None and trace.target.may_be_older("2.2")
+    if event.instead_of_model == "a state" and old:
+        return False
+    return event.instead_of_model != "" and "optim_state_dict" in event.api
 
 
 def _wrong_mesh(event: Wrapped, meshes: Mapping[str, MeshBuilt]) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ from fsdplint.trace.queries.common import (
     sharded_here,
     whole_file,
 )
+from fsdplint.trace.queries.wrappers import shards, wrappers_of
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -48,7 +49,8 @@ class LoadFullIntoSharded(Rule):
     if it depends on the rank, on the index of the device or on another value of the process.
 
     Also finds states of `FSDP.optim_state_dict` that an optimizer over FSDP1's parameters loads without
-    `FSDP.optim_state_dict_to_load`, directly or from a file.
+    `FSDP.optim_state_dict_to_load`, directly or from a file, and any file that all ranks load into such an
+    optimizer without it.
 
     A load is not reported if the program writes the sharded state into the same file: it then reads
     DTensors (FSDP301 reports a file that all ranks write). A file with an optimizer's state is reported
@@ -114,7 +116,19 @@ class LoadFullIntoSharded(Rule):
     ) -> Iterator[Finding]:
         """A state that FSDP1's methods made, which they also have to convert back."""
         kinds = {trace.sharded_within(module, event) for module in built.modules}
-        origin = _fsdp1_origin(trace, event) if kinds == {Sharding.FSDP1} else None
+        if kinds != {Sharding.FSDP1}:
+            return
+        origin = _fsdp1_origin(trace, event)
+        if origin is None and (read := _same_file_on_all_ranks(trace, event, built)) is not None:
+            yield self.finding(
+                event,
+                f"every rank loads the same optimizer state into `{built.class_name}`, whose parameters "
+                f"FSDP1 shards",
+                why="The optimizer has this rank's part of each parameter, and takes a state of the same shape.",
+                help="Save a state of `FSDP.optim_state_dict(model, optimizer)`, and convert it with "
+                "`FSDP.optim_state_dict_to_load(model, optimizer, state)`.",
+                because=[(read, "read here")],
+            )
         if origin is not None:
             yield self.finding(
                 event,
@@ -214,6 +228,31 @@ def _fsdp1_origin(trace: Trace, event: StateLoaded) -> Because | None:
         if states and all(states):
             return [(read, "read here")]
     return None
+
+
+def _same_file_on_all_ranks(
+    trace: Trace, event: StateLoaded, built: OptimizerBuilt
+) -> Loaded | None:
+    """Where all ranks read one file with an optimizer's state; None if each may have its own.
+
+    FSDP301 reports a program that writes the state of one rank into the same file.
+    """
+    wrappers = [one for module in built.modules for one in wrappers_of(trace, module, event)]
+    if event.ranks.partial or not all(map(shards, wrappers)):
+        return None
+    for read in trace.before(event, Loaded):
+        if read.state is None or read.state != event.state or not read.path:
+            continue
+        written = any(saved.path == read.path for saved in trace.of(Saved))
+        known = whole_file(read.api) and read.per_rank is False and not written
+        return read if known and _knows_paths(trace, read) else None
+    return None
+
+
+def _knows_paths(trace: Trace, read: Loaded) -> bool:
+    """Whether a path that looks the same on all ranks is: it may have a part such as `args.rank`."""
+    whole = trace.entry is not None and "rank" not in read.path.lower()
+    return whole or trace.producer == "runtime"
 
 
 def _may_be_sharded(trace: Trace, event: StateLoaded, read: Loaded) -> bool:

@@ -269,11 +269,16 @@ class MixedParameters(Event):
 
 @event
 class Fsdp1Used(Event):
-    """A use of FSDP1's API other than its constructor, e.g. "FSDP.state_dict_type"."""
+    """A use of FSDP1's API other than its constructor, e.g. "FSDP.state_dict_type".
+
+    instead_of_model: what a method for optimizer states certainly gets in place of the model, in
+        words; empty for the model.
+    """
 
     kind: ClassVar[str] = "fsdp1-used"
     api: str = distinct()
     module: str | None = reference(default=None, distinct=True)
+    instead_of_model: str = ""
 
 
 @event

@@ -26,6 +26,7 @@ from fsdplint.interpreter.values import (
     Context,
     LibraryObject,
     ModuleValue,
+    OptimizerValue,
     Symbol,
     Unknown,
     Value,
@@ -115,9 +116,21 @@ def emit_use(run: Run, api: str, call: Call, *, collective: bool = False) -> Mod
         call.node,
         api=api,
         module=module.id if module is not None else None,
+        instead_of_model=instead_of_model(run, call),
         collective=collective,
     )
     return module
+
+
+def instead_of_model(run: Run, call: Call) -> str:
+    """What a method certainly gets as its first argument, in words; empty for a model."""
+    if not call.args:
+        return ""
+    given, *others = (run.settle(value) for value in call.args)
+    if isinstance(given, OptimizerValue):
+        return "an optimizer"
+    shifted = bool(others) and isinstance(others[0], ModuleValue)
+    return "a state" if shifted and not isinstance(given, ModuleValue) else ""
 
 
 @function(f"{FSDP1}.state_dict_type")

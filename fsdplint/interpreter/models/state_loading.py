@@ -6,7 +6,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.checkpoint import parameter_layout
-from fsdplint.interpreter.models.fsdp1 import FSDP1
+from fsdplint.interpreter.models.fsdp1 import FSDP1, instead_of_model
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.state_dicts import (
     STATE,
@@ -54,6 +54,7 @@ def fsdp1_optimizer_load(run: Run, name: str, call: Call) -> Value:
         call.node,
         api=api,
         module=modules[0].id if modules else None,
+        instead_of_model=instead_of_model(run, call) if api == "optim_state_dict_to_load" else "",
         collective=_communicates(run, api),
     )
     return StateValue(run.new_id("state"), Layout.LOCAL, None, f"FSDP.{api}")

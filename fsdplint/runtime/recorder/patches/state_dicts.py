@@ -232,12 +232,25 @@ def _note_result(note: _Note, result: Any) -> None:
         current().objects.remember_state(taken.state, taken.of, taken.layout, value)
 
 
+def _takes_no_model(api: str, frame: FrameType, model: Any) -> bool:
+    """Record a call that gets something else in place of the model, and fails."""
+    import torch
+
+    if isinstance(model, torch.nn.Module):
+        return False
+    given = "an optimizer" if isinstance(model, torch.optim.Optimizer) else "a state"
+    current().recorder.event(Fsdp1Used, frame, api=f"FSDP.{api}", instead_of_model=given)
+    return True
+
+
 def _record_fsdp1_optimizer(
     frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> _Note:
+) -> _Note | None:
     recording = current()
     model = argument(args, kwargs, 0, "model")
     optimizer = argument(args, kwargs, 1, "optim")
+    if _takes_no_model("optim_state_dict", frame, model):
+        return None
     recording.recorder.event(
         Fsdp1Used,
         frame,
@@ -256,6 +269,8 @@ def _record_fsdp1_optimizer_to_load(
     recording = current()
     model = argument(args, kwargs, 0, "model")
     optimizer = argument(args, kwargs, 1, "optim")
+    if _takes_no_model("optim_state_dict_to_load", frame, model):
+        return None
     recording.recorder.event(
         Fsdp1Used,
         frame,
