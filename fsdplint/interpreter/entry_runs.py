@@ -81,11 +81,6 @@ class EntryRuns:
         self._runs = self._search.runs()
         self._next = next(self._runs, None)
 
-    def explore(self, max_steps: int) -> Explored:
-        """Run the entry in its configurations, within a bound on all steps."""
-        self.advance(max_steps)
-        return self.close()
-
     def advance(self, max_steps: int) -> None:
         """Make runs until none is left or all runs took so many steps; the first is always made."""
         self.project.consulted = self.result.consulted
