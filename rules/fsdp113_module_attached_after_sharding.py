@@ -136,11 +136,11 @@ def _unsharded_new_modules(trace: Trace, event: ModuleAttached) -> set[str]:
     """The new modules that are trained and that nothing shards, or may shard, afterwards."""
     later = [_sharded_modules(trace, shard) for shard in shard_events(trace, after=event)]
     lost = [set(trace.submodules(e.module)) for e in trace.after(event, Escaped)]
-    gone = set().union(*later, *lost)
+    removed = set().union(*later, *lost)
     return {
         part
         for part in event.new
-        if part not in gone and part in trace.modules and not trace.modules[part].frozen
+        if part not in removed and part in trace.modules and not trace.modules[part].frozen
     }
 
 

@@ -124,15 +124,15 @@ class ParameterMarkLost(Rule):
 
 def _remaining_marks(trace: Trace) -> Iterator[ParameterMarked]:
     """The marks that are still set when something is sharded."""
-    gone: set[tuple[object, ...]] = set()
+    lost_marks: set[tuple[object, ...]] = set()
     for event in reversed(trace.events):
         if isinstance(event, Shard):
-            gone.clear()
+            lost_marks.clear()
         elif isinstance(event, ParameterMarked):
             key = (event.name, event.hook, event.modules)
             if event.removed:
-                gone.add(key)
-            elif key not in gone:
+                lost_marks.add(key)
+            elif key not in lost_marks:
                 yield event
 
 

@@ -151,12 +151,16 @@ def _ungathered_part(groups: Groups, event: Called) -> tuple[Wrapped | None, Cal
     if event.via in ("call", "forward") or trace.family_escaped(event.module):
         return None, None
     for wrapper in trace.before(event, Wrapped):
-        apart = event.module in (wrapper.units or ())
-        alone = event.module in (wrapper.inner, wrapper.module)
-        alone = alone and wrapper not in outermost(trace, list(trace.before(event, Wrapped)))
-        if not (apart or alone) or not is_known_unit(wrapper) or strategy(wrapper) not in FREEING:
+        is_unit = event.module in (wrapper.units or ())
+        is_root = event.module in (wrapper.inner, wrapper.module)
+        is_root = is_root and wrapper not in outermost(trace, list(trace.before(event, Wrapped)))
+        if (
+            not (is_unit or is_root)
+            or not is_known_unit(wrapper)
+            or strategy(wrapper) not in FREEING
+        ):
             continue
-        own = {event.module, wrapper.inner, wrapper.module} if alone else {event.module}
+        own = {event.module, wrapper.inner, wrapper.module} if is_root else {event.module}
         if any(outer.module in own for outer in groups.enclosing_calls(event)):
             return None, None
         unit = part_of_unit(groups, wrapper, event.module, event)

@@ -98,9 +98,9 @@ def _problem(event: Imported) -> str | None:
         return None
     if package not in ALIASES:
         return f"`{package}` does not exist since torch {PUBLIC}"
-    gone = [name for name in event.names if (package, name) in GONE]
-    if gone:
-        return f"`{package}` has no `{gone[0]}` since torch {PUBLIC}"
+    removed = [name for name in event.names if (package, name) in GONE]
+    if removed:
+        return f"`{package}` has no `{removed[0]}` since torch {PUBLIC}"
     known = not event.names or set(event.names) & {*HOMES[package], "*"}
     return _private_name_message(package) if known else None
 

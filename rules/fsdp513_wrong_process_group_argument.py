@@ -136,12 +136,12 @@ def _backend(backend: object) -> Iterator[Problem]:
                 yield f"gets `{backend}`, which is no list of pairs `device:backend`", advice
                 return
     else:
-        meant = _misspelt(backend.lower())
-        if meant is not None:
-            yield f"gets the unknown backend `{backend}`", f"Pass `{meant}`"
+        intended = _intended_backend(backend.lower())
+        if intended is not None:
+            yield f"gets the unknown backend `{backend}`", f"Pass `{intended}`"
 
 
-def _misspelt(name: str) -> str | None:
+def _intended_backend(name: str) -> str | None:
     """The backend whose name differs in one letter, or in the order of two."""
     if name in BACKENDS or name.endswith("ccl"):
         return None

@@ -111,7 +111,7 @@ def compare(
     A run is compared with the runs of the other program that stand under the same conditions. A
     fact differs where no such run has it.
     """
-    before = [replace(one, plan=one.plan.as_meant()) for one in before]
+    before = [replace(one, plan=one.plan.as_intended()) for one in before]
     found: dict[Key, _Verdict] = {}
     pairs: dict[tuple[int, int], dict[Key, _Verdict]] = {}
 
@@ -293,20 +293,22 @@ def _compare(key: Key, before: Plan, after: Plan) -> _Verdict | None:
     left, right = before.facts.get(key, []), after.facts.get(key, [])
     if not left or not right:
         return _one_sided(key, left, right, before, after)
-    lonely_left = [one for one in left if not any(same_argument(one.value, x.value) for x in right)]
-    lonely_right = [
+    unmatched_left = [
+        one for one in left if not any(same_argument(one.value, x.value) for x in right)
+    ]
+    unmatched_right = [
         one for one in right if not any(same_argument(one.value, x.value) for x in left)
     ]
-    if not lonely_left and not lonely_right:
+    if not unmatched_left and not unmatched_right:
         return _Verdict(Outcome.AGREES, left[:1], right[:1])
     unknown = any(
         same_argument(one.value, two.value) is None
-        for one in (lonely_left or left)
-        for two in (lonely_right or right)
+        for one in (unmatched_left or left)
+        for two in (unmatched_right or right)
     )
     outcome = Outcome.NOT_FOLLOWED if unknown else Outcome.DIFFERS
     reason = "a value is unknown" if unknown else ""
-    return _Verdict(outcome, lonely_left or left, lonely_right or right, reason)
+    return _Verdict(outcome, unmatched_left or left, unmatched_right or right, reason)
 
 
 def _one_sided(

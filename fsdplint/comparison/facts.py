@@ -29,14 +29,14 @@ class Fact:
         subject: which object it is about: the path of a unit. Empty if there is only one.
         value: what holds.
         event: what happened.
-        meant: what the program means where its call has no effect or fails; None elsewhere.
+        intended: what the program intends where its call has no effect or fails; None elsewhere.
     """
 
     topic: str
     subject: str
     value: Argument
     event: Event
-    meant: Argument | None = None
+    intended: Argument | None = None
 
     @property
     def at(self) -> Location:
@@ -65,19 +65,26 @@ class Plan:
     doubts: dict[str, str] = field(default_factory=dict)
 
     def add(
-        self, topic: str, subject: str, value: object, event: Event, meant: Argument | None = None
+        self,
+        topic: str,
+        subject: str,
+        value: object,
+        event: Event,
+        intended: Argument | None = None,
     ) -> None:
         """Add a fact, unless it is there already."""
         given = value if isinstance(value, Argument) else Constant(value)
         known = self.facts.setdefault((topic, subject), [])
-        if all((one.value, one.meant) != (given, meant) for one in known):
-            known.append(Fact(topic, subject, given, event, meant))
+        if all((one.value, one.intended) != (given, intended) for one in known):
+            known.append(Fact(topic, subject, given, event, intended))
 
-    def as_meant(self) -> Plan:
-        """The plan of a program that is to be changed: it may become what it means, too."""
+    def as_intended(self) -> Plan:
+        """The plan of a program that is to be changed: it may become what it intends, too."""
         facts = {
             key: [
-                one if one.meant is None else replace(one, value=OneOf((one.value, one.meant)))
+                one
+                if one.intended is None
+                else replace(one, value=OneOf((one.value, one.intended)))
                 for one in found
             ]
             for key, found in self.facts.items()

@@ -164,10 +164,10 @@ def _mesh_part(value: Built) -> Argument:
     if kept == sizes.keys():
         return _mesh(whole)
     left_out = [size for name, size in sizes.items() if name not in kept]
-    alone = all(size == Constant(1) for size in left_out)
+    of_size_one = all(size == Constant(1) for size in left_out)
     shared = any(isinstance(size, Constant) and size != Constant(1) for size in left_out)
     part = tuple((str(n), name) for n, name in enumerate(sizes) if name in kept)
-    if alone or not shared:
+    if of_size_one or not shared:
         return Opaque(code=str(value))  # the other dimensions may have one rank each
     return Built("part of a mesh", part)
 

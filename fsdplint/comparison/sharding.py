@@ -163,11 +163,11 @@ def _takes_modules(trace: Trace, events: Collection[Wrapped | Sharded]) -> dict[
     Several shardings of parts of lists may take all elements together.
     """
     parts = {event.index: one for event in events if (one := list_part(trace, event)) is not None}
-    alone = len({site.node for site, _ in parts.values()}) == 1
+    in_one_list = len({site.node for site, _ in parts.values()}) == 1
     found: dict[int, Argument] = {}
     for event in events:
         if event.index in parts:
-            found[event.index] = parts[event.index][1] if alone else Opaque()
+            found[event.index] = parts[event.index][1] if in_one_list else Opaque()
         else:
             selected = selection_test(event) is not None
             found[event.index] = Opaque() if selected else Constant("sharded")

@@ -68,8 +68,8 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
                 continue
         subject = _subject(trace, names, loaded.into)
         plan.add("state is loaded", subject, loaded.ranks.value, loaded)
-        meant = _chosen_kind(trace, loaded.into, loaded)
-        plan.add(_LOADED, subject, _loaded_as(trace, loaded), loaded, meant)
+        expected = _chosen_kind(trace, loaded.into, loaded)
+        plan.add(_LOADED, subject, _loaded_as(trace, loaded), loaded, expected)
     _add_files(plan, trace, names)
 
 
@@ -193,8 +193,8 @@ def _add_files(plan: Plan, trace: Trace, names: ModelNames) -> None:
         plan.add(f"path of a file that {topic[5:]}", subject, _path(trace, event), event)
         if isinstance(event, Saved):
             _add_content(plan, trace, event, names)
-            for layout, meant in _layouts(trace, event):
-                plan.add("state in a file", subject, layout, event, meant)
+            for layout, expected in _layouts(trace, event):
+                plan.add("state in a file", subject, layout, event, expected)
 
 
 def _layouts(trace: Trace, event: Saved) -> Iterator[tuple[Argument, Argument | None]]:

@@ -78,9 +78,9 @@ def _add_optimizers(plan: Plan, trace: Trace, names: ModelNames) -> None:
         late = [one for one in later if groups.replaces(one, event.modules)]
         # The optimizer of FSDP1 has no effect then. A migration builds it where it has one.
         useless = bool(late) and all(isinstance(one, Wrapped) for one in late)
-        meant = Constant("after sharding") if useless else None
+        intended = Constant("after sharding") if useless else None
         when = "before sharding" if late else "after sharding"
-        plan.add("optimizer is built", subject, when, event, meant)
+        plan.add("optimizer is built", subject, when, event, intended)
 
 
 def _add_parameter_groups(

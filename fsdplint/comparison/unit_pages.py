@@ -50,8 +50,8 @@ def as_svg(result: Layouts) -> Iterator[str]:
 
 
 def _program_node(program: ProgramLayouts) -> Node:
-    said = [] if program.held is None else [held_text(program.held)]
-    node = Node(program.entry or NO_CALLER, details=said)
+    lines = [] if program.held is None else [held_text(program.held)]
+    node = Node(program.entry or NO_CALLER, details=lines)
     for layout in program.layouts:
         title, trees = _condition(program, layout), _trees(program, layout)
         unknown = [f"not known: {gap}" for gap in layout.gaps]

@@ -308,10 +308,10 @@ def _collectives(mesh: Argument, reshard: str) -> dict[str, int] | None:
         return None
     sizes = [size for _, size in mesh.items]
     # The last dimension has the ranks that share the parameters.
-    alone = [size == Constant(1) for size in sizes]
+    of_size_one = [size == Constant(1) for size in sizes]
     return unit_collectives(
-        sharded=not alone[-1],
-        replicated=len(sizes) > 1 and not alone[0],
+        sharded=not of_size_one[-1],
+        replicated=len(sizes) > 1 and not of_size_one[0],
         whole_between=reshard == "False",
     )
 

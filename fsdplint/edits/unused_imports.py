@@ -43,12 +43,12 @@ def unused_imports(
         if stand_ins(changed, item) is None:
             continue
         if item.name is None and not item.renamed and "." in item.module:
-            gone = _dotted_gone(item, after, had.get(key, []), has.get(key, []))
+            removed = _dotted_gone(item, after, had.get(key, []), has.get(key, []))
         else:
-            gone = (key in had or item.spelling in anyway) and key not in has
+            removed = (key in had or item.spelling in anyway) and key not in has
         stars = item.spelling not in anyway
         taken = item.scope is after.module and taken_by_others(changed, item, project, stars)
-        if gone and not taken:
+        if removed and not taken:
             result.append(item)
     return result
 

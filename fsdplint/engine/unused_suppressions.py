@@ -58,10 +58,10 @@ def _can_be_judged(directive: Directive, selector: str, enabled: Callable[[str],
         return False  # there is a warning already
     if any(rule.code.startswith(prefix) for rule in META_RULES) and selector != EVERY:
         return False
-    meant = [rule for rule in all_rules() if rule.code.startswith(prefix)]
+    matching = [rule for rule in all_rules() if rule.code.startswith(prefix)]
     if selector == EVERY:
-        meant = [rule for rule in meant if not rule.runtime_only]
-    return all(enabled(rule.code) and not rule.runtime_only for rule in meant)
+        matching = [rule for rule in matching if not rule.runtime_only]
+    return all(enabled(rule.code) and not rule.runtime_only for rule in matching)
 
 
 def _finding(source: Source, directive: Directive, idle: tuple[str, ...], reason: str) -> Finding:

@@ -124,12 +124,12 @@ class Validation:
         """The units that do no harm on top of others; the fixes of the rest are taken away."""
         sound: list[Unit] = []
         while units:
-            tried, later = self._split_by_conflict(base, units)
-            if not tried and base:  # each of them clashes with the base
+            included, later = self._split_by_conflict(base, units)
+            if not included and base:  # each of them clashes with the base
                 base = []
                 continue
-            sound += self._harmless(base, tried)
-            units = later if tried else later[1:]
+            sound += self._harmless(base, included)
+            units = later if included else later[1:]
         return sound
 
     def _split_by_conflict(
@@ -144,8 +144,8 @@ class Validation:
                 self._refuse(unit, Refusal(f"cannot be put together ({reason})"))
         units = [one for one in units if one.fixes]
         accepted = set(applied.applied)
-        tried = [one for one in units if accepted.issuperset(one.fixes)]
-        return tried, [one for one in units if one not in tried]
+        included = [one for one in units if accepted.issuperset(one.fixes)]
+        return included, [one for one in units if one not in included]
 
     def _apply(self, fixes: list[Fix]) -> apply.Applied:
         if self._last is None or self._last[0] != fixes:

@@ -318,8 +318,8 @@ def _in_place(rewrite: Rewrite, source: Source, takings: list[Taking]) -> None:
             )
             for taking in grouped
         }
-        alone = isinstance(statement, cst.Assign) and statement.value in texts
-        lift = not alone and all(liftable(source, call, statement) for call in texts)
+        is_value = isinstance(statement, cst.Assign) and statement.value in texts
+        lift = not is_value and all(liftable(source, call, statement) for call in texts)
         if lift and any("\n" in text for text in texts.values()):
             # In the middle of a line that would become too long, each state gets a name.
             lines, names = _getter_lines(rewrite, source, grouped, statement)

@@ -213,9 +213,9 @@ class _Choice:
             groups.setdefault(_group(default), []).append(None)
         if len(groups) == 1:
             return None
-        alone = [names[0] for names in groups.values() if len(names) == 1 and None not in names]
-        if len(groups) == 2 and alone:
-            return self._guard(alone[0], name == alone[0])
+        single = [names[0] for names in groups.values() if len(names) == 1 and None not in names]
+        if len(groups) == 2 and single:
+            return self._guard(single[0], name == single[0])
         return None if name is None else self._guard(name, True)
 
     def _guard(self, name: object, holds: bool) -> Guard:

@@ -152,11 +152,11 @@ def _excludes(decisions: Decisions, key: str, needed: Mapping[str, bool]) -> boo
     if key in needed:
         return value is not needed[key]
     conditions = decisions.conditions
-    alone = Decisions(forced=((conditions[key], value),))
+    one_decision = Decisions(forced=((conditions[key], value),))
     return any(
-        alone.infer(conditions[other]) is not expected
+        one_decision.infer(conditions[other]) is not expected
         for other, expected in needed.items()
-        if other in conditions and alone.infer(conditions[other]) is not None
+        if other in conditions and one_decision.infer(conditions[other]) is not None
     )
 
 

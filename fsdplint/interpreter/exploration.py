@@ -348,8 +348,8 @@ class ProgramLoader:
                 what = f"`{function.name.value}` and others were not looked at on their own"
                 self._cut(Cut(NodeSite(source, function), what))
                 continue
-            alone = partial(run_alone, source=source, owner=owner, function=function)
-            entry = Entry(function, alone, source, function, complete=False)
+            run_function = partial(run_alone, source=source, owner=owner, function=function)
+            entry = Entry(function, run_function, source, function, complete=False)
             before = self.steps
             runs = self._begin(entry)
             if runs is not None:

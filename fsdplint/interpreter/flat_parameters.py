@@ -44,7 +44,7 @@ def mixes_frozen(
         return False
     if _ignores(run, given) or run.trace.family_escaped(inner.id):
         return False
-    apart = {unit.id for unit in units}
+    unit_ids = {unit.id for unit in units}
     for root in [inner, *units]:
         frozen = trainable = False
         stack = [root] if root.wrapper != "fsdp1" else []
@@ -55,7 +55,7 @@ def mixes_frozen(
                 frozen = frozen or module.some_frozen
                 trainable = trainable or not info.frozen
             below = child_values(run, module)
-            stack.extend(m for m in below if m.id not in apart and m.wrapper != "fsdp1")
+            stack.extend(m for m in below if m.id not in unit_ids and m.wrapper != "fsdp1")
         if frozen and trainable:
             return True
     return False

@@ -83,21 +83,21 @@ def comparison_predicate(left: Value, op: cst.BaseCompOp, right: Value) -> Predi
     one, other = number_of(left), number_of(right)
     if one is None or other is None:
         return None
-    apart = one.plus(other, -1)
-    if not apart.parts:
+    difference = one.plus(other, -1)
+    if not difference.parts:
         return None
     if isinstance(op, cst.Equal | cst.Is):
-        return Zero(apart)
+        return Zero(difference)
     if isinstance(op, cst.NotEqual | cst.IsNot):
-        return Not(Zero(apart))
+        return Not(Zero(difference))
     if isinstance(op, cst.GreaterThan):
-        return Positive(apart)
+        return Positive(difference)
     if isinstance(op, cst.LessThanEqual):
-        return Not(Positive(apart))
+        return Not(Positive(difference))
     if isinstance(op, cst.LessThan):
-        return Positive(apart.times(-1))
+        return Positive(difference.times(-1))
     if isinstance(op, cst.GreaterThanEqual):
-        return Not(Positive(apart.times(-1)))
+        return Not(Positive(difference.times(-1)))
     return None
 
 

@@ -116,15 +116,15 @@ def divides(by: Number, number: int) -> bool | None:
 
 def same_division(one: Remainder, other: Remainder) -> bool | None:
     """Whether the first remainder is 0 where the other is; None if that is not certain."""
-    apart = one.of.plus(other.of, -1)
-    if one.by != other.by or apart.parts:
+    difference = one.of.plus(other.of, -1)
+    if one.by != other.by or difference.parts:
         return None
-    return divides(one.by, apart.constant)
+    return divides(one.by, difference.constant)
 
 
 def equal_up_to_sign(one: Number, other: Number) -> bool | None:
     """Whether the first number is 0 where the other is; None if that is not certain."""
-    for apart in (one.plus(other, -1), one.plus(other)):
-        if not apart.parts:
-            return apart.constant == 0
+    for difference in (one.plus(other, -1), one.plus(other)):
+        if not difference.parts:
+            return difference.constant == 0
     return None

@@ -217,8 +217,11 @@ class _Case:
                 if same is not None and (same or holds):
                     return same and holds
             elif isinstance(literal, Positive) and holds:
-                apart = [number.plus(literal.number, -1), number.times(-1).plus(literal.number, -1)]
-                if any(not one.parts and one.constant >= 0 for one in apart):
+                differences = [
+                    number.plus(literal.number, -1),
+                    number.times(-1).plus(literal.number, -1),
+                ]
+                if any(not one.parts and one.constant >= 0 for one in differences):
                     return False
         return None
 

@@ -74,7 +74,7 @@ def test_a_rank_that_raises_and_one_that_dies(tmp_path: Path) -> None:
     assert not result.ok
     raised = {end.rank: end for end in result.ends}[1]
     assert raised.status == "raised" and raised.where.endswith("program.py:6")
-    assert raised.said == "ValueError: no data"
+    assert raised.cause == "ValueError: no data"
     assert "ValueError: no\ndata" in raised.error and "ValueError: no" in result.output[1]
 
 
@@ -92,7 +92,7 @@ def test_how_a_program_ends(tmp_path: Path, text: str, status: str, code: int) -
     assert result.ok == (status == "ok")
     (end,) = result.ends
     if status == "exit":
-        assert (end.said, end.error) == ("exit code 3", "give --config")
+        assert (end.cause, end.error) == ("exit code 3", "give --config")
         assert end.where.endswith("program.py:4")
 
 

@@ -240,7 +240,7 @@ def test_what_is_found_and_not_fixed_is_in_all_reports(proof: Proof) -> None:
 def test_which_runs_fail_alike(tmp_path: Path) -> None:
     hung, other = run(tmp_path, [1.0], "hung"), run(tmp_path, [1.0], "hung")
     left, raised = run(tmp_path, [1.0], "exit"), run(tmp_path, [1.0], "raised")
-    left.ends[0].said, raised.ends[1].said = "exit code 2", "ValueError: no data"
+    left.ends[0].cause, raised.ends[1].cause = "exit code 2", "ValueError: no data"
     assert (
         fail_in_same_way(hung, other)
         and fail_in_same_way(left, left)

@@ -182,17 +182,19 @@ def _insert(
 def _without_names(parts: list[Part], names: set[str], close: str) -> tuple[list[Part], str]:
     """The parts without the removed names. Comments on their own lines stay."""
     result: list[Part] = []
-    owed: str | None = None  # the text before a removed name
+    pending: str | None = None  # the text before a removed name
     for part in parts:
         if part.text in names:
-            owed = part.before if owed is None else _merge(owed, part.before)
+            pending = part.before if pending is None else _merge(pending, part.before)
             continue
-        if owed is not None:
-            part.before = owed if not result and "#" not in owed else _merge(owed, part.before)
-            owed = None
+        if pending is not None:
+            part.before = (
+                pending if not result and "#" not in pending else _merge(pending, part.before)
+            )
+            pending = None
         result.append(part)
-    if owed is not None and "#" in owed:
-        close = _merge(owed, close)
+    if pending is not None and "#" in pending:
+        close = _merge(pending, close)
     return result, close
 
 

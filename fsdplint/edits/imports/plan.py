@@ -253,7 +253,7 @@ def _from_imports(
     """The `from M import ...` of a block; if the module has none at its top, those in its `try`."""
     source = bindings.source
     direct: dict[cst.ImportFrom, None] = {}
-    tried: dict[cst.ImportFrom, None] = {}
+    in_try: dict[cst.ImportFrom, None] = {}
     for other in bindings.imports():
         statement = other.statement
         if other.module != module or not isinstance(statement, cst.ImportFrom):
@@ -270,8 +270,8 @@ def _from_imports(
                 and attempt.body is outer
                 and source.parent(attempt) is block
             ):
-                tried[statement] = None
-    return list(direct or tried)
+                in_try[statement] = None
+    return list(direct or in_try)
 
 
 def _text(source: Source, items: Sequence[Import], indent: str) -> list[list[str]]:

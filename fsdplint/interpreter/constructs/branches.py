@@ -98,11 +98,11 @@ def branch(
     if verdict.local is not None:
         return _local_branch(run, test, verdict, then, orelse)
     if verdict.outcome is Truth.VARYING:
-        said = verdict.predicate
-        no = [*verdict.guards, (varying_guard(run, test, False, predicate=said), "")]
-        yes = [*verdict.guards, (varying_guard(run, test, True, predicate=said), "")]
+        predicate = verdict.predicate
+        no = [*verdict.guards, (varying_guard(run, test, False, predicate=predicate), "")]
+        yes = [*verdict.guards, (varying_guard(run, test, True, predicate=predicate), "")]
         sides = side_under_guards(run, no, orelse), side_under_guards(run, yes, then)
-        one, two = execute_sides(run, *sides, partial(join_by_turn, test=said))
+        one, two = execute_sides(run, *sides, partial(join_by_turn, test=predicate))
         _note_leaving(run, (one, no), (two, yes))
         if one is not None and two is not None:
             return two if two.kind == "return" else one
@@ -182,9 +182,9 @@ def _local_branch(
     """Execute both sides of a test that each rank decides by its own data."""
     local = verdict.local
     assert local is not None
-    said = verdict.predicate
-    yes = [*verdict.guards, (varying_guard(run, test, True, local, said), "")]
-    no = [*verdict.guards, (varying_guard(run, test, False, local, said), "")]
+    predicate = verdict.predicate
+    yes = [*verdict.guards, (varying_guard(run, test, True, local, predicate), "")]
+    no = [*verdict.guards, (varying_guard(run, test, False, local, predicate), "")]
 
     def join(one: Value, other: Value) -> Value:
         return join_by_data(one, other, local)

@@ -130,7 +130,7 @@ def dcp_save(run: Run, name: str, call: Call) -> Value:
     if not name.endswith("save_state_dict"):
         state = with_states(run, run.settle(state), call)
     per_rank = _differs_between_ranks(path)
-    alone = isinstance(run.source.parent(call.node), cst.Expr)
+    is_statement = isinstance(run.source.parent(call.node), cst.Expr)
     emit_saved(
         run,
         call,
@@ -139,7 +139,7 @@ def dcp_save(run: Run, name: str, call: Call) -> Value:
         path,
         collective=_takes_all_ranks(call),
         per_rank=per_rank,
-        dropped=alone and name.endswith("async_save"),
+        dropped=is_statement and name.endswith("async_save"),
         own_group=not is_none(call.kwargs.get("process_group", Const(None))) or call.open,
     )
     return Unknown()
@@ -197,8 +197,8 @@ def _differs_between_ranks(path: Value) -> bool:
 
 def _takes_all_ranks(call: Call) -> bool:
     """Whether all ranks take part in a distributed checkpoint: not with `no_dist=True`."""
-    alone = call.kwargs.get("no_dist")
-    return alone is None or constant(alone) is False
+    no_dist = call.kwargs.get("no_dist")
+    return no_dist is None or constant(no_dist) is False
 
 
 @function("torch.load", "safetensors.torch.load_file")

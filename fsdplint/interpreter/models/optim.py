@@ -110,14 +110,14 @@ def step(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
 
 def _step(run: Run, optimizer: OptimizerValue, call: Call) -> None:
     fire(run, Moment.BEFORE_STEP, call.node, optimizer)
-    alone = all(
+    only_optimizers = all(
         isinstance(run.settle(one), OptimizerValue) for one in (*call.args, *call.kwargs.values())
     )
     run.emit(
         OptimizerStepped,
         call.node,
         optimizer=optimizer.id,
-        without_gradients=alone and _set_to_zero(run, optimizer),
+        without_gradients=only_optimizers and _set_to_zero(run, optimizer),
     )
     fire(run, Moment.AFTER_STEP, call.node, optimizer)
 

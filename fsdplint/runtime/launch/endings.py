@@ -32,7 +32,7 @@ class RankEnd:
         where: the user's line of the exception, or the current line of a hung rank.
         last: the last event as text.
         error: the traceback, the signal that killed the rank, or its output before it exited.
-        said: the exception in one line, or the exit code.
+        cause: the exception in one line, or the exit code.
         collective: the last collective that began, including FSDP's own, and its number.
     """
 
@@ -42,7 +42,7 @@ class RankEnd:
     last: str = ""
     error: str = ""
     collective: str = ""
-    said: str = ""
+    cause: str = ""
 
 
 def ends_of(records: Sequence[RankRecord], folder: Path, stopped: bool, log: Path) -> list[RankEnd]:
@@ -94,7 +94,7 @@ def _end(record: RankRecord, folder: Path, stopped: bool) -> RankEnd:
             where=f"{where[0]}:{where[1]}" if where else "",
             last=last,
             error=str(record.end.get("traceback", "")),
-            said=_exception_line(record.end),
+            cause=_exception_line(record.end),
         )
     where = _stack_line(folder / f"stack{record.rank}.txt")
     status = "hung" if stopped else "died"

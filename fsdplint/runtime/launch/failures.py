@@ -44,7 +44,7 @@ def failure_summary(run: Run, name: str) -> str:
         if end.where:
             text += f" at {relative_path(end.where)}"
         if end.status == "raised":
-            text += f": {end.said}"
+            text += f": {end.cause}"
         elif end.status == "died" and end.error:
             text += f": {end.error}"
         elif end.last and end.status != "exit":
@@ -73,7 +73,7 @@ def refused_arguments(run: Run) -> str:
 
     `argparse`, `click` and similar libraries print the usage and exit with code 2.
     """
-    texts = [end.error.strip() for end in run.ends if end.said == "exit code 2"]
+    texts = [end.error.strip() for end in run.ends if end.cause == "exit code 2"]
     usages = [text[match.start() :] for text in texts if (match := _USAGE.search(text))]
     return usages[0] if usages and len(texts) == len(run.ends) else ""
 
@@ -84,12 +84,12 @@ def refused_arguments_text(script: Path, usage: str) -> str:
 
 
 def _failure_kinds(run: Run) -> set[str]:
-    kinds = {"hung" if end.status == "hung" else end.said for end in run.ends}
+    kinds = {"hung" if end.status == "hung" else end.cause for end in run.ends}
     return kinds - {""}
 
 
 def _status(end: RankEnd) -> str:
-    return f"ended with {end.said}" if end.status == "exit" else end.status
+    return f"ended with {end.cause}" if end.status == "exit" else end.status
 
 
 def _with_relative_paths(text: str) -> str:

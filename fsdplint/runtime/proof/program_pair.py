@@ -284,14 +284,14 @@ def full_disk_text(name: str, end: RankEnd) -> str:
     text = f"the disk was full while the program {name} ran: rank {end.rank}"
     if end.where:
         text += f" at {end.where}"
-    return f"{text}: {end.said}"
+    return f"{text}: {end.cause}"
 
 
 def _rename_paths(run: Run, copy: str, root: str) -> None:
     """Replace the paths of a copy by the user's paths."""
     for end in run.ends:
-        end.where, end.last, end.error, end.said = (
-            text.replace(copy, root) for text in (end.where, end.last, end.error, end.said)
+        end.where, end.last, end.error, end.cause = (
+            text.replace(copy, root) for text in (end.where, end.last, end.error, end.cause)
         )
     run.output = {rank: text.replace(copy, root) for rank, text in run.output.items()}
 

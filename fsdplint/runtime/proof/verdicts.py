@@ -150,11 +150,13 @@ class Evidence:
             ]
         if self.line_map.after(place) in self.failing:
             return Verdict.REFUTED, list(self.reasons)
-        gone = "the rule fired there at run time before, and does not after"
+        fired_before_only = "the rule fired there at run time before, and does not after"
         if overall is Verdict.NOT_COMPARABLE:
-            return overall, [*self.reasons, gone] if fired_before else list(self.reasons)
+            return overall, [*self.reasons, fired_before_only] if fired_before else list(
+                self.reasons
+            )
         if fired_before:
-            return self._positive, [gone, *self.reasons]
+            return self._positive, [fired_before_only, *self.reasons]
         if finding.group in self.groups:
             part = "the line ran; compared as part of its migration"
             return self._positive, [part, *self.reasons]

@@ -120,8 +120,8 @@ def whole_file(api: str) -> bool:
 
 def asked_for(event: Event, attribute: str) -> bool:
     """Whether the event is under a test that asks, or may ask, for the attribute."""
-    asked = {attribute, ANY_ATTRIBUTE}
-    return any(guard.holds and not asked.isdisjoint(guard.asks_for) for guard in event.guards)
+    names = {attribute, ANY_ATTRIBUTE}
+    return any(guard.holds and not names.isdisjoint(guard.asks_for) for guard in event.guards)
 
 
 def perhaps_one_rank(event: Event) -> bool:

@@ -47,10 +47,10 @@ def own_weights(trace: Trace) -> Iterator[OwnWeights]:
     """The sharded models whose weights every rank initialised with a seed of its own, one a
     seed.
     """
-    told: set[int] = set()
+    reported: set[int] = set()
     for found in _own_weights(trace):
-        if found.seed.index not in told:
-            told.add(found.seed.index)
+        if found.seed.index not in reported:
+            reported.add(found.seed.index)
             yield found
 
 

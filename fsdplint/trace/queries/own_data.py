@@ -31,7 +31,7 @@ def _both_sides(trace: Trace, events: list[Event], depth: int) -> tuple[list[Eve
     depth: the number of tests around all of the events.
     """
     common: list[Event] = []
-    alone: list[Event] = []
+    unmatched: list[Event] = []
     while events:
         tests = own_data_tests(events[0])
         if len(tests) == depth:
@@ -48,8 +48,8 @@ def _both_sides(trace: Trace, events: list[Event], depth: int) -> tuple[list[Eve
         )
         common += [yes[one] for one, _ in pairs]
         matched = {yes[one].index for one, _ in pairs} | {no[other].index for _, other in pairs}
-        alone += rest + others + [e for e in (*yes, *no) if e.index not in matched]
-    return common, alone
+        unmatched += rest + others + [e for e in (*yes, *no) if e.index not in matched]
+    return common, unmatched
 
 
 def _stands_under(event: Event, test: Guard, depth: int) -> bool:

@@ -104,14 +104,14 @@ def part_of_unit(
     groups: Groups, event: Wrapped, root: str, before: Event | None = None
 ) -> set[str]:
     """The modules from `root` down whose own parameters share a unit with those of `root`."""
-    apart = set(event.units or ()) - {root}
+    unit_ids = set(event.units or ()) - {root}
     sharded = groups.trace.shardings(before)
     found: set[str] = set()
     stack = [root]
     while stack:
         current = stack.pop()
         info = groups.trace.modules.get(current)
-        nested = current in apart or (current in sharded and current != root)
+        nested = current in unit_ids or (current in sharded and current != root)
         if info is None or current in found or nested:
             continue
         found.add(current)

@@ -100,5 +100,5 @@ def end_data(end: RankEnd) -> schema.RankEnd:
         "last": end.last,
         "error": end.error,
         "collective": end.collective,
-        "said": end.said,
+        "said": end.cause,
     }

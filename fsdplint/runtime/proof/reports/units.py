@@ -107,11 +107,11 @@ def _above(path: str | None, known: Mapping[str | None, object]) -> str | None:
 
 
 def _node(path: str | None, of_runs: Mapping[str, HeldUnit]) -> Node:
-    said = {run: [*_details(unit)] for run, unit in of_runs.items()}
-    shared = [line for line in next(iter(said.values())) if all(line in x for x in said.values())]
+    texts = {run: [*_details(unit)] for run, unit in of_runs.items()}
+    shared = [line for line in next(iter(texts.values())) if all(line in x for x in texts.values())]
     details = [
         *shared,
-        *(f"{run}: {line}" for run, lines in said.items() for line in lines if line not in shared),
+        *(f"{run}: {line}" for run, lines in texts.items() for line in lines if line not in shared),
     ]
     if len(of_runs) == 1:
         details.insert(0, f"only {next(iter(of_runs))} the change")
