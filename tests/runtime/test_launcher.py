@@ -99,7 +99,7 @@ def test_how_a_program_ends(tmp_path: Path, text: str, status: str, code: int) -
 def test_what_waits_takes_a_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = [0.0], [0]
     monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(processes, "ticks", lambda pids: used[0])
+    monkeypatch.setattr(processes, "clock_ticks", lambda pids: used[0])
     idleness, hundredth = processes.Idleness(), os.sysconf("SC_CLK_TCK") / 100
     seen = []
     for second, busy in enumerate([0, 90, 90, 0, 1, 0, 1, 90, 0, 1]):
