@@ -1,4 +1,4 @@
-"""The classes that a module has where tests of its class have led to an event."""
+"""The classes that a module may have at an event, from the tests of its class."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fsdplint.trace import Guard, GuardKind
 
 
 def tested_classes(guards: Sequence[Guard], class_name: str) -> list[str] | None:
-    """The classes of which one is the class of a module, by the innermost test that says it.
+    """The classes that a module may have, from the innermost test of its class.
 
-    The guards of an event name no object. A test that differs between the turns of a loop is taken
-    as one of the module, since the loop goes over the modules.
+    The guards of an event name no object. A test that differs between the turns of a loop is
+    understood as a test of the module, since the loop goes over the modules.
 
     Args:
         guards: those of an event, outermost first.

@@ -73,7 +73,7 @@ class Configuration:
 
     Attributes:
         plan: its facts.
-        conditions: what it stands under.
+        conditions: the decisions of the run.
         strategies: those that its shardings may have.
     """
 
@@ -108,7 +108,7 @@ def compare(
 ) -> list[Compared]:
     """The facts of two programs, each once, if it has one of some outcomes.
 
-    A run is compared with the runs of the other program that stand under the same conditions. A
+    A run is compared with the runs of the other program that have the same conditions. A
     fact differs where no such run has it.
     """
     before = [replace(one, plan=one.plan.as_intended()) for one in before]

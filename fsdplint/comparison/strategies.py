@@ -1,4 +1,4 @@
-"""The strategies that a run may have, by the conditions that it stands under.
+"""The strategies that a run may have, given its conditions.
 
 A program may read the name of its strategy from a setting. Its tests of the name
 (`strategy == "SHARD_GRAD_OP"`, `"HYBRID" in args.strategy`) say which strategies a run can have.

@@ -137,7 +137,7 @@ def _bound_of(event: Clipped, given: Arguments | None) -> tuple[Argument, Argume
 
 
 def _number(value: Argument) -> Argument:
-    """`2` is the norm that `2.0` is, and the text "inf" the one that the number is."""
+    """A norm as a number: `2` and `2.0` are the same norm, and so are "inf" and `math.inf`."""
     if isinstance(value, Constant) and isinstance(value.value, str | int | float):
         try:
             return Constant(float(value.value))
@@ -234,7 +234,7 @@ def _add_scalers(plan: Plan, trace: Trace) -> None:
 
 
 def _add_order(plan: Plan, trace: Trace) -> None:
-    """The order in which a step comes to each of its parts for the first time."""
+    """Add the parts of a step in the order of their first execution."""
     order: list[str] = []
     first: Event | None = None
     for event in trace:

@@ -62,7 +62,7 @@ def pattern_error(pattern: str) -> str | None:
 
 
 def linear(expression: str) -> str:
-    """An expression that matches the same paths as one of pathspec, in bounded time.
+    """An expression that matches the same paths as an expression of pathspec, in bounded time.
 
     An expression of unknown form is returned unchanged.
     """

@@ -187,7 +187,7 @@ def _is_run(trace: Trace) -> bool:
 
 
 def _shows(trace: Trace, finding: Finding, rule: Rule) -> bool:
-    """Whether a trace shows a finding too, if it comes to what the finding is about."""
+    """Whether a trace shows a finding, too, or does not reach the object of the finding."""
     if not rule.concerns(trace, finding):
         return True
     return any(other.site == finding.site for other in _ask(rule, rule.check, trace))

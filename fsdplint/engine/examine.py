@@ -110,9 +110,9 @@ def _with_importers(
 def _imported_for_fixes(
     workspace: Workspace, rules: Sequence[Rule], files: Iterable[str]
 ) -> list[Path]:
-    """The files of FSDP1 that some files import, whether or not a run comes to the import.
+    """The files of FSDP1 that some files import, also by imports that no run reaches.
 
-    A migration that leaves them as they are breaks the code that no run comes to.
+    A migration that leaves these files unchanged breaks the code that no run reaches.
     """
     if workspace.projects is None or not any(rule.grouped for rule in rules):
         return []

@@ -148,5 +148,5 @@ class FindingFilter:
         if found and any(
             os.path.realpath(one) not in self._given for one in self._projects.importers([path])
         ):
-            return []  # they may be what it is there for
+            return []  # the comment may suppress a finding that depends on those files
         return found

@@ -40,13 +40,15 @@ class Known:
         return next(iter([*same, *errors, *moved]), None)
 
     def place(self, at: Location) -> Location | None:
-        """Where a line of the program after stands in the program before."""
+        """The place in the program before of a line of the program after."""
         lines = self._old(at)
         return Location(at.path, lines[0]) if len(lines) == 1 else None
 
     def moved_back(self, fix: Fix) -> Fix | None:
-        """A fix of the program after as one of the program before; None where it changes lines
-        that are not the same there."""
+        """A fix of the program after, moved to the program before.
+
+        Returns None if it changes lines that differ between the two programs.
+        """
         moved: list[Edit] = []
         for edit in fix.edits:
             before, after = self._before.files.get(edit.path), self._after.files.get(edit.path)

@@ -77,10 +77,10 @@ def _judge(fact: Compared, before: Unseen, after: Unseen) -> Compared:
 
 
 def _first_unmatched(one: Unseen, other: Unseen, kind: SiteKind) -> Location | None:
-    """The first unseen call of a program that is not one of the other program, too.
+    """The first unseen call of a program that the other program does not have.
 
-    A call that no event of either program shows, such as `scheduler.load_state_dict(...)`, is not
-    the one that a program lacks.
+    A call that no event of either program shows, such as `scheduler.load_state_dict(...)`, explains
+    no difference.
     """
     known = Counter(call.text for call in other.get(kind, ()))
     for call in one.get(kind, ()):

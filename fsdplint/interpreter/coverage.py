@@ -1,10 +1,10 @@
 """Coverage: which sites of the contract's API the runs of a program reached, and why others not.
 
-A site is covered if a run executed it in which a model is sharded. It is covered, too, if a run
-executed it and no run of the program can come to it with a sharded model: the program's code shards
-nothing, or the site stands under a condition that excludes the sharding (the `else` of
-`if args.fsdp:`), or only a program on a single rank comes to it. Sites come from
-`fsdplint.syntax.api_sites`, so that their number does not depend on what was executed.
+A site is covered if a run that shards a model executed it. It is also covered if a run executed it
+and no run can reach it with a sharded model. There are three such cases: the program shards
+nothing, a condition excludes the sharding there (the `else` of `if args.fsdp:`), or only a program
+on a single rank reaches the site. `fsdplint.syntax.api_sites` finds the sites, so that their number
+does not depend on what was executed.
 """
 
 from __future__ import annotations

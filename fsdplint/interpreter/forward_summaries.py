@@ -79,7 +79,7 @@ def _shift(here: Iterable[T], before: tuple[T, ...], depth: int) -> tuple[T, ...
 
 
 def _is_decided(run: Run, event: Called) -> bool:
-    """Whether an event stands under tests of the configuration alone, beside those around."""
+    """Whether only tests of the configuration guard an event, besides those around the call."""
     outer = [entry.guard for entry in run.guards]
     inner = event.guards[len(outer) :]
     return list(event.guards[: len(outer)]) == outer and all(

@@ -34,7 +34,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 
-MAX_ITERATORS = 4  # objects of which each is the iterator of the one before
+MAX_ITERATORS = 4  # in a chain in which each object is the iterator of the previous one
 
 
 def iterable_of(run: Run, value: Value) -> Value:

@@ -98,7 +98,7 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
 
 
 def join_by_turn(one: Value, two: Value, test: Predicate | None = None) -> Value:
-    """Join two values of which each turn of a loop has one: the second where a test holds."""
+    """Join the values of different turns of a loop: the second one where a test holds."""
     return with_condition(test, _join_by_turn(one, two), two, one)
 
 

@@ -1,4 +1,4 @@
-"""Lists of which each rank may hold another number of elements.
+"""Lists whose length may differ between ranks.
 
 A slice that depends on the rank makes such a list. So does a loop over one, or a test of the rank's
 own data in a loop, that adds elements to another list.

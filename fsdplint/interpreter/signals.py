@@ -104,13 +104,14 @@ def _is_raise(statement: cst.CSTNode) -> bool:
 
 
 def guard_end(kind: str) -> str:
+    """What a guard lasts until, after code that leaves by a signal of some kind."""
     return {"return": "function", "break": "loop", "continue": "turn"}.get(kind, "program")
 
 
 def is_in_try(source: Source, node: cst.CSTNode) -> bool:
-    """Whether a node stands in a `try` of its function that catches what goes wrong.
+    """Whether a `try` of the same function catches the errors of a node.
 
-    A `try` does not if each of its handlers ends with a `raise`.
+    A `try` catches none if each of its handlers ends with a `raise`.
     """
     child, parent = node, source.parent(node)
     while parent is not None and not isinstance(parent, cst.FunctionDef | cst.Lambda):

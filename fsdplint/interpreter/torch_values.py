@@ -212,7 +212,7 @@ class TensorValue(Value):
 class ShardTensor(TensorValue):
     """A parameter or gradient of `modules`, or the result of an element-wise operation on one.
 
-    must_be_dtensor: whether it is certainly a DTensor of which each rank holds a shard.
+    must_be_dtensor: whether it is certainly a sharded DTensor.
     reduction: the reduction over all of its elements ("norm", "sum", ...); each rank then holds the
         result for its own shard.
     """

@@ -131,8 +131,7 @@ class Unknown(Value):
     own_size: whether it is a tensor whose size certainly differs between ranks.
     distinct: whether it is certainly another number on each rank: a multiple of the rank, perhaps
         plus a number that is the same on all ranks.
-    own_number: set if it is the length of a list of which each rank may hold another number of
-        elements.
+    own_number: set if it is the length of a list, and the length may differ between ranks.
     term: the number or the predicate that it is: see `turn_tests`.
     turn: set if it is the number of the current turn of a loop; each turn gets a token like it.
     """

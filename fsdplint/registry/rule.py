@@ -38,7 +38,7 @@ class Rule(RuleInfo, ABC):
         """The findings in one trace, static or recorded."""
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
-        """Whether a trace comes to what a finding of another trace is about.
+        """Whether a trace reaches the object of a finding of another trace.
 
         A finding that all configurations have to show (`all_configurations`) is not reported if
         such a trace does not show it.

@@ -35,7 +35,7 @@ class Positive:
 
 @dataclass(frozen=True)
 class Truth:
-    """That a value is true, of which nothing else is known."""
+    """A value is true. Nothing else is known of it."""
 
     atom: Atom = field(default_factory=Token)
 

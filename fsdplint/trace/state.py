@@ -82,10 +82,10 @@ class ShardComputed(Event):
 
 @event
 class ShardReduced(Event):
-    """`all_reduce` of all ranks got a gradient of which each rank has another part.
+    """The program called `all_reduce` over all ranks on a sharded gradient.
 
-    local: whether it got the local tensor of this rank, so that it adds parts that do not belong
-        together; else it got the DTensor, which raises an error.
+    local: whether the call got the local tensor of the rank, so that it adds different parts of the
+        gradient; otherwise it got the DTensor, which raises an error.
     """
 
     kind: ClassVar[str] = "shard-reduced"
@@ -94,10 +94,10 @@ class ShardReduced(Event):
 
 @event
 class GradientScaled(Event):
-    """A gradient of which each rank has another part was multiplied or divided in place.
+    """The program multiplied or divided a sharded gradient in place.
 
-    differs: whether each rank did so by a number of its own.
-    by_total: whether it was divided by a number that an all_reduce summed.
+    differs: whether the number differs between ranks.
+    by_total: whether an all_reduce summed the number, by which the gradient was divided.
     """
 
     kind: ClassVar[str] = "gradient-scaled"

@@ -71,7 +71,7 @@ def execute_fork(
 
 
 def _note_leaving(run: Run, *sides: tuple[Signal | None, list[tuple[Guard, str]]]) -> None:
-    """Keep what is known after a test of which one side leaves the turn or the function."""
+    """Keep what a test implies after it, if one of its sides leaves the turn or the function."""
     leaving = [guards for signal, guards in sides if signal is not None]
     if len(leaving) == 1:
         run.note_fact(negated(leaving[0][-1][0].predicate))

@@ -294,7 +294,7 @@ def local_tensor(run: Run, value: ShardTensor) -> TensorValue:
 
 
 def is_own_part(run: Run, value: Value) -> bool:
-    """Whether a tensor is a gradient of which each rank certainly holds another part."""
+    """Whether a tensor is certainly the part of a gradient that only this rank holds."""
     if isinstance(value, ShardTensor):
         whole = value.source == "gradient" and not value.reduction
         return whole and (value.must_be_dtensor or _is_flat_shard(run, value))

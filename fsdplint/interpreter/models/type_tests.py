@@ -113,7 +113,7 @@ def _visits_modules(run: Run, node: cst.CSTNode) -> bool:
 
 
 def _excludes(run: Run, test: cst.CSTNode) -> bool:
-    """Whether the code that a test of a class leads to is for the other classes.
+    """Whether the code after a test of a class is for the other classes.
 
     This is the code behind `if isinstance(x, A): return`, and that of `if not isinstance(x, A):`.
     """

@@ -41,7 +41,7 @@ IGNORED_PERHAPS_TRAINED = Blocker(
 CAST_INPUTS_DIFFER_IN_DICT = Blocker(
     "FSDP201-cast-inputs-differ-in-dict",
     "the policies of mixed precision in this program differ in `cast_forward_inputs`, and this "
-    "one stands in a dict",
+    "one is in a dict",
     advice.PRECISION_OPTION,
 )
 OFFLOAD_UNKNOWN = Blocker(
@@ -88,7 +88,7 @@ ARGUMENTS_USED_ELSEWHERE = Blocker(
 )
 PARAM_INIT_FN_IN_DICT = Blocker(
     "FSDP201-param-init-fn-in-dict",
-    "`{key}` stands in a dict of arguments",
+    "`{key}` is in a dict of arguments",
     advice.META_VALUES,
 )
 ARGUMENTS_OF_SEVERAL_CALLS = Blocker(
@@ -176,7 +176,7 @@ CONFIG_UNSEEN = Blocker(
 )
 STRATEGY_IN_DICT_WITH_MESH = Blocker(
     "FSDP201-strategy-in-dict-with-mesh",
-    "the strategy stands in a dict, and the call also gets a mesh",
+    "the strategy is in a dict, and the call also gets a mesh",
     advice.GIVE_MESH,
 )
 PARAM_INIT_FN_WITH_SYNC = Blocker(
@@ -206,7 +206,7 @@ IGNORED_WITH_PARAM_INIT_FN = Blocker(
 )
 CALL_IN_HEAD = Blocker(
     "FSDP201-call-in-head",
-    "FSDP(...) stands in the head of a compound statement",
+    "FSDP(...) is in the head of a compound statement",
     advice.OWN_STATEMENT,
 )
 CALL_WITH_SEVERAL_TARGETS = Blocker(
@@ -221,7 +221,7 @@ CAST_INPUTS_DIFFER = Blocker(
 )
 CALL_IN_EXPRESSION = Blocker(
     "FSDP201-call-in-expression",
-    "FSDP(...) with submodules to shard stands inside a lambda, a comprehension or a "
+    "FSDP(...) with submodules to shard is inside a lambda, a comprehension or a "
     "conditional expression",
     advice.OWN_STATEMENT,
 )

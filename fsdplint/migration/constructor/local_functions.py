@@ -135,7 +135,7 @@ def policy_helper(
 
 @dataclass(frozen=True)
 class _Ignored:
-    """The parts of a helper for a model of which some parameters are not sharded."""
+    """The parts of a helper for a model with ignored parameters."""
 
     parameter: str = ""
     argument: str = ""

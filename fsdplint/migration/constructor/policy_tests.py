@@ -78,7 +78,7 @@ class PolicyTests:
         return self._classes_test(parts, variable)
 
     def _classes_text(self, node: cst.BaseExpression) -> str:
-        """A tuple of the classes that an expression gives, of which some are not written out."""
+        """The text of a tuple of classes, for an expression that does not list all of them."""
         if not isinstance(node, cst.Tuple | cst.List | cst.Set):
             return f"tuple({self.scope.text(node)})"
         stars = ["*" * isinstance(one, cst.StarredElement) for one in node.elements]

@@ -293,7 +293,7 @@ class Meanings:
         yield from descend(statement)
 
     def _runs_before(self, statement: cst.CSTNode, use: cst.Name, limit: int) -> bool:
-        """Whether a statement calls something before it comes to a use, or may repeat or skip it."""
+        """Whether a statement makes a call before it reaches a use, or may repeat or skip the use."""
         source = self._source
         for parent in ancestors(source, use):
             if parent is statement:

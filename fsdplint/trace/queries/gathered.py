@@ -147,7 +147,7 @@ class MaybeGathered:
         self._follow()
 
     def at(self, module: str, event: Called) -> bool:
-        """Whether the module may be gathered at a call, whenever the program comes to that."""
+        """Whether the module may be gathered at a call, at any time that the program reaches it."""
         call = self._at.get(event.index, {}).get(module)
         if call is None:
             return False

@@ -21,7 +21,7 @@ def undecided_collectives(trace: Trace) -> list[Event]:
 
 
 def own_data_tests(event: Event) -> list[Guard]:
-    """The tests of the rank's own data that an event stands under, the outermost first."""
+    """The tests of the rank's own data that guard an event, outermost first."""
     return [guard for guard in event.guards if guard.own_data is not None]
 
 

@@ -177,7 +177,7 @@ def follows_messages(event: Event, events: Iterable[Event]) -> bool:
 
 
 def _place_of_test(event: Event) -> object:
-    """The place of the outermost test of the rank that the event stands under."""
+    """The place of the outermost rank test that guards the event."""
     guards = (g for g in event.guards if g.kind is GuardKind.RANK and g.ranks.partial)
     return next((guard.site or guard.text for guard in guards), None)
 
@@ -212,7 +212,7 @@ def longest_common(left: Sequence[object], right: Sequence[object]) -> list[tupl
 
 
 def rank_test(event: Event) -> tuple[str, bool] | None:
-    """The innermost test of the rank that the event stands under, as text and outcome."""
+    """The innermost rank test that guards the event, as text and outcome."""
     for guard in reversed(event.guards):
         if guard.kind is GuardKind.RANK and guard.ranks.partial:
             return guard.text, guard.holds

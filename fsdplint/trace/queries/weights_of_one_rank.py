@@ -44,7 +44,7 @@ class OneRankWeights:
 
 
 def weights_of_one_rank(trace: Trace) -> Iterator[OneRankWeights]:
-    """The sharded models of which one rank alone has the weights, and nothing sends them."""
+    """The sharded models whose weights only one rank has, if no code sends them to the others."""
     if not trace.complete or other_parallelism(trace):
         return
     for module, first in sharded_roots(trace):
