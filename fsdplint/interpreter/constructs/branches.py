@@ -124,6 +124,39 @@ def branch(
     return signal
 
 
+def choice_of_callee(node: cst.BaseExpression) -> cst.IfExp | None:
+    """The conditional expression that chooses what a statement calls, or the object of a method.
+
+    `(decay if p.ndim > 1 else other).append(p)` does what an `if` with the two calls does, if the
+    arguments call nothing.
+    """
+    if not isinstance(node, cst.Call) or any(_calls_something(arg.value) for arg in node.args):
+        return None
+    callee = node.func.value if isinstance(node.func, cst.Attribute) else node.func
+    return callee if isinstance(callee, cst.IfExp) else None
+
+
+def execute_choice(run: Run, node: cst.BaseExpression, choice: cst.IfExp) -> Signal | None:
+    """Execute the call with what each side of the conditional expression chooses."""
+
+    def side(holds: bool) -> Callable[[], Signal | None]:
+        def execute() -> None:
+            outer = run.chosen_sides.get(choice)
+            run.chosen_sides[choice] = holds
+            run.eval(node)
+            del run.chosen_sides[choice]
+            if outer is not None:
+                run.chosen_sides[choice] = outer
+
+        return execute
+
+    return branch(run, choice.test, truth(run, choice.test), side(True), side(False))
+
+
+def _calls_something(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call) or any(map(_calls_something, node.children))
+
+
 def _rank_branch(
     run: Run,
     test: cst.BaseExpression,

@@ -124,6 +124,8 @@ def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript) -> list[Value]:
 
 @evaluates(cst.IfExp)
 def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
+    if node in run.chosen_sides:
+        return run.eval(node.body if run.chosen_sides[node] else node.orelse)
     verdict = truth(run, node.test)
     if verdict.guards and verdict.outcome in {Truth.TRUE, Truth.FALSE}:
         doubt_own_data(run, node.orelse if verdict.outcome is Truth.TRUE else node.body)

@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.assignment import assign
+from fsdplint.interpreter.constructs.branches import choice_of_callee, execute_choice
 from fsdplint.interpreter.constructs.operators import arithmetic, is_distinct_result
 from fsdplint.interpreter.deferral import may_be_deferred
 from fsdplint.interpreter.frames import Frame
@@ -58,6 +59,9 @@ def execute_simple_statement_line(run: Run, node: cst.SimpleStatementLine) -> Si
 
 @executes(cst.Expr)
 def execute_expr(run: Run, node: cst.Expr) -> Signal | None:
+    choice = choice_of_callee(node.value)
+    if choice is not None:
+        return execute_choice(run, node.value, choice)
     run.eval(node.value)
     exits = isinstance(node.value, cst.Call) and is_exit(node.value)
     return Signal("exit", fails=exit_fails(node.value)) if exits else None
