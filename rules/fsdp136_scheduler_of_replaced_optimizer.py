@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import OptimizerBuilt, OptimizerStepped, SchedulerBuilt, Trace
+from fsdplint.trace import OptimizerBuilt, OptimizerStepped, SchedulerBuilt, SchedulerStepped, Trace
 from fsdplint.trace.queries.common import optimizer_named, optimizer_of, varying
 
 
 class SchedulerOfReplacedOptimizer(Rule):
-    """A scheduler changes the learning rate of an optimizer that another one has replaced.
+    """A scheduler changes the learning rate of an optimizer other than the one that steps.
 
     ## What it does
     Finds schedulers of torch over an optimizer that never steps, if another optimizer over the same sharded
@@ -47,15 +47,17 @@ class SchedulerOfReplacedOptimizer(Rule):
             if old is None or event.site in seen or old.optimizer in stepping or not old.complete:
                 continue
             new = _successor(trace, old, stepping)
-            if new is None:
+            other = new or _predecessor(trace, old, stepping)
+            if other is None:
                 continue
             seen.add(event.site)
+            instead = "has replaced it" if new is not None else "over the same model steps"
             yield self.finding(
                 event,
                 f"this scheduler changes the learning rate of an {optimizer_named(old)} that never steps; "
-                f"another optimizer has replaced it",
+                f"another optimizer {instead}",
                 help="Build the scheduler over the optimizer that steps.",
-                because=[(old, "never steps"), (new, "steps instead")],
+                because=[(old, "never steps"), (other, "steps instead")],
             )
 
 
@@ -68,6 +70,19 @@ def _successor(trace: Trace, old: OptimizerBuilt, stepping: set[str]) -> Optimiz
             return None  # the old one may have trained before
         if new.optimizer in stepping and new.complete and _same_model(trace, old, new):
             return new
+    return None
+
+
+def _predecessor(trace: Trace, old: OptimizerBuilt, stepping: set[str]) -> OptimizerBuilt | None:
+    """The earlier optimizer over the same sharded model with whose steps the scheduler steps."""
+    steps = [one for one in trace.of(SchedulerStepped) if one.optimizer == old.optimizer]
+    if not steps or varying(old) or old.in_loop:
+        return None
+    for other in trace.before(old, OptimizerBuilt):
+        if other.optimizer in stepping and other.complete and _same_model(trace, old, other):
+            before = trace.before(steps[-1], OptimizerStepped)
+            if any(one.optimizer == other.optimizer and one.index > old.index for one in before):
+                return other
     return None
 
 
