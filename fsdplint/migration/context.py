@@ -19,6 +19,7 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.aliases import Alias, aliases_in, whole_name
+from fsdplint.migration.analysis.given_models import given_models
 from fsdplint.migration.analysis.isinstance_narrowing import narrowed_nodes
 from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.analysis.unreached_code import UnreachedNames, is_synthetic
@@ -222,12 +223,12 @@ class Migration:
         return self._unreached_modules
 
     def narrowing(self, node: cst.CSTNode) -> str:
-        """How a test such as `isinstance(model, FSDP)` narrows a node of unknown value.
+        """How `isinstance(model, FSDP)` or `FSDP.state_dict_type(model)` narrows an unknown node.
 
         The result is "always", "sometimes" or "", as of `wrapped`.
         """
         if self._narrowed_nodes is None:
-            self._narrowed_nodes = narrowed_nodes(
+            self._narrowed_nodes = given_models(self.sources, self.fsdp1) | narrowed_nodes(
                 self.sources, lambda node: self.fsdp1(node) == FSDP
             )
         if not all(isinstance(v, Unknown) or is_synthetic(v, node) for v in self.values(node)):

@@ -35,7 +35,7 @@ def narrowed_nodes(sources: Sequence[Source], is_class: IsClass) -> dict[cst.CST
             text, how = test
             for node in _guarded_nodes(source, call):
                 for part in descend(node):
-                    if _refers_to(source, part, text) and not _is_rebound(source, call, part, text):
+                    if refers_to(source, part, text) and not _is_rebound(source, call, part, text):
                         found[part] = how
     return found
 
@@ -80,7 +80,8 @@ def _guarded_nodes(source: Source, call: cst.CSTNode) -> Iterator[cst.CSTNode]:
             below = node
 
 
-def _refers_to(source: Source, node: cst.CSTNode, text: str) -> bool:
+def refers_to(source: Source, node: cst.CSTNode, text: str) -> bool:
+    """Whether a node is a name with this text."""
     return isinstance(node, cst.Name | cst.Attribute) and source.code(node) == text
 
 
