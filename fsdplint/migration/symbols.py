@@ -212,7 +212,7 @@ APIS = {
         "`StateDictOptions(full_state_dict=True, cpu_offload=...)`", rewritten_with_other=True
     ),
     "ShardedStateDictConfig": Api("`StateDictOptions(cpu_offload=...)`", rewritten_with_other=True),
-    "LocalStateDictConfig": Api("nothing: FSDP2 has no flat parts of a state"),
+    "LocalStateDictConfig": Api("`StateDictOptions(cpu_offload=...)`", rewritten_with_other=True),
     "OptimStateDictConfig": Api("`StateDictOptions` of `get_optimizer_state_dict`"),
     "FullOptimStateDictConfig": Api(
         "`StateDictOptions(full_state_dict=True, cpu_offload=...)`", rewritten_with_other=True
@@ -220,7 +220,9 @@ APIS = {
     "ShardedOptimStateDictConfig": Api(
         "`StateDictOptions(cpu_offload=...)`", rewritten_with_other=True
     ),
-    "LocalOptimStateDictConfig": Api("nothing: FSDP2 has no flat parts of a state"),
+    "LocalOptimStateDictConfig": Api(
+        "`StateDictOptions(cpu_offload=...)`", rewritten_with_other=True
+    ),
     "StateDictSettings": Api("nothing: the options are arguments of each call"),
     "OptimStateKeyType": Api(
         "nothing: optimizer states of FSDP2 have the names of parameters as keys"

@@ -21,6 +21,7 @@ import torch.nn as nn
 from torch.distributed.fsdp import (
     BackwardPrefetch, CPUOffload, FullOptimStateDictConfig, FullStateDictConfig, MixedPrecision,
     FullyShardedDataParallel as FSDP, ShardingStrategy, StateDictType, ShardedStateDictConfig,
+    LocalStateDictConfig,
 )
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import (

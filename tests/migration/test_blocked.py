@@ -18,7 +18,7 @@ BLOCKED = {
     "comm_hook.py": {"register_comm_hook": "communication hooks"},
     "custom_policy.py": {"CustomPolicy(wrap_or_not)": "gives single units their own `cpu_offload`"},
     "ignored_states.py": {"ignored_states=": "`ignored_states`"},
-    "local_states.py": {"LocalStateDictConfig()": "local state", "LocalOptim": "flat parts"},
+    "local_states.py": {"model.state_dict()": "LOCAL_STATE_DICT"},
     "partial_class.py": {
         "functools.partial(": "a partial of FSDP that does more than shard one module"
     },

@@ -43,15 +43,17 @@ FORMS = {
         """
         model = FSDP(Net())
         path = f"{dist.get_rank()}.pt"
-        with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+        config = LocalStateDictConfig(offload_to_cpu=True)
+        with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT, config):
             torch.save(model.state_dict(), path)
-        with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+        with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT, LocalStateDictConfig()):
             model.load_state_dict(torch.load(path))
         """,
         """
         model = fully_shard(Net())
         path = f"{dist.get_rank()}.pt"
-        torch.save(get_model_state_dict(model), path)
+        config = StateDictOptions(cpu_offload=True)
+        torch.save(get_model_state_dict(model, options=config), path)
         set_model_state_dict(model, torch.load(path))
         """,
     ),
@@ -365,6 +367,39 @@ FORMS = {
 
         save(fully_shard(Net()), "a.pt")
         save(Net(), "b.pt")
+        """,
+    ),
+    "a type that a function sets which nothing calls": (
+        """
+        def save(model, path):
+            FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+            if path:
+                torch.save(model.state_dict(), path)
+
+
+        def save_both(model, other, optimizer):
+            state = model.state_dict()
+            return state, other.state_dict(), FSDP.optim_state_dict(model, optimizer)
+
+
+        print(FSDP(Net()))
+        """,
+        """
+        def save(model, path):
+            if path:
+                torch.save(get_model_state_dict(
+                    model, options=StateDictOptions(full_state_dict=True)
+                ), path)
+
+
+        def save_both(model, other, optimizer):
+            state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+            return state, other.state_dict(), get_optimizer_state_dict(
+                model, optimizer, options=StateDictOptions(full_state_dict=True)
+            )
+
+
+        print(fully_shard(Net()))
         """,
     ),
 }

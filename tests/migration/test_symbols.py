@@ -255,7 +255,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     ),
     "StateDictType.LOCAL_STATE_DICT": (
         TYPES.format("LOCAL_STATE_DICT"),
-        r"! LOCAL_STATE_DICT|local state dicts",
+        "! LOCAL_STATE_DICT",
     ),
     "StateDictConfig": (
         IMPORT.format("StateDictConfig", "config = StateDictConfig(offload_to_cpu=True)"),
@@ -271,7 +271,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     ),
     "LocalStateDictConfig": (
         CONFIG.format("LocalStateDictConfig", "LOCAL_STATE_DICT", ""),
-        r"! LOCAL_STATE_DICT|local state dicts",
+        "! LOCAL_STATE_DICT",
     ),
     "OptimStateDictConfig": (
         IMPORT.format("OptimStateDictConfig", "config = OptimStateDictConfig()"),
@@ -293,7 +293,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     ),
     "LocalOptimStateDictConfig": (
         IMPORT.format("LocalOptimStateDictConfig", "config = LocalOptimStateDictConfig()"),
-        "! flat parts of a state",
+        "StateDictOptions()",
     ),
     "StateDictSettings": (
         IMPORT.format("StateDictSettings", "kind = StateDictSettings"),

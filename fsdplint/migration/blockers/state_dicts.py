@@ -89,11 +89,6 @@ CONFIG_FIELD_AT_RUN_TIME = Blocker(
     "`{field}` is only known at run time",
     advice.WRITE_VALUE,
 )
-LOCAL_CONFIG = Blocker(
-    "FSDP202-local-config",
-    "this is a config of local state dicts, which FSDP2 does not have",
-    advice.LEAVE_OBJECT_OUT,
-)
 OPTIMIZER_STATE_UNSEEN = Blocker(
     "FSDP203-optimizer-state-unseen",
     "the code does not show how this optimizer state is used",

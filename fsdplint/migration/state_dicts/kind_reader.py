@@ -11,7 +11,6 @@ from fsdplint.migration.blockers.state_dicts import (
     CONFIG_ARGUMENTS,
     CONFIG_FIELD_AT_RUN_TIME,
     CONFIG_UNSEEN,
-    LOCAL_CONFIG,
     STATE_ARGUMENTS,
     TYPE_AT_RUN_TIME,
 )
@@ -42,19 +41,17 @@ class KindReader:
         name = "FULL_STATE_DICT"
         if "state_dict_type" in named:
             name = self._type(named["state_dict_type"].value)
-        if name == "LOCAL_STATE_DICT":
-            for config in ("state_dict_config", "optim_state_dict_config"):
-                if config in named and not is_constant(named[config].value, "None"):
-                    raise Blocked(self.source, named[config], LOCAL_CONFIG())
-            kind = Kind(False, Config(), Config(), local=True)
-            return kind, self.source.code(named["module"].value)
         if name not in CONFIGS:
             raise Blocked(self.source, node, TYPE_AT_RUN_TIME())
         full = name == "FULL_STATE_DICT"
         one, other = CONFIGS[name]
         model = self._config(named.get("state_dict_config"), one, Config())
-        optimizer = self._config(named.get("optim_state_dict_config"), other, Config(offload=True))
-        return Kind(full, model, optimizer), self.source.code(named["module"].value)
+        offload = name != "LOCAL_STATE_DICT"
+        optimizer = self._config(
+            named.get("optim_state_dict_config"), other, Config(offload=offload)
+        )
+        kind = Kind(full, model, optimizer, local=not offload)
+        return kind, self.source.code(named["module"].value)
 
     def _type(self, node: cst.BaseExpression) -> str:
         name = self.migration.fsdp1(node)

@@ -19,6 +19,7 @@ CONFIG_PARAMETERS = ("offload_to_cpu", "rank0_only")
 CONFIGS = {
     "FULL_STATE_DICT": ("FullStateDictConfig", "FullOptimStateDictConfig"),
     "SHARDED_STATE_DICT": ("ShardedStateDictConfig", "ShardedOptimStateDictConfig"),
+    "LOCAL_STATE_DICT": ("LocalStateDictConfig", "LocalOptimStateDictConfig"),
 }
 # Methods of the FSDP class that take an optimizer's state or prepare it for loading.
 OPTIMIZER_METHODS = (

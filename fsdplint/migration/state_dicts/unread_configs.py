@@ -13,7 +13,9 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 
 CONFIGS = tuple(
-    f"{layout}{of}StateDictConfig" for layout in ("Full", "Sharded") for of in ("", "Optim")
+    f"{layout}{of}StateDictConfig"
+    for layout in ("Full", "Sharded", "Local")
+    for of in ("", "Optim")
 )
 
 
