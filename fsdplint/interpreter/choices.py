@@ -17,7 +17,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter.call_shapes import accepts, calls_of
-from fsdplint.interpreter.contract_code import leads_to_contract
+from fsdplint.interpreter.contract_code import leads_to_contract, migration_depends_on
 from fsdplint.interpreter.imports import import_module, load_registrations
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.similar_choices import by_shape
@@ -96,7 +96,7 @@ def choose(
         known, complete = _most_concerned(run, known), False
     if complete and len(known) == 1:
         return next(iter(known.values()))
-    choice = _Choice(run, name, node, groups)
+    choice = _Choice(run, name, node, groups, known)
     if all(map(_is_strategy, every)):
         return choice.among_strategies(known, None if complete else default, complete)
     return choice.among(known, None if complete else default, complete)
@@ -158,12 +158,14 @@ class _Choice:
         node: the expression that chooses.
         groups: the names that choose what differs from a candidate in numbers only, its own
             included; by the name of the candidate.
+        candidates: the values that the name may choose; empty if they are modules of the project.
     """
 
     run: Run
     name: Unknown
     node: cst.CSTNode
     groups: Mapping[Any, tuple[Any, ...]] = field(default_factory=dict)
+    candidates: Mapping[Any, Value] = field(default_factory=dict)
 
     def among(
         self, candidates: Mapping[Any, Value], default: Value | None, complete: bool
@@ -248,9 +250,11 @@ class _Choice:
 
     def _test(self, name: object) -> Condition:
         key, names = self._key(name), self.groups.get(name, (name,))
-        if len(names) > 1:
-            return Condition(key, key, False, self.name.origin, "in", names, chooses=True)
-        return Condition(key, key, False, self.name.origin, "==", name, chooses=True)
+        matters = name not in self.candidates or migration_depends_on(
+            self.run, self.candidates[name]
+        )
+        relation, operand = ("in", names) if len(names) > 1 else ("==", name)
+        return Condition(key, key, False, self.name.origin, relation, operand, chooses=matters)
 
     def _excluded_first(self, names: list[Any]) -> list[Any]:
         """The names; those that earlier decisions exclude come first, so that the last one of a

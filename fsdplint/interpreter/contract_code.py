@@ -32,6 +32,30 @@ MAX_CODE = 64  # functions and classes that are looked at for one value
 
 def leads_to_contract(run: Run, value: Value) -> bool:
     """Whether a value is a model or an optimizer, or has code that makes or gets one."""
+    return any(_is_of_contract(run, part) for part in _code_behind(run, value))
+
+
+def migration_depends_on(run: Run, value: Value) -> bool:
+    """Whether a migration may have to know what a value does, and not only that it is a model.
+
+    The code of a model, such as one of many activations or encoders, matters if it names what is
+    not the same for all models.
+    """
+    seen = 0
+    for part in _code_behind(run, value):
+        if not isinstance(part, Function | Class):
+            continue
+        seen += 1
+        is_model = isinstance(part, Class) and _has_library_base(part)
+        project = run.project
+        words = project.structure_words if is_model else project.migration_words
+        if seen == MAX_CODE or words.stand_in(part.node):
+            return True
+    return False
+
+
+def _code_behind(run: Run, value: Value) -> Iterator[Value]:
+    """A value, and what it calls or consists of, directly or indirectly."""
     todo, seen = [value], set[cst.CSTNode]()
     while todo and len(seen) < MAX_CODE:
         current = run.settle(todo.pop())
@@ -39,10 +63,8 @@ def leads_to_contract(run: Run, value: Value) -> bool:
             if current.node in seen:
                 continue
             seen.add(current.node)
-        if _is_of_contract(run, current):
-            return True
+        yield current
         todo += _parts(run, current)
-    return False
 
 
 def _is_of_contract(run: Run, value: Value) -> bool:
@@ -50,11 +72,13 @@ def _is_of_contract(run: Run, value: Value) -> bool:
         return True
     if isinstance(value, Symbol):
         return value.name.startswith(_LIBRARIES)
-    if isinstance(value, Class) and any(
-        name.startswith(_LIBRARIES) for name in value.library_bases()
-    ):
+    if isinstance(value, Class) and _has_library_base(value):
         return True
     return isinstance(value, Function | Class) and run.project.model_words.stand_in(value.node)
+
+
+def _has_library_base(value: Class) -> bool:
+    return any(name.startswith(_LIBRARIES) for name in value.library_bases())
 
 
 def _parts(run: Run, value: Value) -> list[Value]:

@@ -18,8 +18,10 @@ from fsdplint.source.folders import Folder, project_root
 from fsdplint.source.fsdp_words import (
     CONTRACT_WORDS,
     FSDP_WORDS,
+    MIGRATION_WORDS,
     MODEL_WORDS,
     REDUCING_WORDS,
+    STRUCTURE_WORDS,
     mentions,
 )
 from fsdplint.source.reading import read
@@ -90,6 +92,8 @@ class Project:
         words: finds branches and functions that the FSDP contract may depend on.
         fsdp_words: finds branches and functions that name FSDP itself.
         model_words: finds functions and classes that make or get a model.
+        structure_words: finds code of models on which a migration may depend.
+        migration_words: finds such code of anything else.
         reducing_words: finds code that may give all ranks the same value.
         describe: describes the calls that make events, for the traces to keep; None for none.
     """
@@ -127,6 +131,8 @@ class Project:
         self.words = Words(CONTRACT_WORDS)
         self.fsdp_words = Words(FSDP_WORDS)
         self.model_words = Words(MODEL_WORDS)
+        self.structure_words = Words(STRUCTURE_WORDS)
+        self.migration_words = Words(MIGRATION_WORDS)
         self.reducing_words = Words(REDUCING_WORDS)
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
         # By the path of a file, the files of the names that its `from` imports name.

@@ -141,7 +141,7 @@ class Search:
         return next(self._unshown(0), None) is not None
 
     def leaves_choices(self) -> bool:
-        """Whether some values that a name may choose were not tried."""
+        """Whether values that a name may choose, and that matter to a migration, were not tried."""
         chosen = {key for key, condition in self._conditions.items() if condition.chooses}
         return any(key in chosen for target in self._unshown(0) for key, _ in target.choices)
 

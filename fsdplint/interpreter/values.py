@@ -477,7 +477,7 @@ class Condition(Value):
     subject, relation, operand: its parts ("args.strategy", "==", "fsdp"), so that decisions about
         one subject agree; relation is "truth", "==", ">", "in", "is None", "contains",
         "startswith", "endswith" or "".
-    chooses: whether it selects one of several values that something depends on.
+    chooses: whether it selects one of several values on which a migration depends.
     among: the only values that the subject can have; () if that is not known.
     asks_for: the attribute that it asks an object for; "" for any other condition.
     predicate: what it says if it is not negated; None if that is not known.

@@ -70,6 +70,17 @@ MODEL_WORDS = re.compile(
     rf"{CONTRACT_WORDS.pattern}|^(?:self\.)?(?:model|module|net|network)s?$|^nn\.\w|backward",
     re.IGNORECASE,
 )
+# Code of models on which a migration may depend, and other such code. A class that loads a state
+# most often loads that of a model of its own.
+_SHARDING = (
+    "fsdp|shard|optim|no_sync|clip_grad|_wrap|wrap_|full_tensor|offload|to_empty|parallelize"
+)
+STRUCTURE_WORDS = re.compile(
+    rf"{_SHARDING}|batch_?norm|register_buffer|requires_grad|tie_weight", re.IGNORECASE
+)
+MIGRATION_WORDS = re.compile(
+    rf"{_SHARDING}|(?<![\w'\"])state_dict|torch\.save|dcp|init_process_group", re.IGNORECASE
+)
 # Code that may give all ranks the same value.
 REDUCING_WORDS = re.compile(r"reduce|gather|broadcast|sync", re.IGNORECASE)
 # Code that uses FSDP.

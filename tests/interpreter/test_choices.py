@@ -208,15 +208,28 @@ def test_of_too_many_candidates_one_run_knows_none(tmp_path: Path) -> None:
     assert any("Small" not in one for one in names)
 
 
+@pytest.mark.parametrize(
+    ("code", "matters"),
+    [
+        ("class {name}(nn.Module):\n    layer = nn.Linear(4, 4)\n", False),
+        ("class {name}(nn.Module):\n    layer = nn.BatchNorm1d(4)\n", True),
+        ("def {name}():\n    return save_of(Small(), '{name}')\n", True),
+        ("class {name}:\n    net = Small()\n    net.load_state_dict(state['state_dict'])\n", False),
+    ],
+    ids=["models", "batch norms", "a state", "other models"],
+)
 def test_a_search_that_ends_before_all_candidates_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, matters: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A migration may depend on what some of the candidates do."""
     monkeypatch.setattr(search, "MAX_RUNS", 2)
-    definitions, expression = CHOICES["classes"]
-    found = program(
-        tmp_path, f"{definitions}\nmodel = {expression}\nfully_shard(model)\n", header=HEAD
-    )
-    assert [cut.unfinished for cut in found.cuts.values()] == [True]
+    names = ["One", "Two", "Three", "Four"]
+    body = "def save_of(model, name):\n    return name, model.state_dict()\n"
+    body += "".join(code.format(name=name) for name in names)
+    body += f"KINDS = {{{', '.join(f'{name!r}: {name}' for name in names)}}}\n"
+    body += "made = KINDS[args.name]()\nfully_shard(Small())\n"
+    found = program(tmp_path, body, header=HEAD)
+    assert [cut.unfinished for cut in found.cuts.values()] == [matters]
 
 
 def test_a_branch_that_no_run_took_is_no_choice() -> None:
