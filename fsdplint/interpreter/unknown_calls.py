@@ -17,6 +17,7 @@ from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.distributed import note_reduction
 from fsdplint.interpreter.models.randomness import note_unknown_call
 from fsdplint.interpreter.models.registry import METHODS, find_object_method
+from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer, optimizer_by_parameters
 from fsdplint.interpreter.parameter_marks import remove_hooks
 from fsdplint.interpreter.rank_local import note_agreement
@@ -37,6 +38,10 @@ from fsdplint.trace import EpochSet, Escaped, PickedByRank, RunElsewhere, Sharde
 
 # Methods that select a part.
 PICKS = {"narrow", "select", "index_select", "shard", "skip", "take", "split", "chunk", "iloc"}
+
+
+# Methods that only modules and optimizers have.
+_STATES = {"state_dict", "load_state_dict"}
 
 
 # Unknown callees that get an optimizer and certainly do not change its parameters.
@@ -147,7 +152,15 @@ def _depends_on_rank(function: Value, call: Call) -> bool:
 
 
 def _call_within(run: Run, function: Unknown, call: Call) -> Value:
-    """Call a submodule or method of a module of unknown class."""
+    """Call a submodule or method of a module of unknown class.
+
+    A part of it whose state is taken or loaded is a module.
+    """
+    name = function.origin.rpartition(".")[2]
+    if name in _STATES and isinstance(run.settle(function.owner or function), Unknown):
+        part = as_module(run, function.owner)
+        if part is not None:
+            return METHODS["ModuleValue", name](run, part, name, call)
     escape(run, call)
     return TensorValue("output")
 

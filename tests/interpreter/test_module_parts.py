@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import class_of, events, findings, program
 
-from fsdplint.trace import Called, GuardKind, Sharded
+from fsdplint.trace import Called, GuardKind, Sharded, StateLoaded, StateTaken
 
 CONTAINERS = {
     "sequential": "class Own(nn.Sequential):\n    pass\nmodel = Own(Block(), Block())",
@@ -122,3 +122,20 @@ def test_a_part_that_is_read_before_the_model_is_known(tmp_path: Path, read: str
     body = f"import zoo\nmodel = zoo.build()\n{read}\nfully_shard(model)\n"
     body += "for block in model.net.blocks:\n    fully_shard(block)\n"
     assert findings(program(tmp_path, body), "FSDP106")
+
+
+def test_the_state_of_a_part_of_a_library_model(tmp_path: Path) -> None:
+    body = """
+        from transformers import AutoModel
+
+        model = AutoModel.from_pretrained("x")
+        layer = model.embedding
+        state = layer.state_dict()
+        fully_shard(layer)
+        layer.load_state_dict(state)
+    """
+    found = program(tmp_path, body)
+    (taken,) = events(found, StateTaken)
+    (loaded,) = events(found, StateLoaded)
+    (sharded,) = events(found, Sharded)
+    assert taken.of == loaded.into == sharded.module and loaded.state == taken.state
