@@ -74,6 +74,9 @@ def _is_name_of(name: object, namespace: Namespace) -> bool | None:
 
 
 def membership(left: Value, right: Value) -> bool | None:
+    """Whether a value is in another; None if that is unknown."""
+    if isinstance(right, ModuleValue) and right.elements is not None:
+        right = right.elements
     if isinstance(right, Namespace) and isinstance(left, Const):
         return _is_name_of(left.value, right)
     if isinstance(right, Dict) and isinstance(left, Const):

@@ -42,6 +42,7 @@ for module in reversed(list(model.modules())):
     ("units", "test", "classes"),
     [
         ("list(self.layers)", "in", ["Block", "Block"]),
+        ("self.layers", "in", ["Block", "Block"]),
         ("[self.stem, *self.layers]", "in", ["Block", "Block", "Linear"]),
         ("[self, *self.layers]", "not in", ["Linear"] * 5 + ["ModuleList"]),
     ],
