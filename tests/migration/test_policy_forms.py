@@ -520,6 +520,115 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "a policy of the modules of a list": (
+        """
+        class Stacked(Net):
+            def units(self):
+                return list(self.blocks)
+
+
+        def main(model, two):
+            model = FSDP(model, auto_wrap_policy=functools.partial(
+                lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks
+            ))
+            two = FSDP(two, auto_wrap_policy=functools.partial(
+                lambda_auto_wrap_policy, lambda_fn=lambda m: m in two.units()
+            ))
+            return model, two
+
+
+        main(Net(), Stacked())
+        """,
+        """
+        class Stacked(Net):
+            def units(self):
+                return list(self.blocks)
+
+
+        def main(model, two):
+            for block in model.blocks:
+                fully_shard(block)
+            fully_shard(model)
+            for module in two.units():
+                fully_shard(module)
+            fully_shard(two)
+            return model, two
+
+
+        main(Net(), Stacked())
+        """,
+    ),
+    "a list with a module that holds another": (
+        """
+        model = Net()
+        parts = [model.blocks[0], model.blocks[0].linear]
+        model = FSDP(model, auto_wrap_policy=functools.partial(
+            lambda_auto_wrap_policy, lambda_fn=lambda m: m in parts
+        ))
+        """,
+        """
+        model = Net()
+        parts = [model.blocks[0], model.blocks[0].linear]
+        for module in reversed(list(model.modules())[1:]):
+            if module in parts:
+                fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "comments above a policy": (
+        """
+        def main():
+            model = Net()
+
+            # one unit a block
+            policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+
+            print("sharding")
+            model = FSDP(model, auto_wrap_policy=policy)
+
+            # another policy
+            # for the second model
+            other = ModuleWrapPolicy({Block})
+
+            second = FSDP(model, auto_wrap_policy=other)
+
+            # for both
+            third_policy = ModuleWrapPolicy({Block})
+            third = Net()
+            third = FSDP(third, auto_wrap_policy=third_policy)
+
+
+        main()
+        """,
+        """
+        def main():
+            model = Net()
+
+            print("sharding")
+            # one unit a block
+            for module in reversed(list(model.modules())):
+                if isinstance(module, Block):
+                    fully_shard(module)
+            fully_shard(model)
+
+            # another policy
+            # for the second model
+            for module in reversed(list(model.modules())):
+                if isinstance(module, Block):
+                    fully_shard(module)
+            second = fully_shard(model)
+
+            # for both
+            third = Net()
+            for module in reversed(list(third.modules())):
+                if isinstance(module, Block):
+                    fully_shard(module)
+            fully_shard(third)
+
+
+        main()
+        """,
+    ),
 }
 
 

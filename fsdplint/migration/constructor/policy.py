@@ -18,6 +18,7 @@ class Policy:
 
     Attributes:
         test: a test on `variable`, "" if a helper picks the submodules.
+        members: the text of the list whose modules the test certainly picks, "" for other tests.
         guard: the condition under which there is a policy, "" if there always is one.
         helper: the start of the call of a helper, such as `shard_large_modules({model}, 1000`, or
             "".
@@ -36,6 +37,7 @@ class Policy:
     """
 
     test: str = ""
+    members: str = ""
     guard: str = ""
     helper: str = ""
     setup: list[str] = field(default_factory=list)

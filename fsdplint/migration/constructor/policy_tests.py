@@ -20,6 +20,7 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import CUSTOM_POLICY_UNSEEN, POLICY_ARGUMENT
 from fsdplint.migration.constructor.custom_policies import CustomPolicies, test_of
 from fsdplint.migration.constructor.local_functions import containers
+from fsdplint.migration.constructor.member_lists import list_of_units
 from fsdplint.migration.constructor.policy_kinds import POLICY_PARAMETERS, kind, makes_policy
 from fsdplint.migration.constructor.policy_methods import PolicyMethods
 from fsdplint.migration.constructor.policy_scope import PolicyScope
@@ -186,6 +187,9 @@ class PolicyTests:
             parameter = value.params.params[0].name.value
             body = test_of(value.body)
             text = _rename_variable(self.source, body, parameter, variable)
+            modules = list_of_units(self.migration, self.scope.at, body, parameter)
+            if modules is not None:
+                self.policy.members = self.source.code(modules)
             compound = isinstance(body, cst.BooleanOperation | cst.IfExp)
             return f"({text})" if compound else text
         return f"{self.scope.text(node)}({variable})"

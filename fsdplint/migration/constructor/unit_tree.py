@@ -45,7 +45,7 @@ class UnitTree:
         for name, child in self.children.items():
             if name == EVERY:
                 values = f"{module}.values()" if self.container == "dict" else module
-                variable = _element_name(source, at, module, taken)
+                variable = element_name(source, at, module, taken)
                 inside = child.lines(source, at, variable, shard, (*taken, variable))
                 found.append(f"for {variable} in {values}:")
                 found += ["\t" + line for line in inside]
@@ -62,7 +62,7 @@ class UnitTree:
         return f"{module}[{key}]"
 
 
-def _element_name(source: Source, at: cst.CSTNode, module: str, taken: tuple[str, ...]) -> str:
+def element_name(source: Source, at: cst.CSTNode, module: str, taken: tuple[str, ...] = ()) -> str:
     """The variable of a loop over the elements of a module: `block` for `model.blocks`."""
     name = module.rpartition(".")[2]
     plural = name.isidentifier() and name.endswith("s") and not name.endswith("ss")

@@ -21,6 +21,7 @@ from fsdplint.migration.constructor.constructor_arguments import read_keywords
 from fsdplint.migration.constructor.ignored_units import leaves_out
 from fsdplint.migration.constructor.keywords import Keywords, as_value, is_simple
 from fsdplint.migration.constructor.policy import Policy
+from fsdplint.migration.constructor.policy_comments import move_comments
 from fsdplint.migration.constructor.strategy import literal
 from fsdplint.migration.constructor.wrap_statement import WrapStatement
 from fsdplint.migration.context import Migration
@@ -111,6 +112,8 @@ def rewrite_call(
             migration.account_for(source, arg.value)
     statement.rewrite()
     _delete_policy(migration, policy)
+    if policy is not None:
+        move_comments(migration, policy, source, node)
     migration.step(source, node, TITLE)
 
 

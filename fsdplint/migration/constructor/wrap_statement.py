@@ -20,6 +20,8 @@ from fsdplint.migration.constructor.keywords import Keywords, unit_arguments
 from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
 from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.constructor.policy import Policy
+from fsdplint.migration.constructor.policy_comments import comments_above_loop
+from fsdplint.migration.constructor.unit_tree import element_name
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.text import call, is_repeatable, without_parentheses
@@ -305,8 +307,10 @@ class WrapStatement:
         """The lines that shard the submodules that the policy picks."""
         policy = self.keywords.policy
         assert policy is not None
+        comments = comments_above_loop(policy, self.source, self.call)
         if policy.units is not None:
-            return policy.units.lines(self.source, self.call, model, self._unit_call)
+            lines = policy.units.lines(self.source, self.call, model, self._unit_call)
+            return [*comments, *lines]
         if policy.helper:
             loop = [*self._norm_loop(policy, model), self._helper_call(policy, model)]
         elif self.keywords.initialize:
@@ -315,7 +319,7 @@ class WrapStatement:
             loop = self._shard_loop(policy, model)
         if policy.guard:
             loop = [f"if {policy.guard}:", *(_indent(line) for line in loop)]
-        return [*self._comments_of_policy(), *policy.setup, *loop]
+        return [*comments, *self._comments_of_policy(), *policy.setup, *loop]
 
     def _unit_call(self, module: str, depth: int) -> str:
         arguments = [module, *self.keywords.arguments(inner=True)]
@@ -369,12 +373,23 @@ class WrapStatement:
                 f"\telif {without_parentheses(policy.test)}:",
                 f"\t\t{shard}",
             ]
+        if (
+            policy.members
+            and policy.test == f"{policy.variable} in {policy.members}"
+            and not ignored
+        ):
+            return self._loop_over(policy.members, depth - 1)
         return [
             *before,
             f"for {policy.variable} in reversed({modules}):",
             f"\tif {ignored}{policy.test if ignored else without_parentheses(policy.test)}:",
             f"\t\t{shard}",
         ]
+
+    def _loop_over(self, modules: str, depth: int) -> list[str]:
+        """The lines that shard each module of a list."""
+        variable = element_name(self.source, self.call, modules)
+        return [f"for {variable} in {modules}:", "\t" + self._unit_call(variable, depth)]
 
     def _norm_loop(self, policy: Policy, model: str) -> list[str]:
         """The lines that shard batch norms before a helper shards the other modules."""
