@@ -19,9 +19,9 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.aliases import Alias, aliases_in, whole_name
-from fsdplint.migration.analysis.given_models import given_models
 from fsdplint.migration.analysis.isinstance_narrowing import narrowed_nodes
 from fsdplint.migration.analysis.passed_names import passed_names
+from fsdplint.migration.analysis.typed_models import typed_models
 from fsdplint.migration.analysis.unreached_code import UnreachedNames, is_synthetic
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.facts import (
@@ -119,6 +119,7 @@ class Migration:
     methods: ForwardMethods = field(default_factory=ForwardMethods)
     _unreached_modules: dict[cst.CSTNode, str] | None = None
     _narrowed_nodes: dict[cst.CSTNode, str] | None = None
+    _typed_models: set[cst.CSTNode] | None = None
     _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned_spans: dict[Source, list[Span]] = field(default_factory=dict)
@@ -223,17 +224,24 @@ class Migration:
         return self._unreached_modules
 
     def narrowing(self, node: cst.CSTNode) -> str:
-        """How `isinstance(model, FSDP)` or `FSDP.state_dict_type(model)` narrows an unknown node.
+        """How a test such as `isinstance(model, FSDP)` narrows a node of unknown value.
 
         The result is "always", "sometimes" or "", as of `wrapped`.
         """
         if self._narrowed_nodes is None:
-            self._narrowed_nodes = given_models(self.sources, self.fsdp1) | narrowed_nodes(
+            self._narrowed_nodes = narrowed_nodes(
                 self.sources, lambda node: self.fsdp1(node) == FSDP
             )
         if not all(isinstance(v, Unknown) or is_synthetic(v, node) for v in self.values(node)):
             return ""
         return self._narrowed_nodes.get(node, "")
+
+    def has_typed_state(self, node: cst.CSTNode) -> bool:
+        """Whether code beside a node of unknown value calls FSDP1's methods for states with it."""
+        if self._typed_models is None:
+            self._typed_models = typed_models(self.sources, self.fsdp1)
+        unknown = all(isinstance(v, Unknown) or is_synthetic(v, node) for v in self.values(node))
+        return node in self._typed_models and unknown and node not in self.uncalled_nodes
 
     # Writing ----------------------------------------------------------------------------------
 

@@ -80,6 +80,7 @@ def _rewrite_untyped_state(
         states.rewrite(call, kinds.DEFAULT)
     elif attribute in ("state_dict", "load_state_dict") and (
         migration.wrapping_of(func.value)
+        or migration.has_typed_state(func.value)
         or (state.types.calls and _is_fsdp2(migration, func.value))
     ):
         if any(migration.undecided_name(x) == SET_TYPE for x in migration.undecided_nodes):

@@ -1,12 +1,12 @@
 """Names of models that code gives to a static method of FSDP1 for states.
 
 In a function that the program does not call, nothing else is known about them:
-`FSDP.set_state_dict_type(model, ...)` has an effect on wrapped models only.
+`FSDP.set_state_dict_type(model, ...)` has an effect on the states of wrapped models only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
 
@@ -30,25 +30,25 @@ METHODS = {
 }
 
 
-def given_models(
+def typed_models(
     sources: Sequence[Source], fsdp1: Callable[[cst.CSTNode], str]
-) -> dict[cst.CSTNode, str]:
-    """The nodes that name such a model in the block of the call; each is wrapped "always".
+) -> set[cst.CSTNode]:
+    """The nodes that name such a model where the call is made in any case.
 
     Args:
         sources: the files to look at.
         fsdp1: the name of FSDP1 to which a node refers, or "".
     """
-    found: dict[cst.CSTNode, str] = {}
+    found: set[cst.CSTNode] = set()
     for source in sources:
         for call in walk(source, skip_imports=True):
             model = _given_model(call, fsdp1)
             if model is None or not isinstance(call, cst.Call):
                 continue
             text = source.code(model)
-            for part in descend(_block_around(source, call)):
+            for part in _nodes_beside(source, call):
                 if refers_to(source, part, text) and not _is_rebound(source, call, part, text):
-                    found[part] = "always"
+                    found.add(part)
     return found
 
 
@@ -67,10 +67,18 @@ def _given_model(
     return model if isinstance(model, cst.Name | cst.Attribute) else None
 
 
-def _block_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    """The innermost block with the statement that holds a node."""
-    blocks = (cst.IndentedBlock, cst.Module)
-    return next(outer for outer in ancestors(source, node) if isinstance(outer, blocks))
+def _nodes_beside(source: Source, call: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The nodes of the block around a call, except those of compound statements before it."""
+    block = next(
+        outer
+        for outer in ancestors(source, call)
+        if isinstance(outer, cst.IndentedBlock | cst.Module)
+    )
+    start = source.span(call)[0]
+    for statement in block.body:
+        is_before = source.span(statement)[1] <= start
+        if isinstance(statement, cst.SimpleStatementLine) or not is_before:
+            yield from descend(statement)
 
 
 def _is_rebound(source: Source, call: cst.CSTNode, node: cst.CSTNode, text: str) -> bool:
