@@ -282,6 +282,24 @@ FORMS = {
         model = fully_shard(Net())
         """,
     ),
+    "comments in a dict of arguments": (
+        """
+        kwargs = dict(
+            limit_all_gathers=True,  # keeps memory low
+            # the default
+            use_orig_params=True,
+            # two steps of communication
+            sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+            cpu_offload=CPUOffload(False),
+        )
+        model = FSDP(Net(), **kwargs)
+        """,
+        """
+        # two steps of communication
+        kwargs = dict(reshard_after_forward=False)
+        model = fully_shard(Net(), **kwargs)
+        """,
+    ),
 }
 
 

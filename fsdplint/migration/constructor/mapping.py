@@ -24,6 +24,7 @@ from fsdplint.migration.blockers.constructor import (
 )
 from fsdplint.migration.blockers.policies import POLICY_FROM_BRANCHES
 from fsdplint.migration.constructor import strategy
+from fsdplint.migration.constructor.argument_comments import lines_of_items
 from fsdplint.migration.constructor.displayed_values import is_displayed
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.reader import Reader
@@ -33,7 +34,7 @@ from fsdplint.migration.text import dict_display
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.enclosing import ancestors, function_around
-from fsdplint.syntax.layout import statement_of
+from fsdplint.syntax.layout import comments_at, statement_of
 
 
 @dataclass
@@ -201,6 +202,7 @@ class _Items:
         self.keywords = keywords
         self.values = {**values, **{item.key: item.value for item in items}}
         self.precision = precision
+        self.removed: list[cst.BaseExpression] = []  # values of items that leave no text
 
     def run(self) -> None:
         """Rewrite all items.
@@ -221,6 +223,8 @@ class _Items:
             if item.statement is None:
                 pairs += found
                 spread = spread or more
+                if not found and not more:
+                    self.removed.append(item.value)
             else:
                 has_later = self._rewrite_later(item, found, more) or has_later
         if meshes and all(map(self._is_conditional, meshes)):
@@ -249,7 +253,20 @@ class _Items:
             lines = [text.call(self.source, statement, f"{head}dict", arguments)]
         else:
             lines = dict_display(self.source, head, pairs, spread)
-        self.migration.replace_statement(self.source, statement, lines)
+        self.migration.own(self.source, statement)
+        self.migration.rewrite.replace_statement(
+            self.source, statement, [*self._comments(statement, lines), *lines], comments=False
+        )
+
+    def _comments(self, statement: cst.CSTNode, lines: list[str]) -> list[str]:
+        """The comments in the definition, except those beside or above removed items."""
+        new, end = "\n".join(lines), self.source.span(statement)[1]
+        removed = lines_of_items(self.source, self.removed)
+        return [
+            comment
+            for at, comment in comments_at(self.source, statement)
+            if at < end and comment not in new and self.source.position(at)[0] not in removed
+        ]
 
     def _note_displays(self) -> bool:
         """Add a note for each place that prints or logs the dict; whether there is one."""

@@ -16,6 +16,7 @@ from fsdplint.migration.blockers.constructor import (
 )
 from fsdplint.migration.blockers.policies import IGNORED_WITH_SIZE_POLICY, PARAM_INIT_FN_WITH_POLICY
 from fsdplint.migration.constructor import batch_norms
+from fsdplint.migration.constructor.argument_comments import lines_of_items
 from fsdplint.migration.constructor.keywords import Keywords, unit_arguments
 from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
 from fsdplint.migration.constructor.module_lists import members_of
@@ -264,17 +265,11 @@ class WrapStatement:
 
     def _removed_lines(self) -> set[int]:
         """The lines of removed arguments and of the comments above them."""
-        lines: set[int] = set()
-        for arg in self.call.args:
-            name = arg.keyword.value if arg.keyword is not None else ""
-            if name in self.removed_arguments:
-                first = self.source.position(self.source.span(arg)[0])[0]
-                last = self.source.position(self.source.span(arg)[1])[0]
-                lines.update(range(first, last + 1))
-                while self.source.line(first - 1).lstrip().startswith("#"):
-                    first -= 1
-                    lines.add(first)
-        return lines
+        named = ((arg.keyword, arg) for arg in self.call.args)
+        removed = self.removed_arguments
+        return lines_of_items(
+            self.source, (arg for name, arg in named if name and name.value in removed)
+        )
 
     def _comments_of_policy(self) -> list[str]:
         """The comments in the statements of the policy, which are deleted, without other values
