@@ -136,7 +136,9 @@ def test_what_is_open(folder: Path) -> None:
             ["fsdplint", "migrate"],
             ["fsdplint", "validate"],
         ]
-    of_state = {x["postcondition"] for x in open_places if x["blocker"] == "FSDP202-local-state-one-way"}
+    of_state = {
+        x["postcondition"] for x in open_places if x["blocker"] == "FSDP202-local-state-one-way"
+    }
     of_policy = {x["postcondition"] for x in open_places if "custom-policy" in x["blocker"]}
     assert "states" in of_state.pop() and "policy" in of_policy.pop()
 

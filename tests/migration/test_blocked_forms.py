@@ -12,10 +12,10 @@ BLOCKED = {
         "kwargs = dict(drop=None)\nmodel = FSDP(Net(), **kwargs)",
         "takes no argument `drop` here: the call raises TypeError",
     ),
-    "a function for FSDP1's model and DDP's": (
+    "the result of a load into FSDP1's model or DDP's": (
         "from torch.nn.parallel import DistributedDataParallel\n"
-        "def save(model, path):\n    torch.save(model.state_dict(), path)\n"
-        "save(FSDP(Net()), 'a.pt')\nsave(DistributedDataParallel(Net()), 'b.pt')",
+        "def load(model, path):\n    print(model.load_state_dict(torch.load(path)))\n"
+        "load(FSDP(Net()), 'a.pt')\nload(DistributedDataParallel(Net()), 'b.pt')",
         "model that DDP wraps",
     ),
     "a policy that only FSDP1 can call, and another reader": (

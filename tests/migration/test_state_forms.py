@@ -402,6 +402,54 @@ FORMS = {
         print(fully_shard(Net()))
         """,
     ),
+    "a model that FSDP1 or DDP wraps": (
+        """
+        from torch.nn.parallel import DistributedDataParallel
+
+
+        def save(model, path):
+            weights = model.state_dict()
+            torch.save({"model": model.state_dict()}, path)
+            return weights
+
+
+        def load(model, path):
+            state = torch.load(path)
+            model.load_state_dict(state)
+
+
+        for wrapped in (FSDP(Net()), DistributedDataParallel(Net())):
+            save(wrapped, "a.pt")
+            load(wrapped, "a.pt")
+        """,
+        """
+        from torch.nn.parallel import DistributedDataParallel
+
+
+        def save(model, path):
+            if isinstance(model, FSDPModule):
+                weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+            else:
+                weights = model.state_dict()
+            torch.save({"model": get_model_state_dict(
+                model, options=StateDictOptions(full_state_dict=True)
+            ) if isinstance(model, FSDPModule) else model.state_dict()}, path)
+            return weights
+
+
+        def load(model, path):
+            state = torch.load(path)
+            if isinstance(model, FSDPModule):
+                set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
+            else:
+                model.load_state_dict(state)
+
+
+        for wrapped in (fully_shard(Net()), DistributedDataParallel(Net())):
+            save(wrapped, "a.pt")
+            load(wrapped, "a.pt")
+        """,
+    ),
 }
 
 

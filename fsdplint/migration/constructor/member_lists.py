@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Sequence, Value
 from fsdplint.migration.context import Migration
-from fsdplint.migration.text import simple
+from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import Trace, Wrapped
@@ -53,7 +53,7 @@ def _tested_list(test: cst.BaseExpression, variable: str) -> cst.BaseExpression 
     modules = comparison.comparator
     named = modules.func if isinstance(modules, cst.Call) and not modules.args else modules
     names = {part.value for part in descend(modules) if isinstance(part, cst.Name)}
-    plain = simple(named) and variable not in names
+    plain = is_repeatable(named) and variable not in names
     return modules if plain and test.left.value == variable else None
 
 

@@ -1,14 +1,26 @@
-"""Models that DDP wraps in other configurations, where their states have other names."""
+"""Models that DDP wraps in other configurations, where their states have other names.
+
+A test of the model tells the two apart: `if isinstance(model, FSDPModule)`.
+"""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.context import Migration
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import STATE_OF_DDP_TOO
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.state_dicts.compiled_states import compiled_names
+from fsdplint.migration.state_dicts.kinds import MODULE, Kind
+from fsdplint.migration.state_dicts.state_options import StateOptions
+from fsdplint.migration.text import call, is_repeatable
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.enclosing import ancestors, function_around
-from fsdplint.syntax.layout import descend
+from fsdplint.syntax.layout import descend, statement_of
+
+FSDP2 = "torch.distributed.fsdp"
 
 
 def may_be_ddp(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
@@ -20,6 +32,45 @@ def may_be_ddp(migration: Migration, source: Source, node: cst.BaseExpression) -
     if not any("DistributedDataParallel" in other.text for other in sources):
         return False
     return not _is_unwrapped_before(source, node)
+
+
+def rewrite(states: StateOptions, node: cst.Call, kind: Kind) -> None:
+    """Take or load a state with torch's function if `fully_shard` shards the model.
+
+    Raises:
+        Blocked: the call has another form, or the model is compiled.
+    """
+    migration, source = states.migration, states.source
+    assert isinstance(node.func, cst.Attribute)
+    takes = node.func.attr.value == "state_dict"
+    named, rest = arguments(node, () if takes else ("state_dict",))
+    compiled = compiled_names(migration, node.func.value)
+    if rest or compiled or not is_repeatable(node.func.value) or not (kind.full or takes):
+        raise Blocked(source, node, STATE_OF_DDP_TOO())
+    model = expression(migration, source, node.func.value)
+    given, function = [model], "get_model_state_dict" if takes else "set_model_state_dict"
+    if takes:
+        options = states.get_options(kind, node)
+    else:
+        given.append(expression(migration, source, named["state_dict"].value))
+        options = states.set_options(kind, [], node)
+    given += [f"options={options}"] if options else []
+    test = f"isinstance({model}, {migration.need(source, FSDP2, 'FSDPModule', node)})"
+    getter = migration.need(source, MODULE, function, node)
+    statement = statement_of(source, node)
+    if isinstance(statement, cst.Assign | cst.Expr | cst.Return) and statement.value is node:
+        head = source.text[source.span(statement)[0] : source.span(node)[0]]
+        lines = ["\t" + call(source, node, head + getter, given, depth=1)]
+        lines = [f"if {test}:", *lines, "else:", f"\t{head}{source.code(node)}"]
+        migration.replace_statement(source, node, lines)
+    elif takes:
+        tail = f" if {test} else {source.code(node)}"
+        whole = isinstance(source.parent(node), cst.Arg | cst.DictElement)
+        migration.put_call(
+            source, node, getter if whole else f"({getter}", given, tail if whole else f"{tail})"
+        )
+    else:
+        raise Blocked(source, node, STATE_OF_DDP_TOO())
 
 
 def _is_unwrapped_before(source: Source, node: cst.BaseExpression) -> bool:

@@ -16,7 +16,6 @@ from fsdplint.migration.blockers.state_dicts import (
     STATE_ARGUMENTS,
     STATE_DICT_ARGUMENTS,
     STATE_IN_CALLED_CODE,
-    STATE_OF_DDP_TOO,
     TAKES_STATE_ITSELF,
     TYPE_NOT_HEAD,
 )
@@ -349,7 +348,10 @@ class ModelStates(StateOptions):
         """Rewrite a `state_dict()` or `load_state_dict()` outside of a block, which is full in FSDP1."""
         assert isinstance(node.func, cst.Attribute)
         if in_ddp.may_be_ddp(self.migration, self.source, node.func.value):
-            raise Blocked(self.source, node, STATE_OF_DDP_TOO())
+            self.rewritten.add(node)
+            in_ddp.rewrite(self, node, self.types.kind(self.source, node) or kind)
+            self.migration.step(self.source, node, "Take and load full states")
+            return
         if part_states.calls(self.migration).get(node) is False:
             raise Blocked(self.source, node, PART_STATE())
         self.rewrite(node, self.types.kind(self.source, node) or kind)
