@@ -11,21 +11,23 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdplint.interpreter.functions import parameters_of
 from fsdplint.interpreter.program_arguments import is_literal_index
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.interpreter.values import Sequence as Items
-from fsdplint.migration.analysis.class_hierarchy import class_around, positional_parameters
-from fsdplint.migration.analysis.variables import calls_of, definitions, home_of
+from fsdplint.migration.analysis.parameters import (
+    MAX_DEPTH,
+    calls_with,
+    default_of,
+    function_of_parameter,
+)
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import IGNORED_PERHAPS_TRAINED
 from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
-from fsdplint.syntax.arguments import arguments, elements, is_constant
-
-MAX_DEPTH = 4  # functions that pass a parameter on
+from fsdplint.syntax.arguments import elements, is_constant
 
 
 def ignored_params(
@@ -48,7 +50,7 @@ def ignored_params(
     if display is not value and elements(display) == [] and _all_empty(migration.values(value)):
         return ""
     text = ignored_text(migration, source, value)
-    function = _function_of_parameter(source, value)
+    function = function_of_parameter(source, value)
     if function is not None and isinstance(value, cst.Name):
         if _never_given(migration, source, value):
             return members_of(text, "parameters") if modules else f"set({text})"
@@ -75,10 +77,10 @@ def _display(source: Source, value: cst.BaseExpression) -> cst.BaseExpression:
 def ignored_text(migration: Migration, source: Source, value: cst.BaseExpression) -> str:
     """The text of what is ignored; of a parameter that is perhaps None, with `or ()`."""
     text = expression(migration, source, value)
-    function = _function_of_parameter(source, value)
+    function = function_of_parameter(source, value)
     if function is None or not isinstance(value, cst.Name):
         return text
-    default = _default(function, value.value)
+    default = default_of(function, value.value)
     values = migration.values(value)
     none = any(isinstance(one, Const) and one.value is None for one in values)
     if none or (default is not None and is_constant(default, "None")):
@@ -157,21 +159,6 @@ def _without_list(text: str) -> str:
     return text
 
 
-def _function_of_parameter(source: Source, value: cst.BaseExpression) -> cst.FunctionDef | None:
-    """The function whose parameter an expression is, if nothing else binds the name in it."""
-    if not isinstance(value, cst.Name) or definitions(source, value):
-        return None
-    function = home_of(source, value)
-    if not isinstance(function, cst.FunctionDef):
-        return None
-    names = {param.name.value for param in parameters_of(function.params)}
-    return function if value.value in names else None
-
-
-def _default(function: cst.FunctionDef, name: str) -> cst.BaseExpression | None:
-    return next((p.default for p in parameters_of(function.params) if p.name.value == name), None)
-
-
 def _frozen_calls(
     migration: Migration,
     source: Source,
@@ -184,17 +171,13 @@ def _frozen_calls(
     Raises:
         Blocked: a call gives it modules that may be trained.
     """
-    called = _called(source, function)
-    found = list(calls_of(migration.program.sources.values(), called))
-    names = [param.name.value for param in positional_parameters(source, function)]
-    if not found or any(call is None for _, call in found):
+    sources = migration.program.sources.values()
+    found = list(calls_with(sources, source, function, name.value))
+    if not found or any(call is None for _, call, _, _ in found):
         return False
-    for other, call in found:
-        assert call is not None
-        named, rest = arguments(call, names)
-        if rest:
+    for other, call, given, has_rest in found:
+        if has_rest:
             return False
-        given = named.get(name.value)
         if given is None or call in migration.undecided_nodes:
             continue
         values = migration.values(given.value)
@@ -215,27 +198,19 @@ def _never_given(
         return True
     if not isinstance(value, cst.Name) or not all(map(_is_empty, migration.values(value))):
         return False
-    function = _function_of_parameter(source, value)
-    default = _default(function, value.value) if function is not None else None
+    function = function_of_parameter(source, value)
+    default = default_of(function, value.value) if function is not None else None
     if function is None or default is None or depth > MAX_DEPTH:
         return False
     if not _never_given(migration, source, default, depth + 1):
         return False
-    names = [param.name.value for param in positional_parameters(source, function)]
-    for other, call in calls_of(migration.program.sources.values(), _called(source, function)):
-        named, rest = arguments(call, names) if call is not None else ({}, [])
-        given = named.get(value.value)
-        if rest or (
-            given is not None and not _never_given(migration, other, given.value, depth + 1)
-        ):
+    sources = migration.program.sources.values()
+    for other, _, given, has_rest in calls_with(sources, source, function, value.value):
+        if has_rest:
+            return False
+        if given is not None and not _never_given(migration, other, given.value, depth + 1):
             return False
     return True
-
-
-def _called(source: Source, function: cst.FunctionDef) -> cst.FunctionDef | cst.ClassDef:
-    """What a call names to call a function: the class of an `__init__`."""
-    owner = class_around(source, function)
-    return owner if owner is not None and function.name.value == "__init__" else function
 
 
 def _frozen_modules(migration: Migration, node: cst.BaseExpression) -> bool:

@@ -9,6 +9,7 @@ import libcst as cst
 from fsdplint.fixes.clipping import CLIP, plain_result_wanted
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.migration.analysis.parameters import origins
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import LARGEST_GRADIENT, NORM_SOMETIMES_DTENSOR
 from fsdplint.migration.context import Migration, expression, is_fsdp1
@@ -23,18 +24,20 @@ def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> No
     """Rewrite `model.clip_grad_norm_(x)` to `torch.nn.utils.clip_grad_norm_(model.parameters(), x)`."""
     assert isinstance(node.func, cst.Attribute)
     norm_type = _norm_type(node)
-    if norm_type is not None and _INFINITE.search(source.code(norm_type)):
-        raise Blocked(
-            source,
-            node,
-            LARGEST_GRADIENT(),
-        )
+    if norm_type is not None and _may_be_infinite(migration, source, norm_type):
+        raise Blocked(source, node, LARGEST_GRADIENT())
     model = expression(migration, source, node.func.value)
     function = library_name(migration.rewrite, source, CLIP, node)
     given = [f"{model}.parameters()", *(_argument(migration, source, arg) for arg in node.args)]
     tail = ".full_tensor()" if plain_result_wanted(migration.program, source, node) else ""
     migration.put_call(source, node, function, given, tail)
     migration.step(source, node, "Clip with torch.nn.utils.clip_grad_norm_")
+
+
+def _may_be_infinite(migration: Migration, source: Source, norm_type: cst.BaseExpression) -> bool:
+    """Whether a norm may be `float("inf")`, `math.inf`, "inf" or the like."""
+    found = origins(migration.program.sources.values(), source, norm_type)
+    return any(_INFINITE.search(home.code(value)) for home, value in found)
 
 
 def _norm_type(node: cst.Call) -> cst.BaseExpression | None:
