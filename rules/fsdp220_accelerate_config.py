@@ -102,7 +102,7 @@ class AccelerateConfig(Rule):
             translate_file,
         )
         from fsdplint.migration.frameworks.fixes import block, describe
-        from fsdplint.migration.frameworks.prepared import obstacles
+        from fsdplint.migration.frameworks.prepared_models import obstacles
         from fsdplint.source.config_source import ConfigError
         from fsdplint.syntax.qualified_names import imported_names
 

@@ -68,7 +68,7 @@ class AcceleratePlugin(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.migration.frameworks.fixes import block, configuring_call, describe
         from fsdplint.migration.frameworks.plugin import PluginChange
-        from fsdplint.migration.frameworks.prepared import obstacles
+        from fsdplint.migration.frameworks.prepared_models import obstacles
         from fsdplint.migration.frameworks.versions import ACCELERATE, version_obstacle
         from fsdplint.source.source import NodeSite
 

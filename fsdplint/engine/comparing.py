@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fsdplint.comparison.changed_code import changed_lines
 from fsdplint.comparison.compare import ABSENT, Compared, Outcome
-from fsdplint.comparison.leftovers import class_by_name, fsdp1_uses
+from fsdplint.comparison.remaining_uses import class_by_name, fsdp1_uses
 from fsdplint.comparison.result import Result
 from fsdplint.config.command_line import CommandLine
 from fsdplint.diagnostics.finding import Finding, Severity

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from fsdplint.comparison.compare import ABSENT, Compared, Outcome
-from fsdplint.comparison.leftovers import class_by_name, fsdp1_uses
+from fsdplint.comparison.remaining_uses import class_by_name, fsdp1_uses
 from fsdplint.engine.program_facts import Half, compared_facts
 from fsdplint.interpreter import Program
 from fsdplint.migration.planner import plan_for, plans_of

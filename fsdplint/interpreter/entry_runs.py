@@ -12,7 +12,7 @@ from fsdplint.interpreter.configurations import Decisions
 from fsdplint.interpreter.coverage import Coverage, KeysOfStatements
 from fsdplint.interpreter.cuts import Cut
 from fsdplint.interpreter.entry_points import entry_point
-from fsdplint.interpreter.explored import Explored, NodeValues
+from fsdplint.interpreter.exploration_results import Explored, NodeValues
 from fsdplint.interpreter.frames import OutOfSteps
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run

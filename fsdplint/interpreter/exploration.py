@@ -13,8 +13,8 @@ import libcst as cst
 
 import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run can follow)
 from fsdplint.discovery.relevance import RelevantCode
+from fsdplint.interpreter.argument_descriptions import described_call
 from fsdplint.interpreter.cuts import Cut
-from fsdplint.interpreter.described import described_call
 from fsdplint.interpreter.entry_points import (
     MAIN_TEST,
     called_names,
@@ -25,7 +25,7 @@ from fsdplint.interpreter.entry_points import (
     only_defines,
 )
 from fsdplint.interpreter.entry_runs import Entry, EntryRuns
-from fsdplint.interpreter.explored import Explored
+from fsdplint.interpreter.exploration_results import Explored
 from fsdplint.interpreter.functions_alone import run_alone
 from fsdplint.interpreter.program import Program
 from fsdplint.interpreter.project import Project

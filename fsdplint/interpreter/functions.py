@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import fruitless, grad_mode, lazy
+from fsdplint.interpreter import grad_mode, lazy, repeated_work
 from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
 from fsdplint.interpreter.library_classes import SHARDED_CLASSES
@@ -153,8 +153,8 @@ def _execute_function(
     if active and run.steps - active[0].first_step > MAX_RECURSION_STEPS:
         return Unknown()  # several recursive calls at every level
     given = [*([receiver] if receiver is not None else []), *args, *kwargs.values()]
-    if fruitless.is_fruitless(run, function, given):
-        fruitless.forget(run, function, given)
+    if repeated_work.has_no_effect(run, function, given):
+        repeated_work.forget(run, function, given)
         return Unknown()
     knowledge = knowledge_of(map(run.settle, given))
     if shows_nothing_new(knowledge, active):
@@ -193,7 +193,7 @@ def _execute_function(
         run.drop_guards(outer_guards, "function")
         del run.facts[facts:]
         run.in_turn = in_turn
-        fruitless.note_cost(run, function, frame.first_step)
+        repeated_work.note_cost(run, function, frame.first_step)
     if frame.yields:
         return Sequence(frame.yields, "iter", frame.yields_open)
     if signal is not None and signal.kind != "return" and not frame.partial:

@@ -14,7 +14,7 @@ from fsdplint.config.options import DEFAULT, Options
 from fsdplint.discovery.importers import ProjectIndex
 from fsdplint.interpreter.coverage import Coverage
 from fsdplint.interpreter.cuts import Cut
-from fsdplint.interpreter.explored import Evaluations, Explored
+from fsdplint.interpreter.exploration_results import Evaluations, Explored
 from fsdplint.source.files import MAX_BYTES
 from fsdplint.source.source import Source
 from fsdplint.trace import Trace

@@ -45,7 +45,7 @@ from fsdplint.interpreter.frames import (
     Stopped,
 )
 from fsdplint.interpreter.loop_certainty import StaticCertainty
-from fsdplint.interpreter.memoizing import Memory
+from fsdplint.interpreter.memoized_functions import Memory
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.values import (

@@ -23,7 +23,7 @@ from fsdplint.migration.assisted.undecided import Undecided, is_of_whole_program
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLASH, TOO_MANY_USES
 from fsdplint.migration.context import Migration
-from fsdplint.migration.direct_form.moved_back import blockers_moved_back, moved_back
+from fsdplint.migration.direct_form.original_edits import blockers_moved_back, moved_back
 from fsdplint.migration.direct_form.relevance import Depth
 from fsdplint.migration.direct_form.rewriting import DirectForm, deepen
 from fsdplint.migration.passes import PASSES

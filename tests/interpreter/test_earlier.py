@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsdplint.interpreter import Program, load
-from fsdplint.interpreter.explored import Explored
+from fsdplint.interpreter.exploration_results import Explored
 
 SHARDED = """
 import torch

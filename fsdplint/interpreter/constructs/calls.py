@@ -11,7 +11,7 @@ from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import iterate
-from fsdplint.interpreter.models import mixing
+from fsdplint.interpreter.models import mixed_operations
 from fsdplint.interpreter.models.commands import run_group
 from fsdplint.interpreter.models.randomness import RANDOM, note_weights_set
 from fsdplint.interpreter.models.registry import find_function, find_method
@@ -235,17 +235,17 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     if isinstance(receiver, StateValue):
         return Unknown(varying=True) if measured else receiver
     if isinstance(receiver, TensorValue):
-        if method.name in mixing.PRODUCTS:
+        if method.name in mixed_operations.PRODUCTS:
             operands = [receiver, *call.values]
-            mixing.note_computation(run, method.name, operands, call.node)
+            mixed_operations.note_computation(run, method.name, operands, call.node)
         return losses.through_method(receiver, method.name, call)
     if isinstance(receiver, ParametersOf):
         if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
             note_weights_set(run, call, [receiver])
-        if receiver.element and method.name in mixing.METHODS:
-            mixing.note_mixed(run, method.name, [receiver, *call.values], call.node)
+        if receiver.element and method.name in mixed_operations.METHODS:
+            mixed_operations.note_mixed(run, method.name, [receiver, *call.values], call.node)
         if receiver.element and not measured:
-            return mixing.copy_parameter(run, receiver, method.name)
+            return mixed_operations.copy_parameter(run, receiver, method.name)
         return Unknown(varying=True)  # differs between parameters and modules
     if isinstance(receiver, OptimizerValue):
         if not _KEEPS_GROUPS.search(method.name):

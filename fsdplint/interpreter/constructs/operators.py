@@ -12,7 +12,7 @@ from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.merging import derives_from_argument, library_of, matters
-from fsdplint.interpreter.models import mixing, tensors
+from fsdplint.interpreter.models import mixed_operations, tensors
 from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_of
 from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_distinct
@@ -166,7 +166,7 @@ def arithmetic(
         of_shards.rank_local = of_shards.rank_local or derive_rank_local(left, right)
         return of_shards
     if isinstance(op, cst.MatrixMultiply) and node is not None:
-        mixing.note_computation(run, "matmul", [left, right], node)
+        mixed_operations.note_computation(run, "matmul", [left, right], node)
     for value in (left, right):
         if isinstance(value, TensorValue):
             other = right if value is left else left
@@ -175,7 +175,7 @@ def arithmetic(
             made.rank_local = derive_rank_local(left, right)
             return made
     if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:
-        mixing.note_mixed(run, "arithmetic", [left, right], node)
+        mixed_operations.note_mixed(run, "arithmetic", [left, right], node)
     for value in (left, right):
         if isinstance(value, ParametersOf):
             return value

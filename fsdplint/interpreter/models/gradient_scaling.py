@@ -6,7 +6,7 @@ import libcst as cst
 
 from fsdplint.interpreter import losses
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.mixing import note_mixed
+from fsdplint.interpreter.models.mixed_operations import note_mixed
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.models.tensors import elementwise_method, is_own_part
 from fsdplint.interpreter.rank_local import local_of

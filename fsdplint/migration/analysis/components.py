@@ -8,7 +8,7 @@ from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
 from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.context import attributes, is_fsdp1, uses_of_fsdp1
-from fsdplint.migration.frameworks.owned import configures_frameworks_only
+from fsdplint.migration.frameworks.framework_only_files import configures_frameworks_only
 from fsdplint.migration.symbols import CHANGED
 from fsdplint.migration.training import gradients, wrapper
 from fsdplint.source.source import Source

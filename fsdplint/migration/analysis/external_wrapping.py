@@ -25,7 +25,7 @@ from fsdplint.migration.blockers.program import (
 )
 from fsdplint.migration.constructor import unread_values
 from fsdplint.migration.context import Migration, nodes
-from fsdplint.migration.frameworks.prepared import ONE_PREPARE, obstacles
+from fsdplint.migration.frameworks.prepared_models import ONE_PREPARE, obstacles
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
 from fsdplint.migration.training.classes import tested_model

@@ -16,7 +16,7 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import STATE_IN_CALLED_CODE, TRAINER_SAVES
 from fsdplint.migration.context import Migration
 from fsdplint.migration.frameworks.versions import version_obstacle
-from fsdplint.migration.state_dicts.harmless import takes_no_state
+from fsdplint.migration.state_dicts.calls_without_state import takes_no_state
 from fsdplint.migration.state_dicts.kinds import Kind
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import function_around

@@ -32,7 +32,7 @@ from fsdplint.migration.state_dicts import (
     sharded_files,
     state_functions,
 )
-from fsdplint.migration.state_dicts.harmless import is_no_model, takes_no_state
+from fsdplint.migration.state_dicts.calls_without_state import is_no_model, takes_no_state
 from fsdplint.migration.state_dicts.kinds import MODULE, OPTIMIZER_METHODS, Kind
 from fsdplint.migration.state_dicts.set_types import SetTypes
 from fsdplint.migration.state_dicts.state_functions import is_saved_by_one_rank

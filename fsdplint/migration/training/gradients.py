@@ -17,7 +17,7 @@ from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
-from fsdplint.migration.training.finite import finite_test, is_truth
+from fsdplint.migration.training.finite_tests import finite_test, is_truth
 from fsdplint.migration.training.own_tensors import is_own_tensor
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant

@@ -28,7 +28,7 @@ from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.rewriters import member_rewriter, rewrites
 from fsdplint.migration.symbols import CHANGED, MEMBERS
-from fsdplint.migration.training import forward_methods, sync_values, syncing
+from fsdplint.migration.training import forward_methods, no_sync_variables, sync_values
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_called, is_constant
@@ -59,12 +59,12 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     if any(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values):
         raise Blocked(source, node, NO_SYNC_OF_DDP_TOO())
     _answer_questions(migration, source, node)
-    if syncing.rewrite_under_isinstance(migration, source, node.func):
+    if no_sync_variables.rewrite_under_isinstance(migration, source, node.func):
         migration.step(source, node, SYNC)
         return
     if not _switched_each_time(migration, source, node):
-        syncing.check_conditional_context(migration, source, node.func)
-        done = syncing.rewrite_context_variable(migration, source, node.func)
+        no_sync_variables.check_conditional_context(migration, source, node.func)
+        done = no_sync_variables.rewrite_context_variable(migration, source, node.func)
         done = done or no_sync.rewrite_no_sync(migration.rewrite, source, node)
         if not done and not sync_values.rewrite_as_value(migration, source, node):
             raise Blocked(
@@ -87,7 +87,7 @@ def _answer_questions(migration: Migration, source: Source, node: cst.Call) -> N
         model = question.args[0].value
         if not isinstance(model, cst.Name | cst.Attribute) or not migration.wrapping_of(model):
             raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
-        if syncing.kinds(migration, source, model) == "several":
+        if no_sync_variables.kinds(migration, source, model) == "several":
             raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
         kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", question)
         text = expression(migration, source, model)
@@ -116,7 +116,7 @@ def _switched_each_time(migration: Migration, source: Source, node: cst.Call) ->
     if len(block.items) != 1 or choice.test is node or block.items[0].asname is not None:
         return False
     assert isinstance(node.func, cst.Attribute)
-    kinds = syncing.kinds(migration, source, node.func.value)
+    kinds = no_sync_variables.kinds(migration, source, node.func.value)
     if kinds == "several" or any(migration.fsdp1(part) for part in descend(choice.test)):
         return False
     other = choice.orelse if choice.body is node else choice.body
@@ -311,9 +311,9 @@ def _method_as_value(migration: Migration, source: Source, node: cst.Attribute) 
     """Rewrite or block a method that is used without a call."""
     if node.attr.value != "no_sync":
         raise Blocked(source, node, METHOD_AS_VALUE(name=node.attr.value))
-    if not syncing.rewrite_under_isinstance(migration, source, node):
-        syncing.check_conditional_context(migration, source, node)
-        if not syncing.rewrite_context_variable(migration, source, node):
+    if not no_sync_variables.rewrite_under_isinstance(migration, source, node):
+        no_sync_variables.check_conditional_context(migration, source, node)
+        if not no_sync_variables.rewrite_context_variable(migration, source, node):
             raise Blocked(source, node, NO_SYNC_AS_VALUE())
     migration.step(source, node, SYNC)
 

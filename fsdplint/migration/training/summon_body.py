@@ -12,7 +12,7 @@ from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Bound, Function, ModuleValue
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
-from fsdplint.migration.state_dicts.harmless import saves_no_model
+from fsdplint.migration.state_dicts.calls_without_state import saves_no_model
 from fsdplint.migration.training.summon_loops import ParameterLoops
 from fsdplint.migration.training.summon_writes import is_of_other_module, writes_no_parameters
 from fsdplint.source.source import Source

@@ -31,17 +31,17 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.source.positions import code_children
 
-MAX_FRUITLESS = 3_000  # steps in a row that show nothing
+MAX_REPETITIONS = 3_000  # steps in a row that show nothing
 CHEAP = 100  # steps of a call that is executed even then: its result may decide a test
 
 # Values whose effects are not known, or are of interest.
 _HAS_EFFECTS = (Bound, Class, Function, Method, ModuleValue, OptimizerValue, Partial)
 
 
-def is_fruitless(run: Run, function: Function, given: list[Value]) -> bool:
+def has_no_effect(run: Run, function: Function, given: list[Value]) -> bool:
     """Whether a call of a function is not worth its steps: it costs many, and none of the last
     ones showed anything."""
-    if run.steps - run.last_new < MAX_FRUITLESS or function.node not in run.costly:
+    if run.steps - run.last_new < MAX_REPETITIONS or function.node not in run.costly:
         return False
     if function.scope.kind == "function":
         return False  # it may have an effect on the variables around it
