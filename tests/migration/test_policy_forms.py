@@ -629,6 +629,34 @@ FORMS = {
         main()
         """,
     ),
+    "a policy that is returned, and one of several": (
+        """
+        def policy_of(frozen):
+            blocks = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            if not frozen:
+                return blocks
+            trained = functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m.training)
+            return functools.partial(_or_policy, policies=[trained, blocks])
+
+
+        model = FSDP(Net(), auto_wrap_policy=policy_of(bool(os.environ.get("FROZEN"))))
+        """,
+        """
+        def policy_of(frozen):
+            blocks = lambda module: isinstance(module, Block)
+            if not frozen:
+                return blocks
+            return lambda module: module.training or blocks(module)
+
+
+        model = Net()
+        should_shard = policy_of(bool(os.environ.get("FROZEN")))
+        for module in reversed(list(model.modules())[1:]):
+            if should_shard(module):
+                fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
 }
 
 

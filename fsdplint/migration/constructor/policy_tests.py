@@ -206,7 +206,8 @@ class PolicyTests:
         tests = []
         for part in parts:
             test = (
-                self.test(part, variable)
+                self._shared_test(part, variable)
+                or self.test(part, variable)
                 or self._method_test(part, variable)
                 or self._branches_test(part, variable)
                 or self._same_name_test(part, variable)
@@ -245,6 +246,22 @@ class PolicyTests:
         self._may_pick_anything()
         element = fresh(self.source, self.scope.at, "policy", "matches")
         return f"any({element}({variable}) for {element} in {node.value})"
+
+    def _shared_test(self, node: cst.BaseExpression, variable: str) -> str | None:
+        """The test of a variable that other code reads, too: its policy becomes a function."""
+        definition = self.scope.definition(node)
+        if definition is None or not isinstance(node, cst.Name) or self.scope.is_only_read(node):
+            return None
+        policy = definition.value
+        if policy in self.migration.policies.read_elsewhere:
+            return None
+        if not makes_policy(self.migration, policy):
+            return None
+        site = NodeSite(self.source, policy)
+        if kind(self.migration, site) != "test":
+            return None
+        self.rewrite_sites([site])
+        return f"{node.value}({variable})"
 
     def _method_test(self, node: cst.BaseExpression, variable: str) -> str | None:
         """The test of a policy that a method returns."""
