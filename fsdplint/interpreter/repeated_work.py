@@ -31,7 +31,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.source.positions import code_children
 
-MAX_REPETITIONS = 3_000  # steps in a row that show nothing
+MAX_STEPS_WITHOUT_EFFECT = 3_000  # steps in a row that show nothing
 CHEAP = 100  # steps of a call that is executed even then: its result may decide a test
 
 # Values whose effects are not known, or are of interest.
@@ -41,7 +41,7 @@ _HAS_EFFECTS = (Bound, Class, Function, Method, ModuleValue, OptimizerValue, Par
 def has_no_effect(run: Run, function: Function, given: list[Value]) -> bool:
     """Whether a call of a function is not worth its steps: it costs many, and none of the last
     ones showed anything."""
-    if run.steps - run.last_new < MAX_REPETITIONS or function.node not in run.costly:
+    if run.steps - run.last_new < MAX_STEPS_WITHOUT_EFFECT or function.node not in run.costly:
         return False
     if function.scope.kind == "function":
         return False  # it may have an effect on the variables around it

@@ -10,7 +10,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from fsdplint.interpreter.exploration import ProgramLoader
-from fsdplint.interpreter.repeated_work import MAX_REPETITIONS, forget
+from fsdplint.interpreter.repeated_work import MAX_STEPS_WITHOUT_EFFECT, forget
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Dict, Function, Instance, Sequence, Unknown
 from fsdplint.trace import BackwardRun, OptimizerBuilt, Sharded
@@ -111,7 +111,7 @@ def test_a_dataset_does_not_use_up_the_steps(tmp_path: Path) -> None:
     trace = loader.program.traces[0]
     assert trace.complete
     assert len(list(trace.of(Sharded))) == len(list(trace.of(OptimizerBuilt))) == 1
-    assert loader.steps < 4 * MAX_REPETITIONS
+    assert loader.steps < 4 * MAX_STEPS_WITHOUT_EFFECT
 
 
 def test_what_was_not_executed_is_unknown(tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def test_what_was_not_executed_is_unknown(tmp_path: Path) -> None:
 def test_steps_with_a_model_are_all_executed(tmp_path: Path) -> None:
     loader = loaded(tmp_path, TRAINING + STEPS)
     assert len(list(loader.program.traces[0].of(BackwardRun))) == 26
-    assert loader.steps > MAX_REPETITIONS
+    assert loader.steps > MAX_STEPS_WITHOUT_EFFECT
 
 
 def test_a_call_of_few_steps_is_executed(tmp_path: Path) -> None:
     loader = loaded(tmp_path, TRAINING + NUMBERS + "\nif found == 3:\n    fully_shard(model)\n")
-    assert loader.steps > MAX_REPETITIONS
+    assert loader.steps > MAX_STEPS_WITHOUT_EFFECT
     assert len(list(loader.program.traces[0].of(Sharded))) == 2
 
 
