@@ -65,7 +65,7 @@ class ClippingOfScaledGradients(Rule):
 
 def _scaled_step(trace: Trace, event: Clipped) -> ScalerStepped | None:
     """The step of a scaler that divides the clipped gradients by the scale; None if none does."""
-    if not isinstance(event.max_norm, int | float) or event.max_norm >= _PERHAPS_SCALED:
+    if _may_be_scaled(event.max_norm):
         return None
     optimizers = optimizers_of(trace, event)
     last = None
@@ -76,3 +76,10 @@ def _scaled_step(trace: Trace, event: Clipped) -> ScalerStepped | None:
         return None
     same = turns_of(step) == turns_of(event) and step.callbacks == event.callbacks
     return step if same and step.optimizer in optimizers and len(optimizers) == 1 else None
+
+
+def _may_be_scaled(bound: object) -> bool:
+    """Whether the program may have multiplied a bound by the scale, or only measures the norm."""
+    if isinstance(bound, str):
+        return bound == "?" or bound.endswith("inf")
+    return not isinstance(bound, int | float) or bound >= _PERHAPS_SCALED

@@ -17,6 +17,13 @@ from fsdplint.interpreter.values import (
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 
 
+def bound(value: Value | None) -> object:
+    """The bound of a clipping: see `option`. The origin of a setting of the program's users."""
+    if isinstance(value, Unknown) and not value.is_default and "parse_args()" in value.origin:
+        return value.origin
+    return option(value or Unknown())
+
+
 def option(value: Value) -> object:
     """The value of an option in a trace: a constant, a dotted name, or "?".
 

@@ -121,7 +121,7 @@ class Clipped(Event):
         (torch.nn.utils) or "with_norm" (`torch.nn.utils.clip_grads_with_norm_` with a norm that
         each rank computes for itself).
     by_norm: False for `clip_grad_value_`, which clips each element by itself.
-    max_norm: the bound if it is a constant, the dotted name of one, or "?".
+    max_norm: the bound if it is a constant, the dotted name of one or of a setting, or "?".
     stale: the modules whose parameters it got and a sharding had replaced before.
     """
 

@@ -8,7 +8,7 @@ from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module, assume_sharding
-from fsdplint.interpreter.option_texts import option
+from fsdplint.interpreter.option_texts import bound, option
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.turn_tests import predicate_of
@@ -265,7 +265,7 @@ def clip_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value
         call.node,
         api="method",
         modules=(receiver.id,),
-        max_norm=option(call.arg(0, "max_norm") or Unknown()),
+        max_norm=bound(call.arg(0, "max_norm")),
         collective=sharding_inside(run, receiver) is not None,
     )
     return TensorValue("norm", (receiver,))

@@ -20,7 +20,7 @@ from fsdplint.interpreter.optimizers import (
     owners_of,
     stale_modules,
 )
-from fsdplint.interpreter.option_texts import option
+from fsdplint.interpreter.option_texts import bound
 from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
@@ -259,7 +259,7 @@ def clip_with_norm(run: Run, name: str, call: Call) -> Value:
             call.node,
             api="with_norm",
             modules=tuple(module.id for module in modules),
-            max_norm=option(call.arg(1, "max_norm") or Unknown()),
+            max_norm=bound(call.arg(1, "max_norm")),
         )
     return Const(None)
 
@@ -279,7 +279,7 @@ def clip(run: Run, name: str, call: Call) -> Value:
         modules=tuple(m.id for m in modules),
         stale=stale_modules(run, call.arg(0, "parameters")),
         by_norm=by_norm,
-        max_norm=option(call.arg(1, "max_norm") or Unknown()),
+        max_norm=bound(call.arg(1, "max_norm")),
         collective=sharded and by_norm,
     )
     if by_norm:
