@@ -31,6 +31,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
     constant,
+    is_none,
 )
 from fsdplint.trace import Fsdp1Used, Sharding, Wrapped
 from fsdplint.trace.arguments import Arguments
@@ -43,6 +44,11 @@ PARAMETERS = (
     "sync_module_states", "forward_prefetch", "limit_all_gathers", "use_orig_params",
     "ignored_states", "device_mesh",
 )  # fmt: skip
+# The parameters whose default is not None.
+_WITH_VALUE = {
+    "backward_prefetch", "sync_module_states", "forward_prefetch", "limit_all_gathers",
+    "use_orig_params",
+}  # fmt: skip
 
 
 @function(FSDP1)
@@ -67,7 +73,9 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             call.node,
             module=wrapper.id,
             inner=module.id,
-            options={key: option(value) for key, value in given.items()}
+            options={
+                key: option(value) for key, value in given.items() if not _is_default(key, value)
+            }
             | ({"**": "?"} if call.open else {}),
             units=tuple(unit.id for unit in units) if units is not None else None,
             outside=tuple(outside) if units is None else (),
@@ -80,6 +88,11 @@ def constructor(run: Run, name: str, call: Call) -> Value:
         )
     _describe_own(run, event, own, call)
     return wrapper
+
+
+def _is_default(name: str, value: Value) -> bool:
+    """Whether an argument of the constructor is None, as it is by default."""
+    return name in PARAMETERS and name not in _WITH_VALUE and is_none(value)
 
 
 def _describe_own(run: Run, event: Wrapped, own: dict[str, dict[str, Value]], call: Call) -> None:

@@ -111,6 +111,10 @@ def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
     for option in ("ignored_modules", "ignored_states"):
         if isinstance(kwargs.get(option), list | tuple | set) and not kwargs[option]:
             options.pop(option)  # an automatic wrapper gets an empty set
+    parameters = inspect.signature(init).parameters
+    for option in [name for name, value in options.items() if value is None]:
+        if option in parameters and parameters[option].default is None:
+            del options[option]
     recording.recorder.event(
         Wrapped,
         frame,
