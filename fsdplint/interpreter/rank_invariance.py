@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import StateValue
+from fsdplint.interpreter.torch_values import GeneratorValue, StateValue
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -88,6 +88,8 @@ class _Invariance:
             return is_same_file(self._run, value)
         if isinstance(value, Unknown):
             return self._of_unknown(value)
+        if isinstance(value, GeneratorValue):
+            return value.seed is not None and isinstance(self._run.settle(value.seed), Const)
         parts = _parts(value)
         return parts is not None and all(self.of_value(one, depth + 1) for one in parts)
 
