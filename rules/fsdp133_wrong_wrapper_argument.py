@@ -49,7 +49,7 @@ class WrongWrapperArgument(Rule):
     ## What it does
     Finds calls of `FullyShardedDataParallel` with arguments of `fully_shard` or of DDP
     (`reshard_after_forward`, `device_ids`, ...), with FSDP2's `MixedPrecisionPolicy` or a dtype as
-    `mixed_precision`, with FSDP2's `CPUOffloadPolicy` or True as `cpu_offload`, with a string or number
+    `mixed_precision`, with FSDP2's `CPUOffloadPolicy`, True or a flag of the command line as `cpu_offload`, with a string or number
     as `sharding_strategy`, with the name of a backend as `process_group`, and with a mesh of one
     dimension for `HYBRID_SHARD`. Also finds wrap policies
     that have names, modules or a bare class in place of a set of classes, that are called where they
@@ -160,8 +160,8 @@ def _wrong_arguments(event: Wrapped) -> Iterator[tuple[str, str]]:
             "Pass `MixedPrecision(param_dtype=..., reduce_dtype=..., buffer_dtype=...)`",
         )
     offload = event.options.get("cpu_offload")
-    if offload is True or given.get("cpu_offload", "").endswith(".fsdp.CPUOffloadPolicy"):
-        what = "True" if offload is True else "FSDP2's `CPUOffloadPolicy`"
+    if offload in (True, "bool") or given.get("cpu_offload", "").endswith(".fsdp.CPUOffloadPolicy"):
+        what = {True: "True", "bool": "a flag"}.get(offload, "FSDP2's `CPUOffloadPolicy`")
         yield f"gets {what} as `cpu_offload`", "Pass `CPUOffload(offload_params=True)`"
     strategy = event.options.get("sharding_strategy")
     named = isinstance(strategy, str) and strategy.isidentifier()

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Condition, Const, Sequence, Value
+from fsdplint.interpreter.values import Condition, Const, Sequence, Unknown, Value
 
 _PARSED = "parse_args()"
+_FLAGS = {("store_true",), ("store_false",)}  # actions
 
 
 def note_values(run: Run, destination: str, call: Call) -> None:
     """Note the values of an argument; several parsers may have one of the same name."""
+    flag = _constant(run.settle(call.kwargs.get("action", Const("store")))) in _FLAGS
+    run.argument_flags[destination] = flag and run.argument_flags.get(destination, True)
     noted = _values(run, call)
     known = run.argument_constants.get(destination, noted)
     if noted is None or known is None:
@@ -39,6 +42,12 @@ def with_values(run: Run, condition: Condition) -> Condition:
     parsed, _, name = condition.subject.rpartition(".")
     known = run.argument_constants.get(name) if parsed.endswith(_PARSED) else None
     return replace(condition, among=(*known[0], *known[1])) if known is not None else condition
+
+
+def is_flag(run: Run, value: Value) -> bool:
+    """Whether a value is an argument of the command line that can only be True or False."""
+    parsed, _, name = value.origin.rpartition(".") if isinstance(value, Unknown) else ("", "", "")
+    return parsed.endswith(_PARSED) and run.argument_flags.get(name, False)
 
 
 def _values(run: Run, call: Call) -> tuple[tuple[object, ...], tuple[object, ...]] | None:

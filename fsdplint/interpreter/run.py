@@ -147,6 +147,7 @@ class Run:
         self.argument_constants: dict[str, tuple[tuple[object, ...], tuple[object, ...]] | None]
         self.argument_constants = {}
         self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
+        self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False
         self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.memory = Memory()

@@ -81,7 +81,8 @@ class ModuleCopied(Event):
 class Wrapped(Event):
     """FSDP1: `FullyShardedDataParallel(inner, ...)` made `module`.
 
-    options: the constructor's arguments by name, as far as they are constants or dotted names.
+    options: the constructor's arguments by name, as far as they are constants or dotted names. A
+        flag of the command line as `cpu_offload` is "bool".
     same_weights: whether all ranks had the same values in the parameters that were not sharded
         before; None if unknown.
     units: the modules in `inner` that its policy wraps separately (a recorded trace also has an

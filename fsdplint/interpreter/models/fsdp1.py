@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fsdplint.interpreter.argument_values import is_flag
 from fsdplint.interpreter.choices import guards_of
 from fsdplint.interpreter.flat_parameters import mixes_adapters, mixes_frozen
 from fsdplint.interpreter.frames import Call
@@ -74,7 +75,9 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             module=wrapper.id,
             inner=module.id,
             options={
-                key: option(value) for key, value in given.items() if not _is_default(key, value)
+                key: "bool" if key == "cpu_offload" and is_flag(run, value) else option(value)
+                for key, value in given.items()
+                if not _is_default(key, value)
             }
             | ({"**": "?"} if call.open else {}),
             units=tuple(unit.id for unit in units) if units is not None else None,
