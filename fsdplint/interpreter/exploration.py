@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -147,6 +148,7 @@ class ProgramLoader:
         self.steps = 0
         # Steps for functions that no program reaches, by whether they are relevant for FSDP.
         self.function_budgets = {True: MAX_UNREACHED_STEPS, False: MAX_OTHERS_STEPS}
+        self.unfinished: list[tuple[bool, EntryRuns]] = []
         self.describes = False
 
     def run(self) -> Program:
@@ -161,6 +163,7 @@ class ProgramLoader:
         if any(names_fsdp1(source.text) for source in given):
             self.elsewhere = ()  # a migration changes all uses together
         self._read_unreached()
+        self._finish_rest()
         self.program.sources = self.project.sources
         self.program.problems = self.project.problems
         self.program.relevant = frozenset(
@@ -324,6 +327,7 @@ class ProgramLoader:
     def _explore_rest(self, source: Source) -> None:
         """Run the functions and methods that no program reached, each on its own.
 
+        Each gets one run at first, so that a bound leaves out configurations before functions.
         Functions that are relevant for FSDP have a separate bound, which only large projects reach.
         The order of their calls is unknown, so such a trace is not complete: rules about missing
         calls report nothing.
@@ -353,9 +357,23 @@ class ProgramLoader:
             before = self.steps
             runs = self._begin(entry)
             if runs is not None:
-                self._advance(runs, self.function_budgets[matters])
-                self._close(runs)
+                self._advance(runs, 0)
+                if runs.finished:
+                    self._close(runs)
+                else:
+                    self.unfinished.append((matters, runs))
             self.function_budgets[matters] -= self.steps - before
+
+    def _finish_rest(self) -> None:
+        """Run the functions in their other configurations, with what is left for each of them."""
+        waiting = Counter(matters for matters, _ in self.unfinished)
+        for matters, runs in self.unfinished:
+            before = self.steps
+            self._advance(runs, max(0, self.function_budgets[matters]) // waiting[matters])
+            self._close(runs)
+            self.function_budgets[matters] -= self.steps - before
+            waiting[matters] -= 1
+        self.unfinished = []
 
 
 def _program(source: Source, body: Callable[[Run], None]) -> Entry:

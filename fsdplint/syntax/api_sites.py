@@ -49,7 +49,9 @@ class ApiSite:
 
 
 _OPTIMIZERS = re.compile(
-    r"^(?:Fused|Distributed|Paged|Hybrid|CPU)*(?:Ada\w*|R?Adam\w*|NAdam\w*|SGD\w*|RMSprop|Rprop"
+    r"^(?!\w*(?:Config|Args|Arguments|Options|Settings|State)$)"
+    r"(?:Fused|Distributed|Paged|Hybrid|CPU)*"
+    r"(?:Ada(?:[Gg]rad|[Dd]elta|[Ff]actor|[Bb]elief|[Bb]ound|n$)\w*|[NR]?Adam\w*|SGD\w*|RMSprop|Rprop"
     r"|LBFGS|LAMB|Lamb|Lion\w*|Muon\w*|Shampoo\w*|Sophia\w*)$"
 )
 _COLLECTIVES = frozenset(

@@ -17,7 +17,7 @@ from fsdplint.migration.planner import plans_of
 from fsdplint.registry.meta_rules import CutShort
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.trace import StateLoaded
+from fsdplint.trace import Sharded, StateLoaded
 
 HEAD = """\
 import torch
@@ -111,6 +111,16 @@ def test_steps_and_events_are_bounded(tmp_path: Path, name: str) -> None:
     assert sum(len(trace.events) for trace in program.traces) <= 1_000 + 100 + 20_000 // 10
     assert all(len(trace.modules) <= 300 + 260 for trace in program.traces)
     assert program.problems == []
+
+
+@pytest.mark.usefixtures("small_bounds")
+def test_each_function_gets_one_run_before_any_gets_more(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    tests = lines("    if options.a#:\n        print(#)\n", 8)
+    path.write_text(HEAD + lines(f"def f#(options, m):\n{tests}    fully_shard(m)\n", 30))
+    program, _ = explored(path)
+    wrapping = {event.site.node for trace in program.traces for event in trace.of(Sharded)}
+    assert len(wrapping) == 30
 
 
 def test_what_is_small_is_not_cut(tmp_path: Path) -> None:
