@@ -80,6 +80,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if isinstance(function, Symbol):
         name = function.name.rpartition(".")[2]
         origin = function.name
+    if not _REPORTS.search(name):
+        run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
     if isinstance(function, Unknown):
         of_object = find_object_method(function.owner, name)
         if of_object is not None:

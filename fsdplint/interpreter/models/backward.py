@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdplint.interpreter import hooks
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.registry import method
+from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import communicates
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
@@ -12,6 +12,7 @@ from fsdplint.interpreter.values import (
     Const,
     Context,
     ModuleValue,
+    Unknown,
     Value,
 )
 from fsdplint.trace import BackwardRun
@@ -32,6 +33,13 @@ def _modules_perhaps_in_no_sync(run: Run) -> tuple[tuple[str, Predicate | None],
 
 def _contexts_of_no_sync(run: Run) -> list[Context]:
     return [c for c in run.contexts if isinstance(c, Context) and c.kind == "no_sync"]
+
+
+@function("torch.autograd.backward")
+def backward_of(run: Run, name: str, call: Call) -> Value:
+    """`torch.autograd.backward(loss)`, or of a list of losses."""
+    loss = run.settle(call.arg(0, "tensors") or Unknown())
+    return backward(run, loss, name, Call(call.node))
 
 
 @method("TensorValue", "backward")
