@@ -169,6 +169,11 @@ def on_one_line(text: str) -> str:
     return re.sub(r",? ([)\]}])", r"\1", one)
 
 
+def indented(line: str) -> str:
+    """A line, or several, with one more level of indentation."""
+    return "\n".join("\t" + part for part in line.split("\n"))
+
+
 def is_repeatable(node: cst.CSTNode) -> bool:
     """Whether evaluating an expression twice, or later, has no effect."""
     if isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):

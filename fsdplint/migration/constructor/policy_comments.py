@@ -1,4 +1,4 @@
-"""The comments above a policy that becomes a loop before the model is sharded."""
+"""The comments above and in a policy that becomes a loop before the model is sharded."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import libcst as cst
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import function_around
-from fsdplint.syntax.layout import blank_lines_after, line_end, line_of, statement_of
+from fsdplint.syntax.layout import (
+    blank_lines_after,
+    comments_at,
+    descend,
+    line_end,
+    line_of,
+    statement_of,
+)
 
 
 def comments_above_loop(policy: Policy, source: Source, call: cst.Call) -> list[str]:
@@ -75,3 +83,29 @@ def _span(source: Source, statement: cst.CSTNode) -> tuple[int, int]:
     """The lines of a statement, as offsets."""
     start, end = source.span(line_of(source, statement))
     return source.line_start(start), line_end(source, end)[1]
+
+
+def comments_in_policy(policy: Policy, source: Source) -> list[str]:
+    """The comments in the statements of a policy, which are deleted, without values in comments."""
+    return [
+        text
+        for home, definition in policy.variables
+        if home is source
+        for offset, text in comments_at(
+            source, source.parent(definition.statement) or definition.statement
+        )
+        if offset > source.span(definition.statement)[0] and not _is_value(source, text)
+    ]
+
+
+def _is_value(source: Source, comment: str) -> bool:
+    """Whether a comment is the code of a value: a number, or names that the file binds."""
+    try:
+        value = cst.parse_expression(comment.strip("# \t,"))
+    except cst.ParserSyntaxError:
+        return False
+    if isinstance(value, cst.BaseNumber):
+        return True
+    names = [part.value for part in descend(value) if isinstance(part, cst.Name)]
+    module = bindings_of(source).module
+    return isinstance(value, cst.Name | cst.Call) and all(module.binds(name) for name in names)

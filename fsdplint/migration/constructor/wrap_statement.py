@@ -14,20 +14,14 @@ from fsdplint.migration.blockers.constructor import (
     CALL_IN_HEAD,
     CALL_WITH_SEVERAL_TARGETS,
 )
-from fsdplint.migration.blockers.policies import IGNORED_WITH_SIZE_POLICY, PARAM_INIT_FN_WITH_POLICY
-from fsdplint.migration.constructor import batch_norms
 from fsdplint.migration.constructor.argument_comments import lines_of_items
-from fsdplint.migration.constructor.keywords import Keywords, unit_arguments
-from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
-from fsdplint.migration.constructor.module_lists import members_of
-from fsdplint.migration.constructor.policy import Policy
-from fsdplint.migration.constructor.policy_comments import comments_above_loop
-from fsdplint.migration.constructor.unit_tree import element_name
+from fsdplint.migration.constructor.keywords import Keywords
+from fsdplint.migration.constructor.local_functions import initialize_helper
+from fsdplint.migration.constructor.unit_lines import UnitLines
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import PARAMETERS
-from fsdplint.migration.text import call, is_repeatable, without_parentheses
+from fsdplint.migration.text import call, indented, is_repeatable
 from fsdplint.source.source import Source
-from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.evaluation_order import is_evaluated_first
 from fsdplint.syntax.layout import comments_at, descend, statement_of
@@ -127,7 +121,7 @@ class WrapStatement:
             lines = [f"{model} = {inner}"]
         lines += [*self._lines_before(model), *self._last_lines(model, "return ", statement)]
         head = f"def {target.value}({self.source.code(around.params)}):"
-        self._replace(statement, [head, *(_indent(line) for line in lines)])
+        self._replace(statement, [head, *(indented(line) for line in lines)])
         return True
 
     def _rewrite_choice(self, statement: cst.CSTNode, inner: str) -> bool:
@@ -145,7 +139,7 @@ class WrapStatement:
         target = expression(self.migration, self.source, statement.targets[0].target)
         test = expression(self.migration, self.source, around.test)
         rest = expression(self.migration, self.source, other)
-        lines = [_indent(line) for line in self._assignment(target, inner, statement)]
+        lines = [indented(line) for line in self._assignment(target, inner, statement)]
         otherwise = [f"\t{target} = {rest}"] if rest != target else []
         if around.body is self.call:
             lines = [f"if {test}:", *lines, *(["else:", *otherwise] if otherwise else [])]
@@ -271,20 +265,6 @@ class WrapStatement:
             self.source, (arg for name, arg in named if name and name.value in removed)
         )
 
-    def _comments_of_policy(self) -> list[str]:
-        """The comments in the statements of the policy, which are deleted, without other values
-        of their arguments."""
-        assert self.keywords.policy is not None
-        return [
-            text
-            for source, definition in self.keywords.policy.variables
-            if source is self.source
-            for offset, text in comments_at(
-                source, source.parent(definition.statement) or definition.statement
-            )
-            if offset > source.span(definition.statement)[0] and not _is_value(source, text)
-        ]
-
     # The lines ------------------------------------------------------------------------------------
 
     def _lines_before(self, model: str) -> list[str]:
@@ -292,126 +272,12 @@ class WrapStatement:
         lines = self.keywords.before_sharding(model)
         lines += self.keywords.setup
         if self.keywords.policy is not None:
-            lines += self._loop(model)
+            units = UnitLines(self.migration, self.source, self.call, self.keywords, self.shard)
+            lines += units.lines(model)
         if self.keywords.initialize:
             initialize = initialize_helper(self.migration, self.source, self.call)
             lines.append(f"{initialize}({model}, {self.keywords.initialize})")
         return lines
-
-    def _loop(self, model: str) -> list[str]:
-        """The lines that shard the submodules that the policy picks."""
-        policy = self.keywords.policy
-        assert policy is not None
-        comments = comments_above_loop(policy, self.source, self.call)
-        if policy.units is not None:
-            lines = policy.units.lines(self.source, self.call, model, self._unit_call)
-            return [*comments, *lines]
-        if policy.helper:
-            loop = [*self._norm_loop(policy, model), self._helper_call(policy, model)]
-        elif self.keywords.initialize:
-            loop = [self._initializing_call(policy, model)]
-        else:
-            loop = self._shard_loop(policy, model)
-        if policy.guard:
-            loop = [f"if {policy.guard}:", *(_indent(line) for line in loop)]
-        return [*comments, *self._comments_of_policy(), *policy.setup, *loop]
-
-    def _unit_call(self, module: str, depth: int) -> str:
-        arguments = [module, *self.keywords.arguments(inner=True)]
-        return call(self.source, self.call, self.shard, arguments, depth=depth)
-
-    def _helper_call(self, policy: Policy, model: str) -> str:
-        """The call of the helper of a policy by size or of three parameters."""
-        if self.keywords.has_ignored and not policy.ignores:
-            raise Blocked(self.source, self.call, IGNORED_WITH_SIZE_POLICY())
-        if self.keywords.initialize and not policy.initializes:
-            raise Blocked(self.source, self.call, PARAM_INIT_FN_WITH_POLICY())
-        name, _, rest = policy.helper.partition("({model}")
-        options = [rest.removeprefix(", ")] if rest else []
-        if policy.initializes:
-            options.append(self.keywords.initialize or "None")
-        arguments = [model, *options, *self.keywords.arguments(inner=True)]
-        return call(self.source, self.call, name, arguments)
-
-    def _initializing_call(self, policy: Policy, model: str) -> str:
-        """The call of the helper that initializes each module before it shards it."""
-        test = f"lambda {policy.variable}: {without_parentheses(policy.test)}"
-        if policy.test.endswith(f"({policy.variable})"):
-            name = policy.test.removesuffix(f"({policy.variable})")
-            test = name if name.isidentifier() else test
-        helper = initializing_helper(self.migration, self.source, self.call)
-        arguments = [model, test, self.keywords.initialize, *self.keywords.arguments(inner=True)]
-        return call(self.source, self.call, helper, arguments)
-
-    def _shard_loop(self, policy: Policy, model: str) -> list[str]:
-        modules = f"list({model}.modules())" + ("[1:]" if policy.root else "")
-        arguments = [policy.variable, *self.keywords.arguments(inner=True)]
-        depth = 3 if policy.guard else 2
-        shard = call(self.source, self.call, self.shard, arguments, depth=depth)
-        before, ignored = self._ignored_modules(policy)
-        if policy.gives_arguments:
-            own = unit_arguments(self.source, self.call)
-            return [
-                *before,
-                f"for {policy.variable} in reversed({modules}):",
-                f"\t{own} = {policy.test}",
-                f"\tif {ignored}{own} is not None:",
-                f"\t\t{shard}",
-            ]
-        if self.keywords.norms:
-            norm = self._norm_call(policy, depth)
-            guard = f"{self.keywords.norms_if} and " if self.keywords.norms_if else ""
-            return [
-                f"for {policy.variable} in reversed({modules}):",
-                f"\tif {guard}isinstance({policy.variable}, {self._norm_class()}):",
-                f"\t\t{norm}",
-                f"\telif {without_parentheses(policy.test)}:",
-                f"\t\t{shard}",
-            ]
-        if (
-            policy.members
-            and policy.test == f"{policy.variable} in {policy.members}"
-            and not ignored
-        ):
-            return self._loop_over(policy.members, depth - 1)
-        return [
-            *before,
-            f"for {policy.variable} in reversed({modules}):",
-            f"\tif {ignored}{policy.test if ignored else without_parentheses(policy.test)}:",
-            f"\t\t{shard}",
-        ]
-
-    def _loop_over(self, modules: str, depth: int) -> list[str]:
-        """The lines that shard each module of a list."""
-        variable = element_name(self.source, self.call, modules)
-        return [f"for {variable} in {modules}:", "\t" + self._unit_call(variable, depth)]
-
-    def _norm_loop(self, policy: Policy, model: str) -> list[str]:
-        """The lines that shard batch norms before a helper shards the other modules."""
-        if not self.keywords.norms:
-            return []
-        guard = self.keywords.norms_if
-        loop = [
-            f"for {policy.variable} in {model}.modules():",
-            f"\tif isinstance({policy.variable}, {self._norm_class()}):",
-            f"\t\t{self._norm_call(policy, 3 if guard else 2)}",
-        ]
-        return [f"if {guard}:", *(_indent(line) for line in loop)] if guard else loop
-
-    def _norm_class(self) -> str:
-        return batch_norms.class_text(self.migration, self.source, self.call)
-
-    def _norm_call(self, policy: Policy, depth: int) -> str:
-        arguments = [policy.variable, *self.keywords.norm_arguments()]
-        return call(self.source, self.call, self.shard, arguments, depth=depth)
-
-    def _ignored_modules(self, policy: Policy) -> tuple[list[str], str]:
-        """A line with the modules that FSDP1 does not wrap, and the start of the loop's test."""
-        if not self.keywords.leaves_out:
-            return [], ""
-        name = fresh(self.source, self.call, "ignored_modules", "not_sharded")
-        line = f"{name} = {members_of(self.keywords.ignored_modules, 'modules')}"
-        return [line], f"{policy.variable} not in {name} and "
 
     def _root_call(self, model: str, head: str) -> str:
         arguments = [model, *self.keywords.arguments(inner=False)]
@@ -423,20 +289,3 @@ class WrapStatement:
         if head and after:
             return [self._root_call(model, ""), *after, f"{head}{model}"]
         return [self._root_call(model, head), *after]
-
-
-def _indent(line: str) -> str:
-    return "\n".join("\t" + part for part in line.split("\n"))
-
-
-def _is_value(source: Source, comment: str) -> bool:
-    """Whether a comment is the code of a value: a number, or names that the file binds."""
-    try:
-        value = cst.parse_expression(comment.strip("# \t,"))
-    except cst.ParserSyntaxError:
-        return False
-    if isinstance(value, cst.BaseNumber):
-        return True
-    names = [part.value for part in descend(value) if isinstance(part, cst.Name)]
-    module = bindings_of(source).module
-    return isinstance(value, cst.Name | cst.Call) and all(module.binds(name) for name in names)
