@@ -152,10 +152,10 @@ class Decisions:
         """The value of a key that nothing decides yet."""
         if key in self.fixed:
             return self.preferred[key]
-        if self.leaving:
-            return prefer
         if key in self.going_on:
             return self.going_on[key]
+        if self.leaving:
+            return prefer
         return self.preferred.get(key, prefer if self.base else not prefer)
 
     def note_branch(self, node: object, taken: BranchTaken) -> None:

@@ -226,7 +226,7 @@ class Search:
         values = decisions.values_by_key
         known = len(self._going_on)
         for keys in decisions.left_by:
-            free = [key for key in reversed(keys) if (key, values[key]) not in self._sharding]
+            free = [key for key in keys if (key, values[key]) not in self._sharding]
             if free and not any(key in self._going_on for key in free):
                 key = min(free, key=names_strategy)
                 self._going_on[key] = not values[key]
