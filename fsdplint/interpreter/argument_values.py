@@ -6,16 +6,30 @@ from dataclasses import replace
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.settings_files import default_of
 from fsdplint.interpreter.values import Condition, Const, Sequence, Unknown, Value
 
 _PARSED = "parse_args()"
 _FLAGS = {("store_true",), ("store_false",)}  # actions
 
 
+def default_text(run: Run, value: Value | None) -> str | None:
+    """The text that a setting is, or has by default; None if it has none."""
+    found = default_of(value)
+    if found is None and isinstance(value, Unknown):
+        parsed, _, name = value.origin.rpartition(".")
+        found = run.argument_texts.get(name) if parsed.endswith(_PARSED) else None
+    return found if isinstance(found, str) else None
+
+
 def note_values(run: Run, destination: str, call: Call) -> None:
     """Note the values of an argument; several parsers may have one of the same name."""
     flag = _constant(run.settle(call.kwargs.get("action", Const("store")))) in _FLAGS
     run.argument_flags[destination] = flag and run.argument_flags.get(destination, True)
+    text = default_of(run.settle(call.kwargs.get("default", Const(None))))
+    text = text if isinstance(text, str) else None
+    if run.argument_texts.setdefault(destination, text) != text:
+        run.argument_texts[destination] = None
     noted = _values(run, call)
     known = run.argument_constants.get(destination, noted)
     if noted is None or known is None:

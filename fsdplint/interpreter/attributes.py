@@ -11,6 +11,7 @@ from fsdplint.interpreter.choices import entry_of, member, namespace_of, parsed_
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind, call_function
 from fsdplint.interpreter.imports import given_by_module, import_module, load_registrations
+from fsdplint.interpreter.meta_device import META_ATTRIBUTES, is_on_meta
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_attributes import element_of, module_attribute
@@ -113,6 +114,8 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
         return tensors.gradient(run, value)
     if isinstance(value, ParametersOf) and value.element and name == "data":
         return value
+    if isinstance(value, ParametersOf) and name in META_ATTRIBUTES and is_on_meta(run, value):
+        return META_ATTRIBUTES[name]
     if isinstance(value, ShardTensor) and name == "_local_tensor":
         return tensors.local_tensor(run, value)
     if isinstance(value, ShardTensor | LocalGradient) and name == "data":
@@ -216,8 +219,14 @@ def _super_attribute(run: Run, value: Super, name: str) -> Value:
     return Method(value, name)
 
 
+# Methods of dicts that read all entries of a mapping of settings.
+_VIEWS = {"copy", "items", "keys", "values"}
+
+
 def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
     if name not in value.parts:
+        if isinstance(value.default, Dict) and name in _VIEWS:
+            return Method(value.default, name)
         origin = f"{value.origin}.{name}" if value.origin else ""
         if value.part_of is None and is_rank_name(name):
             value.parts[name] = of_argument(run, value, name) or value_by_name(name, origin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence as Wanted
 
 from fsdplint.interpreter.values import (
@@ -15,10 +16,12 @@ from fsdplint.interpreter.values import (
     ProjectModule,
     Sequence,
     Symbol,
+    Unknown,
     Value,
 )
 
 _NUMBERS_AND_TEXTS = {"bool", "bytes", "complex", "float", "int", "str"}
+_NUMBER = re.compile(r"[-+.\d]")
 _CONTAINERS = {"dict", "frozenset", "list", "set", "tuple"}
 _DATA = {f"builtins.{name}" for name in _NUMBERS_AND_TEXTS | _CONTAINERS}
 # Base classes that make no object of another class an object of a builtin type.
@@ -40,6 +43,8 @@ def is_of_builtin_type(value: Value, wanted: Wanted[Value]) -> bool | None:
     """
     names = {kind.name if isinstance(kind, Symbol) else "" for kind in wanted}
     own = _container_type(value)
+    if isinstance(value, Unknown) and value.origin and names <= _DATA:
+        return _is_setting_of(value, names)
     if own and not names.isdisjoint(_names_of(own)):
         return True
     if not names or not names <= _DATA:
@@ -52,6 +57,24 @@ def is_of_builtin_type(value: Value, wanted: Wanted[Value]) -> bool | None:
     if isinstance(value, Instance) and not value.cls.has_unknown_base():
         return False if PLAIN_BASES.issuperset(value.cls.library_bases()) else None
     return None
+
+
+def _is_setting_of(setting: Unknown, names: set[str]) -> bool | None:
+    """The same of a setting with a default: another setting has the same kind of value.
+
+    Only a settings file shows the types of texts and numbers; there, a number may look like a text.
+    """
+    default = setting.default
+    if isinstance(default, Dict):
+        return "builtins.dict" in names
+    if not isinstance(default, Const) or default.value is None:
+        return None
+    if names <= {f"builtins.{one}" for one in _CONTAINERS}:
+        return False
+    of_file = setting.owner is not None and isinstance(setting.owner.default, Dict)
+    if not of_file or _NUMBER.match(str(default.value)):
+        return None
+    return f"builtins.{type(default.value).__name__}" in names
 
 
 def _container_type(value: Value) -> str:

@@ -20,6 +20,7 @@ from fsdplint.interpreter.call_shapes import accepts, calls_of
 from fsdplint.interpreter.contract_code import leads_to_contract, migration_depends_on
 from fsdplint.interpreter.imports import import_module, load_registrations
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.settings_files import default_of
 from fsdplint.interpreter.similar_choices import by_shape
 from fsdplint.interpreter.values import (
     Bound,
@@ -241,7 +242,8 @@ class _Choice:
         relevant: whether the other outcome is worth a configuration of its own.
         """
         test, decisions = self._test(name), self.run.decisions
-        leaving, decisions.leaving = decisions.leaving, False  # of a test around the choice
+        # Both bases choose the default. The attribute is that of a test around the choice.
+        leaving, decisions.leaving = decisions.leaving, test.of_default
         holds = decisions.decide(test, place=(self.node, test.key), under=self.run.keys_around())
         decisions.leaving = leaving
         if relevant:
@@ -254,7 +256,9 @@ class _Choice:
             self.run, self.candidates[name]
         )
         relation, operand = ("in", names) if len(names) > 1 else ("==", name)
-        return Condition(key, key, False, self.name.origin, relation, operand, chooses=matters)
+        result = Condition(key, key, False, self.name.origin, relation, operand, chooses=matters)
+        result.of_default = len(names) == 1 and default_of(self.name) == name
+        return result
 
     def _excluded_first(self, names: list[Any]) -> list[Any]:
         """The names; those that earlier decisions exclude come first, so that the last one of a

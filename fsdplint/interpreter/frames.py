@@ -85,6 +85,7 @@ class Frame:
     guards_outside: list[GuardEntry] = field(default_factory=list)  # those that the call stands in
     deciding_outside: int = 0  # the number of conditions in `Run.deciding` that it stands under
     knowledge: tuple[object, ...] | None = None  # of its arguments: see `recursion`
+    of_comprehension: bool = False  # it is no call, but the scope of a comprehension in one
 
 
 @dataclass

@@ -147,7 +147,9 @@ def _execute_function(
     on_yield: Callable[[Value], None] | None,
 ) -> Value:
     run.reached.add(function.node)
-    active = [frame for frame in run.frames if frame.function is function]
+    active = [
+        frame for frame in run.frames if frame.function is function and not frame.of_comprehension
+    ]
     if len(active) >= MAX_RECURSION or len(run.frames) > MAX_DEPTH:
         return Unknown()
     if active and run.steps - active[0].first_step > MAX_RECURSION_STEPS:

@@ -151,6 +151,21 @@ def _parts(run: Run, module: ModuleValue) -> Iterator[ModuleValue]:
 
 # Queries ------------------------------------------------------------------------------------------
 
+# Attributes of a parameter on the meta device.
+META_ATTRIBUTES: dict[str, Value] = {
+    "device": LibraryObject("torch.device", {"type": Const("meta"), "0": Const("meta")}),
+    "is_meta": Const(True),
+}
+
+
+def is_on_meta(run: Run, value: ParametersOf) -> bool:
+    """Whether a value is a parameter of a module that is certainly on meta, as far as the first
+    parameter shows, which a program asks for its device."""
+    parts = (part for module in value.modules for part in _parts(run, module))
+    own = (part for part in parts if run.trace.modules[part.id].own_parameters is True)
+    first = next(own, None)
+    return value.element and first is not None and first.must_be_meta
+
 
 def stays_on_meta(run: Run, module: ModuleValue, event: Called) -> bool:
     """Whether parameters that `fully_shard` shards are certainly on meta in this call."""

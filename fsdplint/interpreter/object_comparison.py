@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.module_attributes import ONLY_FSDP2_HAS
+from fsdplint.interpreter.settings_files import is_whole_file
 from fsdplint.interpreter.torch_values import LoaderValue, RankValue, SamplerValue, StateValue
 from fsdplint.interpreter.values import (
     Class,
@@ -44,7 +45,7 @@ def _is_never_none(value: Value) -> bool:
         return value.of is not None and not (value.tensor or value.view)
     if isinstance(value, Method):
         return value.name in ONLY_FSDP2_HAS
-    return isinstance(value, NEVER_NONE)
+    return isinstance(value, NEVER_NONE) or is_whole_file(value)
 
 
 _OBJECTS = (Class, Symbol, ModuleValue, Instance, OptimizerValue)

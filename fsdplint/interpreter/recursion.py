@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fsdplint.interpreter.frames import Frame
-from fsdplint.interpreter.values import Const, ModuleValue, Unknown, Value
+from fsdplint.interpreter.values import Const, Dict, ModuleValue, Unknown, Value
 
 Knowledge = tuple[object, ...]
 
@@ -25,7 +25,9 @@ def knowledge_of(values: Iterable[Value]) -> Knowledge | None:
         if isinstance(value, Unknown):
             if value.refined is not None or value.part_of is not None:
                 return None
-            known.append((value.varying, value.by_rank, value.by_process, value.rank_local))
+            entries = id(value.default) if isinstance(value.default, Dict) else None
+            differs = value.varying, value.by_rank, value.by_process, value.rank_local
+            known.append((*differs, entries))
         elif isinstance(value, Const):
             known.append((type(value.value), value.value))
         else:

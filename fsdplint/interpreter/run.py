@@ -146,6 +146,7 @@ class Run:
         # The choices and the defaults, by destination; None: there may be others.
         self.argument_constants: dict[str, tuple[tuple[object, ...], tuple[object, ...]] | None]
         self.argument_constants = {}
+        self.argument_texts: dict[str, str | None] = {}  # the defaults, by the same
         self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
         self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False
         self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions

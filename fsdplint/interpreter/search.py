@@ -245,11 +245,17 @@ class Search:
             yield from self._pairs()
 
     def _unshown(self, attempt: int) -> Iterator[Target]:
-        """The decisions and branches that no run has shown, after so many attempts."""
+        """The decisions and branches that no run has shown, after so many attempts.
+
+        That a setting names no default, of which nothing else is known, comes last.
+        """
         keys = self._ordered_keys()
+        of_default = [key for key in keys if self._conditions[key].of_default]
+        keys = [key for key in keys if key not in of_default]
         yield from self._singles((key for key in keys if self._relevant[key]), attempt)
         yield from self._branches(attempt)
         yield from self._singles((key for key in keys if not self._relevant[key]), attempt)
+        yield from self._singles(of_default, attempt)
 
     def _ordered_keys(self) -> list[str]:
         return sorted(self._relevant, key=lambda key: (not self._relevant[key], *_order(key)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, Unknown, constant
+from fsdplint.interpreter.values import Const, Dict, Unknown, constant
 
 if TYPE_CHECKING:
     from fsdplint.source.config_source import Mapping, Node, Scalar
@@ -27,26 +27,32 @@ def settings_in(run: Run, path: str, origin: str) -> Unknown | None:
     """
     config = run.project.config(path, run.source.path)
     mapping = config.mapping if config is not None else None
-    return None if mapping is None else _settings(mapping, origin, 0)
+    return None if mapping is None else _settings(mapping, Unknown(origin), 0)
 
 
-def _settings(mapping: Mapping, origin: str, depth: int) -> Unknown:
-    """A value whose attributes and elements are the entries of a mapping."""
-    result = Unknown(origin)
+def _settings(mapping: Mapping, result: Unknown, depth: int) -> Unknown:
+    """A value whose attributes and elements are the entries of a mapping; it may have others."""
+    result.default = entries = Dict(open=True)
     for entry in mapping:
         key = entry.key.text
-        value = _setting(entry.value, f"{origin}.{key}", depth)
-        result.parts[key] = result.parts[f"[{key!r}]"] = value
+        value = _setting(entry.value, Unknown(f"{result.origin}.{key}", owner=result), depth)
+        result.parts[key] = result.parts[f"[{key!r}]"] = entries.items[key] = value
     return result
 
 
-def _setting(node: Node, origin: str, depth: int) -> Unknown:
+def _setting(node: Node, result: Unknown, depth: int) -> Unknown:
     from fsdplint.source.config_source import Mapping, Scalar
 
     if isinstance(node, Mapping) and depth < MAX_DEPTH:
-        return _settings(node, origin, depth + 1)
-    default = Const(node.value) if isinstance(node, Scalar) and is_known(node) else None
-    return Unknown(origin, default=default)
+        return _settings(node, result, depth + 1)
+    if isinstance(node, Scalar) and is_known(node):
+        result.default = Const(node.value)
+    return result
+
+
+def is_whole_file(value: object) -> bool:
+    """Whether a value is all settings of a file."""
+    return isinstance(value, Unknown) and isinstance(value.default, Dict) and value.owner is None
 
 
 def is_known(node: Scalar) -> bool:

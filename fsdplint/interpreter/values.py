@@ -478,6 +478,7 @@ class Condition(Value):
         one subject agree; relation is "truth", "==", ">", "in", "is None", "contains",
         "startswith", "endswith" or "".
     chooses: whether it selects one of several values on which a migration depends.
+    of_default: whether it selects the one that the default of a setting names.
     among: the only values that the subject can have; () if that is not known.
     asks_for: the attribute that it asks an object for; "" for any other condition.
     predicate: what it says if it is not negated; None if that is not known.
@@ -490,6 +491,7 @@ class Condition(Value):
     relation: str = ""
     operand: Any = None
     chooses: bool = False
+    of_default: bool = False
     among: tuple[object, ...] = ()
     asks_for: str = ""
     predicate: Predicate | None = field(default=None, repr=False)

@@ -16,6 +16,8 @@ ON_RANK_0 = {
     "mirrored": "if 0 == dist.get_rank():\n    dist.barrier()",
     "not": "if not dist.get_rank():\n    dist.barrier()",
     "environment": "import os\nif int(os.environ['RANK']) == 0:\n    dist.barrier()",
+    "set default": "import os\nrank = int(os.environ.setdefault('RANK', '0'))\n"
+    "if rank == 0:\n    dist.barrier()",
     "getenv": "import os\nrank = int(os.environ.get('RANK', 0))\nif rank == 0:\n    dist.barrier()",
     "flag": "is_main = dist.get_rank() == 0\nif is_main:\n    dist.barrier()",
     "flag of not": "is_worker = dist.get_rank() != 0\nif not is_worker:\n    dist.barrier()",

@@ -74,7 +74,8 @@ def _comprehension(
     result = Sequence([], kind, created_at=run.site(node), every=True, made_at=run.steps)
     frame = run.frames[-1]
     scope = Scope(run.source, run.scope, "function", run.scope.module_name)
-    run.frames.append(Frame(frame.function, scope, frame.receiver, frame.owner))
+    inner = Frame(frame.function, scope, frame.receiver, frame.owner, of_comprehension=True)
+    run.frames.append(inner)
     try:
         exact = _comprehend(run, element, for_in, result, source)
     finally:

@@ -11,6 +11,7 @@ from fsdplint.interpreter.choices import member
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.instances import instance_lacks
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.named_in_settings import member_of_setting
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.type_tests import is_dtensor
 from fsdplint.interpreter.module_attributes import (
@@ -76,7 +77,10 @@ def get_attribute(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, ModuleValue):
         return hidden_child(run, value)
-    found = member(run, value, call.args[1], call.node) if len(call.args) >= 2 else None
+    found = None
+    if len(call.args) >= 2:
+        found = member_of_setting(run, value, run.settle(call.args[1]), call)
+        found = found or member(run, value, call.args[1], call.node)
     return found if found is not None else unknown_result(call)
 
 

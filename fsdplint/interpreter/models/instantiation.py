@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fsdplint.interpreter.argument_values import default_text
 from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.choices import choose, is_choice, offered_names
 from fsdplint.interpreter.composed_settings import composed_settings
@@ -114,8 +115,8 @@ def load_stream(run: Run, name: str, call: Call) -> Value:
 
 
 def _read(run: Run, path: Value | None, call: Call) -> Value | None:
-    text = default_of(path)
-    return settings_in(run, text, run.text(call.node)) if isinstance(text, str) else None
+    text = default_text(run, path)
+    return None if text is None else settings_in(run, text, run.text(call.node))
 
 
 @function("hydra.main")

@@ -12,6 +12,7 @@ from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.named_in_settings import module_of_setting
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.ranks import environment
 from fsdplint.interpreter.records import MADE_FIELD
@@ -47,7 +48,7 @@ from fsdplint.interpreter.values import (
           "datetime.", "collections.", "typing.", "pathlib.", "shutil.", "numpy.", "argparse.",
           "tempfile.", "glob.", "gc.", "wandb.", "string.", "uuid.", "socket.", "subprocess.",
           "torch.utils.tensorboard.", "tqdm.write", "rich.", "loguru.", "os.", "inspect.", "dis.",
-          "types.", "pprint.")  # fmt: skip
+          "types.", "pprint.", "yaml.", "toml.", "tomllib.")  # fmt: skip
 def quiet(run: Run, name: str, call: Call) -> Value:
     """Functions that do not change modules and have an unknown result."""
     if name.startswith(("time.", "random.", "datetime.")):
@@ -161,6 +162,10 @@ def import_by_name(run: Run, name: str, call: Call) -> Value:
     if isinstance(name_of, Unknown) and name_of.template is not None:
         chosen = module_like(run, name_of.template, package, call.node)
         return call_unknown(run, Symbol(name), call) if chosen is None else chosen
+    if isinstance(name_of, Unknown) and package is None:
+        chosen = module_of_setting(run, name_of)
+        if chosen is not None:
+            return chosen
     wanted = constant(name_of)
     full = absolute(wanted, package) if isinstance(wanted, str) else None
     return call_unknown(run, Symbol(name), call) if full is None else import_module(run, full)
@@ -176,7 +181,7 @@ def import_function(run: Run, name: str, call: Call) -> Value:
     return import_module(run, wanted if whole else wanted.partition(".")[0])
 
 
-@function("os.getenv", "os.environ.get")
+@function("os.getenv", "os.environ.get", "os.environ.setdefault")
 def getenv(run: Run, name: str, call: Call) -> Value:
     return environment(call.arg(0, "key") or Unknown())
 
@@ -207,7 +212,7 @@ def _origin(value: Value) -> str:
 @function("builtins.open")
 def open_file(run: Run, name: str, call: Call) -> Value:
     path = call.arg(0, "file")
-    known = isinstance(path, Const) or isinstance(path, Unknown) and path.origin
+    known = isinstance(path, Const) or isinstance(path, Unknown) and (path.origin or path.default)
     result = unknown_result(call, f"open({run.text(call.node)})" if known else "")
     if path is not None:
         result.parts["name"] = path

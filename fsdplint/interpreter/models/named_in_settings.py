@@ -1,0 +1,70 @@
+"""Modules and classes that a text of a setting names: `path.rsplit(".", 1)`, `import_module(path)`.
+
+The text is the default of a setting, so that what it names is one candidate of a choice.
+"""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.argument_values import default_text
+from fsdplint.interpreter.choices import choose
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.imports import import_module, locate_module
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.unknown_calls import call_unknown
+from fsdplint.interpreter.unknown_results import unknown_result
+from fsdplint.interpreter.values import Const, ProjectModule, Sequence, Unknown, Value, constant
+
+
+@method("Unknown", "partition", "rpartition", "rsplit", "split")
+def split_text(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """The parts of a text, if the program relies on their number; each is a setting."""
+    text = default_text(run, receiver)
+    arguments = [constant(one) for one in (*call.args, *call.kwargs.values())]
+    if text is None or not receiver.origin or call.open or None in arguments:
+        return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
+    parts = getattr(text, name)(*arguments)
+    if not name.endswith("partition") and (arguments[-1] != 1 or len(parts) != 2):
+        return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
+    origin = f"{receiver.origin}.{name}({', '.join(map(repr, arguments))})"
+    settings: list[Value] = [
+        Unknown(f"{origin}[{number}]", default=Const(part)) for number, part in enumerate(parts)
+    ]
+    return Sequence(settings, type(parts).__name__)
+
+
+@function("os.path.expanduser", "os.path.expandvars", "pathlib.Path")
+def path_of_setting(run: Run, name: str, call: Call) -> Value:
+    """A path with the default of the text in it, if nothing in the text is replaced."""
+    given = run.settle(call.args[0]) if call.args else Unknown()
+    text = default_text(run, given) if len(call.values) == 1 and not call.open else None
+    result = unknown_result(call)
+    if text is None or "$" in text or text.startswith("~"):
+        return result
+    if name != "pathlib.Path":
+        return given
+    result.default = Const(text)
+    return result
+
+
+def module_of_setting(run: Run, name: Unknown) -> Unknown | None:
+    """The module of the project that a setting names by default, as the default of a setting.
+
+    Its constants are not read: another module may give others.
+    """
+    text = default_text(run, name)
+    if text is None or not name.origin or locate_module(run, text) is None:
+        return None
+    return Unknown(f"import_module({name.origin})", default=import_module(run, text))
+
+
+def member_of_setting(run: Run, owner: Value, name: Value, call: Call) -> Value | None:
+    """The member that a setting names by default, of a module that a setting names by default."""
+    module = run.settle(owner.default) if isinstance(owner, Unknown) and owner.default else owner
+    text = default_text(run, name)
+    if not isinstance(module, ProjectModule) or text is None:
+        return None
+    found = module.scope.names.get(text)
+    if found is None or not isinstance(name, Unknown):
+        return None
+    return choose(run, name, {text: found}, call.node, complete=False)
