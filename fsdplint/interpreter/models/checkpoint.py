@@ -27,6 +27,7 @@ from fsdplint.interpreter.values import (
     constant,
     is_none,
 )
+from fsdplint.source.positions import descend
 from fsdplint.trace import (
     Layout,
     Loaded,
@@ -179,7 +180,8 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
         collective=_takes_all_ranks(call),
         states=tuple(one.id for one in found if isinstance(one, StateValue)),
         optimizers=tuple(one.id for one in found if isinstance(one, OptimizerValue)),
-        empty=_is_empty(state) and not call.open and "planner" not in call.kwargs,
+        empty=_is_empty(state)
+        and not (call.open or "planner" in call.kwargs or _is_filled_elsewhere(run, call)),
     )
     if not name.endswith("load_state_dict"):
         load_states(run, state, states, call)
@@ -188,6 +190,27 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
 
 def _is_empty(state: Value) -> bool:
     return isinstance(state, Dict) and not (state.items or state.tensors or state.open)
+
+
+_FILLING = {"setdefault", "update"}
+
+
+def _is_filled_elsewhere(run: Run, call: Call) -> bool:
+    """Whether code of the same function puts something into the dict, under other conditions."""
+    argument = call.node.args[0].value if isinstance(call.node, cst.Call) else None
+    function: cst.CSTNode | None = call.node
+    while function is not None and not isinstance(function, cst.FunctionDef | cst.Module):
+        function = run.source.parent(function)
+    if not isinstance(argument, cst.Name) or function is None:
+        return False
+    for node in descend(function):
+        written = [one.target for one in node.targets] if isinstance(node, cst.Assign) else []
+        holders = [one.value for one in written if isinstance(one, cst.Subscript)]
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            holders += [node.func.value] if node.func.attr.value in _FILLING else []
+        if any(isinstance(one, cst.Name) and one.value == argument.value for one in holders):
+            return True
+    return False
 
 
 def _differs_between_ranks(path: Value) -> bool:
