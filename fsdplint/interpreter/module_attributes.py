@@ -30,6 +30,7 @@ from fsdplint.trace.groups import Groups
 
 # Attributes of modules that are neither submodules nor methods of the user.
 PLAIN_ATTRIBUTES = {"training", "device", "dtype", "config", "weight", "bias"}
+SETTINGS = {"config"}  # those among them that hold no part of a module of Transformers
 
 
 # Methods of nn.Module that do not run its forward and that no model describes.
@@ -81,7 +82,9 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
     info = run.trace.modules[module.id]
     if name in {"weight", "bias"} and _is_torch_layer(module):
         return _own_parameter(run, module, name)
-    if info.children_known or (module.cls is not None and not _inherits_parts(module.cls)):
+    if name not in SETTINGS and (
+        info.children_known or (module.cls is not None and not _inherits_parts(module.cls))
+    ):
         return Method(module, name)
     delegate = module.attributes.get(DELEGATE)
     if name == "generate" and is_transformers_model(module):

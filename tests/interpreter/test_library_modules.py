@@ -9,7 +9,7 @@ from programs import class_of, events, findings, program
 
 from fsdplint.interpreter.library_classes import builds_model, is_module_class
 from fsdplint.rules.fsdp103_optimizer_before_shard import OptimizerBeforeShard
-from fsdplint.trace import ModuleBuilt, OptimizerBuilt, RequiresGradSet, Sharded
+from fsdplint.trace import Escaped, ModuleBuilt, OptimizerBuilt, RequiresGradSet, Sharded
 
 MODULE_CLASSES = [
     "transformers.AutoModelForCausalLM",
@@ -243,3 +243,23 @@ def test_a_sharded_model_of_a_library_has_no_method_of_a_wrapper(
         """,
     )
     assert not findings(found, "FSDP401")
+
+
+def test_the_configuration_of_a_model_is_no_part_of_it(tmp_path: Path) -> None:
+    """A function that gets a setting of a model of Transformers does not get the model."""
+    body = """
+        from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel
+
+        class Own(PreTrainedModel):
+            def __init__(self, config):
+                super().__init__(config)
+                self.layer = nn.Linear(8, 8)
+
+            def add_tokens(self, tokenizer):
+                self.config.image_id = tokenizer.convert(self.config.image)
+
+        model = Own(PretrainedConfig())
+        model.add_tokens(AutoTokenizer.from_pretrained("a"))
+        fully_shard(model)
+    """
+    assert not list(events(program(tmp_path, body), Escaped))
