@@ -119,7 +119,7 @@ class _Steps:
         if self.api == "no_sync":
             switch = self._no_sync_around(backward, before)
         else:
-            switch = self._last_switch(backward, before, facts)
+            switch = self._last_switch(step, backward, before, facts)
         if switch is None or switch.off is None:
             return None
         if not switch.by_condition and _follows_another(backward, before):
@@ -144,14 +144,19 @@ class _Steps:
         return _Switch(at, tests[0], True) if len(tests) == 1 else None
 
     def _last_switch(
-        self, backward: BackwardRun, before: Sequence[Event], facts: list[Predicate]
+        self,
+        step: OptimizerStepped,
+        backward: BackwardRun,
+        before: Sequence[Event],
+        facts: list[Predicate],
     ) -> _Switch | None:
-        """The switch that decides, as `facts` tell; None if several may."""
+        """The switch that decides in the turn of the last backward before a step; None if several
+        may."""
         for event in reversed(before):
             if not isinstance(event, SyncSwitched):
                 continue
             conditions = conditions_of(event)
-            known = _with_ends(backward, facts, conditions)
+            known = _with_ends(step, facts, conditions)
             happens = truth(AllOf(tuple(conditions)), known)
             if happens is False:
                 continue
