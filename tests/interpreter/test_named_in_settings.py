@@ -116,3 +116,9 @@ def test_runs_with_other_branches_choose_the_class_too(tmp_path: Path) -> None:
     found = run(tmp_path, f"{body}\n{shard}\ntorch.optim.AdamW(model.parameters())")
     first = next(trace for trace in found.traces if any(trace.of(Sharded)))
     assert any(first.of(ModuleBuilt))
+
+
+@pytest.mark.parametrize("call", ["split()", "split('.')", "rsplit('.', 2)", "partition(1)"])
+def test_the_number_of_parts_is_not_known(tmp_path: Path, call: str) -> None:
+    found = run(tmp_path, f'{READ}\nread("conf/train.yaml")["model"]["name"].{call}\n')
+    assert not found.problems

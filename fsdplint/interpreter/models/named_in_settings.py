@@ -22,15 +22,33 @@ def split_text(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     text = default_text(run, receiver)
     arguments = [constant(one) for one in (*call.args, *call.kwargs.values())]
     if text is None or not receiver.origin or call.open or None in arguments:
-        return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
-    parts = getattr(text, name)(*arguments)
-    if not name.endswith("partition") and (arguments[-1] != 1 or len(parts) != 2):
-        return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
+        return call_unknown(run, _method_of(receiver, name), call)
+    try:
+        parts = getattr(text, name)(*arguments)
+    except (TypeError, ValueError):
+        parts = ()
+    has_number = name.endswith("partition") or arguments[-1:] == [1] and len(parts) == 2
+    if not parts or not has_number:
+        return call_unknown(run, _method_of(receiver, name), call)
     origin = f"{receiver.origin}.{name}({', '.join(map(repr, arguments))})"
     settings: list[Value] = [
         Unknown(f"{origin}[{number}]", default=Const(part)) for number, part in enumerate(parts)
     ]
     return Sequence(settings, type(parts).__name__)
+
+
+def _method_of(receiver: Unknown, name: str) -> Unknown:
+    """A method of another value than a text of a setting."""
+    return Unknown(
+        origin=f"{receiver.origin}.{name}" if receiver.origin else "",
+        varying=receiver.varying,
+        by_rank=receiver.by_rank,
+        by_process=receiver.by_process,
+        part_of=receiver.part_of,
+        library=receiver.library,
+        argument=receiver.argument,
+        rank_local=receiver.rank_local,
+    )
 
 
 @function("os.path.expanduser", "os.path.expandvars", "pathlib.Path")
