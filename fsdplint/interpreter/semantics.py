@@ -73,7 +73,7 @@ MODELS = (
     context_stacks, copies, data, dataclass_objects, datasets, distributed, frameworks, fsdp1,
     fsdp2, gradient_scaling, hook_registration, instantiation, iterators, launcher,
     library_modules, mixed_operations, module_methods, module_wrappers, named_in_settings,
-    namespaces, nn, optim, pretrained, process_groups, processes, python, randomness, records, removals, state_dicts,
-    state_loading, tensor_creation, tensor_memory, tensors, torch_contexts, training_frameworks,
-    type_tests, wrap_policies,
+    namespaces, nn, optim, pretrained, process_groups, processes, python, randomness, records,
+    removals, state_dicts, state_loading, tensor_creation, tensor_memory, tensors, torch_contexts,
+    training_frameworks, type_tests, wrap_policies,
 )  # fmt: skip
