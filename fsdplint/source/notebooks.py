@@ -32,6 +32,11 @@ _ESCAPED = re.compile(r"\\u(?!00[0-7])[0-9a-fA-F]{4}")
 _DECODER = json.JSONDecoder()
 
 
+def is_start_of_cell(line: str) -> bool:
+    """Whether a line of the joined code only separates two cells."""
+    return _SEPARATORS.match(line) is not None
+
+
 class NotebookError(ValueError):
     """The file is not a notebook, or a text no longer fits its cells."""
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from fsdplint.source.notebooks import is_start_of_cell
 from fsdplint.source.positions import descend as descend
 from fsdplint.source.source import Source
 
@@ -184,7 +185,8 @@ def blank_lines_after(source: Source, offset: int) -> list[int]:
 def missing_above(source: Source, start: int) -> int:
     """The number of blank lines that are missing above an offset for a function to begin there.
 
-    It is 0 at the start of a file, and below a comment, which may belong to the line.
+    It is 0 at the start of a file or of a notebook's cell, and below a comment, which may belong to
+    the line.
     """
     if not start:
         return 0
@@ -193,7 +195,9 @@ def missing_above(source: Source, start: int) -> int:
     while above and not above[-1].strip():
         above.pop()
         blank += 1
-    return 0 if above and above[-1].startswith("#") else max(0, 2 - blank)
+    if above and (above[-1].startswith("#") or is_start_of_cell(above[-1])):
+        return 0
+    return max(0, 2 - blank)
 
 
 def comment_start(source: Source, at: int) -> int:

@@ -164,6 +164,26 @@ def test_a_migration_over_cells(folder: Path) -> None:
     assert all(not line.endswith("\n") for lines in new[1:] for line in lines[-1:])
 
 
+def test_a_function_at_the_start_of_a_cell(folder: Path) -> None:
+    setup = """\
+import functools
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+"""
+    wrapped = """\
+def main(model):
+    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=100)
+    return FSDP(model, auto_wrap_policy=policy, device_id=0)
+"""
+    file = folder / "train.ipynb"
+    file.write_text(notebook(cell(setup), cell(wrapped), cell("main(nn.Linear(40, 40))")))
+    assert run("--fix", "train.ipynb").exit_code == 0
+    code = "".join(json.loads(file.read_text())["cells"][1]["source"])
+    assert code.startswith("def shard_large_modules(model, min_num_params, **kwargs):\n")
+    assert "    visit(model)\n\n\ndef main(model):\n" in code
+
+
 def test_from_standard_input(folder: Path) -> None:
     text = notebook(*CELLS)
     result = run("--fix", "--stdin-filename", "train.ipynb", "-", input=text.encode())
