@@ -320,6 +320,25 @@ def test_a_comment_goes_with_its_import_only() -> None:
     assert planned(text, without="a") == "# of all\nimport b  # of b\n"
 
 
+HEADINGS = {
+    "its own": ("import os\n\n# a\n# b\nimport x\n\nimport y\n", "import os\n\nimport y\n"),
+    "of two": ("import os\n\n\n# a\nimport x\nimport z\n\nuse()\n", "import os\n\nuse()\n"),
+    "of more": ("import os\n\n# a\nimport x\nimport y\n", "import os\n\n# a\nimport y\n"),
+    "of the file": ("# a\nimport x\n\nimport y\n", "# a\n\nimport y\n"),
+    "for tools": (
+        "import os\n\n# isort: off\nimport x\n\nimport y\n",
+        "import os\n\n# isort: off\n\nimport y\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "left"), HEADINGS.values(), ids=HEADINGS)
+def test_a_heading_goes_with_its_imports(text: str, left: str) -> None:
+    source = source_of(text)
+    removed = [one for one in bindings_of(source).module.imports if one.local in ("x", "z")]
+    assert edited(text, plan(source, [], removed)) == left
+
+
 def test_replaced_name_by_name() -> None:
     text = f"import torch\nfrom {FSDP} import FullyShardedDataParallel as FSDP  # c\nHERE\n"
     expected = f"import torch\nfrom {FSDP} import fully_shard  # c\nHERE\n"

@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint.diagnostics.finding import Edit, Import
 from fsdplint.edits.imports.block import Spot, Statement, choose, type_checking
+from fsdplint.edits.imports.headings import without_headings
 from fsdplint.edits.imports.names import by_kind, edit_names, line_limit
 from fsdplint.edits.imports.placement import Block, before, from_module, is_import, place
 from fsdplint.edits.imports.stand_ins import emptied_tries, stand_ins
@@ -55,7 +56,8 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
     for statement in [*tries, *(one for one in single if one not in inside)]:
         change = statements.change(statement)
         change.deleted, change.keep_comments = True, False
-    return edits + statements.edits()[0]
+    gone = [one for one in emptied if one in single and statements.change(one).is_removed]
+    return [*edits, *without_headings(source, gone), *statements.edits()[0]]
 
 
 def _additions(source: Source, wanted: Iterable[Import]) -> _Additions:
