@@ -542,6 +542,22 @@ FORMS = {
         model = torch.compile(model)
         """,
     ),
+    "a scaler whose import is guarded": (
+        """
+        model = FSDP(Net())
+        try:
+            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler as Scaler
+        except ImportError:
+            Scaler = None
+        scaler = Scaler(init_scale=8.0) if Scaler is not None else None
+        other = Scaler() if Scaler else torch.amp.GradScaler("cuda")
+        """,
+        """
+        model = fully_shard(Net())
+        scaler = torch.amp.GradScaler("cuda", init_scale=8.0)
+        other = torch.amp.GradScaler("cuda")
+        """,
+    ),
 }
 
 

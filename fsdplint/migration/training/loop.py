@@ -262,11 +262,13 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
             torch = migration.torch(source, node)
             migration.substitute(source, node, f"{torch}.amp.GradScaler")
             return
-        raise Blocked(
-            source,
-            node,
-            SCALER_NOT_CALLED(),
-        )
+        choice = _choice_of_guarded(source, node)
+        if choice is None:
+            raise Blocked(source, node, SCALER_NOT_CALLED())
+        migration.account_for(source, node)
+        end = source.span(choice.body)[1]
+        migration.substitute_span(source, end, source.span(choice)[1], "")
+        return
     named, rest = arguments(parent, SCALER)
     if rest:
         raise Blocked(source, node, SCALER_ARGUMENTS())
@@ -286,6 +288,20 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
     migration.account_for(source, node)
     migration.put_call(source, parent, f"{torch}.amp.GradScaler", given)
     migration.step(source, node, "Scale with torch.amp.GradScaler")
+
+
+def _choice_of_guarded(source: Source, name: cst.CSTNode) -> cst.IfExp | None:
+    """`X() if X is not None else other()` around the tested name of a guarded import."""
+    test, parent = name, source.parent(name)
+    if isinstance(parent, cst.Comparison) and parent.left is name and len(parent.comparisons) == 1:
+        (target,) = parent.comparisons
+        if isinstance(target.operator, cst.IsNot) and is_constant(target.comparator, "None"):
+            test, parent = parent, source.parent(parent)
+    if not isinstance(parent, cst.IfExp) or parent.test is not test:
+        return None
+    made = parent.body
+    is_made = isinstance(made, cst.Call) and source.code(made.func) == source.code(name)
+    return parent if is_made else None
 
 
 def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -> None:
