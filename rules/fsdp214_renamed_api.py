@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.syntax.version_guards import asks_for_version
+from fsdplint.syntax.version_guards import is_under_version_test
 from fsdplint.trace import Event, Fsdp2Used, Loaded, Saved, Site, Trace
 from fsdplint.trace.torch_versions import METHODS
 
@@ -62,7 +62,7 @@ class RenamedApi(Rule):
         new = METHODS[NEW_FACTOR].version
         too_old = trace.target is not None and trace.target.predates(new)
         for event in trace.of(Fsdp2Used, Saved, Loaded):
-            if any(asks_for_version(guard.text) for guard in event.guards):
+            if is_under_version_test((guard.text, guard.site) for guard in event.guards):
                 continue
             if isinstance(event, Fsdp2Used):
                 if event.api == FACTOR and not (too_old or event.optional):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.syntax.version_guards import asks_for_version
+from fsdplint.syntax.version_guards import is_under_version_test
 from fsdplint.trace import Event, Fsdp2Used, Imported, Trace
 from fsdplint.trace.queries.common import asked_for
 from fsdplint.trace.torch_versions import ARGUMENTS, FSDP, METHODS, NAMES, Since
@@ -45,7 +45,7 @@ class NewerThanTarget(Rule):
         if target is None or target.newest is None:
             return
         for event in trace.events:
-            if any(asks_for_version(guard.text) for guard in event.guards):
+            if is_under_version_test((guard.text, guard.site) for guard in event.guards):
                 continue
             missing = [since for since in _newer_apis(event) if target.lacks(since.version)]
             if not missing:

@@ -32,7 +32,9 @@ def can_do_without(source: Source, node: cst.CSTNode) -> bool:
     while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ClassDef):
         if isinstance(parent, cst.Try) and parent.handlers and child is not parent.finalbody:
             return True
-        if isinstance(parent, cst.If | cst.IfExp) and asks_for_version(source.code(parent.test)):
+        if isinstance(parent, cst.If | cst.IfExp) and asks_for_version(
+            source.code(parent.test), source.text
+        ):
             return True
         child, parent = parent, source.parent(parent)
     return False

@@ -16,7 +16,16 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     StateValue,
 )
-from fsdplint.interpreter.values import Condition, Const, Dict, Function, Sequence, Symbol, Value
+from fsdplint.interpreter.values import (
+    Condition,
+    Const,
+    Dict,
+    Function,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
 from fsdplint.source.positions import code_children
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import ANY_ATTRIBUTE, GuardKind
@@ -49,9 +58,15 @@ def tests_tensor(run: Run, test: cst.CSTNode) -> bool:
 
 
 def _with_called(run: Run, test: cst.CSTNode) -> list[cst.CSTNode]:
-    """The nodes of a test, and those of the functions of the program that it calls."""
+    """The nodes of a test, of the calls that gave the variables in it, and of the functions of the
+    program that it calls."""
     found = list(_nodes(run, test))
-    for node in _nodes(run, test):
+    for node in list(found):
+        value = run.evaluations.get(node) if isinstance(node, cst.Name) else None
+        made = value.created_at if isinstance(value, Unknown) else None
+        if made is not None and made.source is run.source:
+            found += _nodes(run, made.node)
+    for node in list(found):
         called = run.evaluations.get(node.func) if isinstance(node, cst.Call) else None
         if isinstance(called, Function):
             found += _nodes(run, called.node)

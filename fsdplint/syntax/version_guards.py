@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from functools import lru_cache
+
+from fsdplint.source.source import NodeSite
 
 _PACKAGES = ("torch.distributed.fsdp", "torch.distributed._composable")
 _BELOW = tuple(f"{package}." for package in _PACKAGES)
@@ -13,6 +16,9 @@ _VERSION = re.compile(
     r"|torch\w*(greater|less|newer|older|at_least|_[gl][te](_|\b))",
     re.IGNORECASE,
 )
+_READS_VERSION = re.compile(r"__version__|torch\.version\b|find_spec|hasattr\(torch")
+_NAME = re.compile(r"[^\W\d]\w*")
+MAX_STATEMENTS = 4  # of a function that tests the version
 
 
 def is_of_fsdp(package: str) -> bool:
@@ -20,9 +26,46 @@ def is_of_fsdp(package: str) -> bool:
     return package.startswith(_BELOW) or package in _PACKAGES
 
 
-def asks_for_version(test: str) -> bool:
-    """Whether a condition tests the torch version or its APIs."""
-    return _VERSION.search(test) is not None
+def asks_for_version(test: str, text: str) -> bool:
+    """Whether a condition in a file with this text tests the torch version or its APIs.
+
+    It may name variables and functions of the file that do.
+    """
+    if _VERSION.search(test) is not None:
+        return True
+    definitions = _definitions(text)
+    todo, seen = [test], set[str]()
+    for code in todo:  # the loop extends it
+        names = set(_NAME.findall(code)) & definitions.keys() - seen
+        seen |= names
+        todo += [one for name in sorted(names) for one in definitions[name]]
+    return any(_READS_VERSION.search(code) for code in todo[1:])
+
+
+def is_under_version_test(conditions: Iterable[tuple[str, object]]) -> bool:
+    """Whether one of some conditions, each with its place, tests the torch version or its APIs."""
+    return any(
+        asks_for_version(text, site.source.text if isinstance(site, NodeSite) else "")
+        for text, site in conditions
+    )
+
+
+@lru_cache(maxsize=64)
+def _definitions(text: str) -> dict[str, list[str]]:
+    """The values that a file assigns to names, and its functions, by name."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return {}
+    found: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(ast.unparse(node.value))
+        elif isinstance(node, ast.FunctionDef) and len(node.body) <= MAX_STATEMENTS:
+            found.setdefault(node.name, []).extend(map(ast.unparse, node.body))
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -35,9 +78,9 @@ def optional_lines(text: str) -> frozenset[int]:
     found: set[int] = set()
     for node in ast.walk(tree):
         parts: list[ast.AST] = []
-        if isinstance(node, ast.If) and asks_for_version(ast.unparse(node.test)):
+        if isinstance(node, ast.If) and asks_for_version(ast.unparse(node.test), text):
             parts = [*node.body, *node.orelse]
-        elif isinstance(node, ast.IfExp) and asks_for_version(ast.unparse(node.test)):
+        elif isinstance(node, ast.IfExp) and asks_for_version(ast.unparse(node.test), text):
             parts = [node.body, node.orelse]
         elif isinstance(node, ast.Try) and node.handlers:
             parts = [*node.body, *node.handlers, *node.orelse]

@@ -48,7 +48,38 @@ def test_lines_that_a_program_can_do_without() -> None:
     ],
 )
 def test_tests_of_the_version(test: str, asks: bool) -> None:
-    assert asks_for_version(test) is asks
+    assert asks_for_version(test, "") is asks
+
+
+VERSIONED = """\
+import torch
+
+MODERN = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+flag = MODERN
+sharded = args.fsdp
+
+
+def modern():
+    return flag
+
+
+def configured():
+    return sharded
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "asks"),
+    [
+        ("MODERN", True),
+        ("not flag", True),
+        ("modern()", True),
+        ("configured()", False),
+        ("sharded", False),
+    ],
+)
+def test_variables_and_functions_that_test_the_version(test: str, asks: bool) -> None:
+    assert asks_for_version(test, VERSIONED) is asks
 
 
 def test_packages() -> None:

@@ -18,12 +18,6 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "the device in a variable of the environment may not be a GPU": [
         ("environment_defaults", "FSDP135/empty_on_the_gpu"),
     ],
-    "a test of torch's version in a variable is not known as one": [
-        ("test_in_variable", "FSDP213/by_version"),
-    ],
-    "a test of a tensor's class in a variable decides nothing about the tensor": [
-        ("test_in_variable", "FSDP306/gathered_or_buffers"),
-    ],
     "a model that a generator passes on is another one in each phase": [
         ("generator_of_phases", "FSDP127/original_parameters"),
     ],
