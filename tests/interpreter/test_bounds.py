@@ -307,7 +307,7 @@ def test_a_program_that_was_left_is_not_migrated(train: Path, tmp_path: Path) ->
     (plan,) = plans_of(load([train]))
     assert [blocker.reason for blocker in plan.blockers] == [
         "the program is too large: it was followed up to here only (more than 100 events), and "
-        "the code after that is not known"
+        "the rest is not known"
     ]
 
 

@@ -226,4 +226,9 @@ FSDP_MODULES = (
 NO_WRAPPER = "Assign to the model itself, before it is sharded: FSDP2 has no wrapper."
 CALL_HERE = "Call the method here, or pass a function of your own that calls it."
 SEPARATE_STATEMENTS = "Give each use of FSDP1 here a statement of its own."
+TOO_LARGE = (
+    "Give fsdplint the files of one program only, or put constants in place of the settings that "
+    "choose among models; then run this again. Or migrate by hand, and compare with `fsdplint "
+    "validate BEFORE AFTER`."
+)
 BY_HAND = "Rewrite this code for FSDP2 by hand, or remove it; then run this again."

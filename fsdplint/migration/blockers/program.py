@@ -90,8 +90,8 @@ TOO_MANY_USES = Blocker(
 )
 PROGRAM_TOO_LARGE = Blocker(
     "FSDP201-program-too-large",
-    "the program is too large: {limit}, and the code after that is not known",
-    advice.BY_HAND,
+    "the program is too large: {limit}, and the rest is not known",
+    advice.TOO_LARGE,
 )
 REWRITES_CLASH = Blocker(
     "FSDP201-rewrites-clash",
