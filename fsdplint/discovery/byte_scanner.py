@@ -76,13 +76,17 @@ class Statement:
     @property
     def defines(self) -> bool:
         """Whether it defines a function or class."""
-        return _HEAD.search(self.text) is not None
+        return self._definition is not None
+
+    @cached_property
+    def _definition(self) -> re.Match[bytes] | None:
+        """The word with which a definition begins, after its decorators."""
+        return (_HEAD.search if self.text.startswith(b"@") else _HEAD.match)(self.text)
 
     @property
     def is_class(self) -> bool:
         """Whether it defines a class."""
-        head = _HEAD.search(self.text)
-        return head is not None and head.group() == b"class"
+        return self._definition is not None and self._definition.group() == b"class"
 
     @cached_property
     def receivers(self) -> Set[str]:
@@ -91,8 +95,8 @@ class Statement:
         if not self.defines:
             found = [match.group() for match in (_USED.match(self.text),) if match is not None]
         else:
-            bases = _BASES.search(self.text)
-            found = _DECORATOR.findall(self.text)
+            bases = _BASES.search(self.text) if self.is_class else None
+            found = _DECORATOR.findall(self.text) if self.text.startswith(b"@") else []
             found += _USED.findall(bases.group(1)) if bases is not None else []
         return {b"".join(name.split()).decode("utf-8", "replace") for name in found}
 

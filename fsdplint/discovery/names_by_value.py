@@ -19,7 +19,6 @@ MAX_FOLDERS = 1_000  # of a project; the settings files of a larger one are not 
 MAX_SETTINGS = 100_000  # bytes of a settings file; a larger one is data
 
 _BY_VALUE = rb"\b(?:getattr|vars|getmembers)\s*"
-_LOOKUP = re.compile(rb"%s\(|\.__dict__" % _BY_VALUE)
 _OWN_NAMES = re.compile(rb"\b(globals)\(\)\s*[\[.]|\b(sys\.modules)\[__name__\]")
 _CALLEE = rb"(?<![\w.])(?P<callee>(?:\w+\s*\.\s*)*(?:%s))\s*\(\s*"
 _IMPORTS = re.compile(
@@ -28,7 +27,10 @@ _IMPORTS = re.compile(
     | ["'](?P<format>[.\w]*\.)(?:%s|\{) )""",
     re.VERBOSE,
 )
-_PATHS = re.compile(_CALLEE % rb"instantiate|get_class|get_object|get_method|locate|resolve_name")
+_FINDERS = (
+    b"instantiate(", b"get_class(", b"get_object(", b"get_method(", b"locate(", b"resolve_name(",
+)  # fmt: skip
+_PATHS = re.compile(_CALLEE % b"|".join(name[:-1] for name in _FINDERS))
 _DOTTED = rb"(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*"
 _IN_CODE = re.compile(rb"""["'](%s)["']""" % _DOTTED)
 _IN_SETTINGS = re.compile(rb"""^[ \t-]*[\w"']+[ \t]*:[ \t]*["']?(%s)["']?[ \t]*$""" % _DOTTED, re.M)
@@ -53,10 +55,11 @@ def reads_members(module: str, data: bytes) -> bool:
 
     module: the dotted name by which the file uses it.
     """
-    if _LOOKUP.search(data) is None:
-        return False
-    name = re.escape(module.encode())
-    pattern = rb"(?:%s)\(\s*%s\s*[,)]|\b%s\.__dict__" % (_BY_VALUE, name, name)
+    name = module.encode()
+    if b"(" + name not in data and name + b".__dict__" not in data:
+        return False  # most files: the pattern costs more
+    name = re.escape(name)
+    pattern = rb"(?:%s)\(%s\s*[,)]|\b%s\.__dict__" % (_BY_VALUE, name, name)
     return re.search(pattern, data) is not None
 
 
@@ -67,11 +70,12 @@ def own_namespaces(data: bytes) -> set[str]:
 
 def lookups(data: bytes) -> Iterator[Lookup]:
     """The calls in a file that find modules or objects by values."""
-    if b"import" in data:
+    if b"import_module" in data or b"__import__" in data:
         for match in _IMPORTS.finditer(data):
             prefix = match.group("prefix") or match.group("head") or match.group("format")
             yield Lookup(_callee(match), _text(prefix))
-    yield from {Lookup(_callee(match)) for match in _PATHS.finditer(data)}
+    if any(name in data for name in _FINDERS):
+        yield from {Lookup(_callee(match)) for match in _PATHS.finditer(data)}
 
 
 def _callee(match: re.Match[bytes]) -> str:

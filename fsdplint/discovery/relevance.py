@@ -44,6 +44,7 @@ class Relevance:
         self._contents: dict[str, bytes] = {}
         self.importers: dict[str, list[tuple[str, Target]]] = {}
         self.scanned: set[str] = set()
+        self._imports: dict[str, tuple[Target, ...]] = {}
         self._called: dict[tuple[str, str], bool] = {}
         self.joined: set[tuple[str, str]] = set()
 
@@ -105,12 +106,18 @@ class Relevance:
                 continue
             if mentions(data):
                 found.append(self._file(path, data))
-            for target in self._modules.targets(path, data):
+            for target in self._targets(path, data):
                 self.importers.setdefault(target.file, []).append((path, target))
                 if target.file not in visited:
                     visited.add(target.file)
                     queue.append(target.file)
         return found
+
+    def _targets(self, path: str, data: bytes) -> tuple[Target, ...]:
+        """The project files that a file with some content imports."""
+        if path not in self._imports:
+            self._imports[path] = tuple(self._modules.targets(path, data))
+        return self._imports[path]
 
     def _read(self, path: str) -> bytes | None:
         data = self._contents.get(path)
@@ -174,7 +181,7 @@ class Relevance:
         visited.add(path)
         first = dotted.partition(".")[0]
         yield path, first
-        for target in self._modules.targets(path, data):
+        for target in self._targets(path, data):
             for name, alias in target.names:
                 if alias == first and name != ALL:
                     yield from self._origins(target.file, name, visited)

@@ -12,11 +12,10 @@ from fsdplint.discovery.module_resolver import imports
 _JAX = re.compile(rb"^\s*(?:import|from)\s+(?:jax|flax)\b", re.MULTILINE)
 # A suppression comment is checked even in a file that is not relevant.
 _OWN_COMMENT = re.compile(rb"\#[^\n]*(?:fsdplint|FSDP\d)")
-_COLLECTS_CLASSES = re.compile(rb"\b__init_subclass__\b|\bmetaclass\s*=")
-_STORES = (
-    rb"(?<![\w.])%s\s*(?:\[[^\n]*\]\s*=(?!=)"
-    rb"|\.\s*(?:append|add|insert|update|setdefault|register)\w*\()"
-)
+# A class hook or a metaclass that puts the new class into a container.
+_HOOK = re.compile(rb"\bdef\s+(?:__init_subclass__|__new__|__init__)\b(?:(?!\bdef\b).)*", re.DOTALL)
+_PUTS = rb"\s*(?:\[[^\n]*\]\s*=(?!=)|\.\s*(?:append|add|insert|update|setdefault|register)\w*\()"
+_PUTS_CLASS = re.compile(rb"\w%s[^\n]*\bcls\b" % _PUTS)
 
 
 @dataclass(eq=False)
@@ -89,11 +88,13 @@ class TaintedFile:
         return new
 
     def _is_relevant(self, one: Statement) -> bool:
-        if one.mentions_fsdp or one.uses(self.tainted - self.registries):
+        if one.mentions_fsdp:
             return True
-        if one.imports or not one.uses(self.registries):
+        if not one.uses(self.tainted):
             return False
-        return not self.registries.isdisjoint(one.inner_names)
+        if not self.registries or one.uses(self.tainted - self.registries):
+            return True
+        return not (one.imports or self.registries.isdisjoint(one.inner_names))
 
     def _taints(self, one: Statement) -> Set[str]:
         """The names that a relevant statement taints. Only the defining file taints an imported
@@ -110,13 +111,15 @@ class TaintedFile:
         """
         everything = [*self.relevant, *self.pending]
         found: set[str] = set()
+        if name in self.imported:
+            return found
         for one in everything:
             if name not in one.bound or one.imports:
                 continue
             if not one.defines:
                 found.add(name)
             elif one.is_class:
-                found |= {name} if _COLLECTS_CLASSES.search(one.text) else set()
+                found |= {name} if _collects(one) else set()
             else:
                 kept = {kept for kept in self._bound(everything) if _stores(one, kept)}
                 found |= {name, *kept} if kept else set()
@@ -133,7 +136,17 @@ class TaintedFile:
         }
 
 
+def _collects(cls: Statement) -> bool:
+    """Whether a class keeps its subclasses."""
+    if b"__init_subclass__" not in cls.text and b"(type" not in cls.text:
+        return False
+    return any(_PUTS_CLASS.search(hook) for hook in _HOOK.findall(cls.text))
+
+
 def _stores(function: Statement, name: str) -> bool:
     """Whether a function puts something into a global object."""
     word = name.encode()
-    return word in function.text and re.search(_STORES % re.escape(word), function.text) is not None
+    if word not in function.text:
+        return False
+    pattern = rb"(?<![\w.])%s%s" % (re.escape(word), _PUTS)
+    return re.search(pattern, function.text) is not None
