@@ -65,6 +65,8 @@ def reads_members(module: str, data: bytes) -> bool:
 
 def own_namespaces(data: bytes) -> set[str]:
     """The names by which a file finds its own names by values, as with `globals()[name]`."""
+    if b"globals()" not in data and b"[__name__]" not in data:
+        return set()
     return {_text(one or other) for one, other in _OWN_NAMES.findall(data)}
 
 
