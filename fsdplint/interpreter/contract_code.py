@@ -41,6 +41,16 @@ def migration_depends_on(run: Run, value: Value) -> bool:
     The code of a model, such as one of many activations or encoders, matters if it names what is
     not the same for all models.
     """
+    if not isinstance(value, Function | Class):
+        return _names_what_matters(run, value)
+    known = run.project.matters_to_migration
+    if value.node not in known:
+        known[value.node] = _names_what_matters(run, value)
+    return known[value.node]
+
+
+def _names_what_matters(run: Run, value: Value) -> bool:
+    """Whether the code behind a value is too much, or names what a migration depends on."""
     seen = 0
     for part in _code_behind(run, value):
         if not isinstance(part, Function | Class):

@@ -95,6 +95,7 @@ class Project:
         structure_words: finds code of models on which a migration may depend.
         migration_words: finds such code of anything else.
         reducing_words: finds code that may give all ranks the same value.
+        matters_to_migration: whether a migration depends on the code behind a class or function.
         describe: describes the calls that make events, for the traces to keep; None for none.
     """
 
@@ -127,6 +128,7 @@ class Project:
         # Of classes: whether their statements may be executed later, and what that depends on.
         self.deferrals: dict[cst.ClassDef, tuple[bool, Mapping[FileQuestion, FileAnswer]]] = {}
         self.names_in: dict[cst.CSTNode, frozenset[str]] = {}
+        self.matters_to_migration: dict[cst.CSTNode, bool] = {}
         self.nodes_below: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         self.words = Words(CONTRACT_WORDS)
         self.fsdp_words = Words(FSDP_WORDS)
