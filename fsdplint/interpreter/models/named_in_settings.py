@@ -77,8 +77,11 @@ def module_of_setting(run: Run, name: Unknown) -> Unknown | None:
 
 
 def member_of_setting(run: Run, owner: Value, name: Value, call: Call) -> Value | None:
-    """The member that a setting names by default, of a module that a setting names by default."""
-    module = run.settle(owner.default) if isinstance(owner, Unknown) and owner.default else owner
+    """The member that a setting names by default, of a module that a setting names by default.
+
+    Of a module that the program names itself, the other members are candidates, too.
+    """
+    module = run.settle(owner.default) if isinstance(owner, Unknown) and owner.default else None
     text = default_text(run, name)
     if not isinstance(module, ProjectModule) or text is None:
         return None
