@@ -364,7 +364,11 @@ def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | No
         return None
     names = owner.scope.names
     offered = offered_names(run, name)
-    found = {one: names[one] for one in offered if one in names}
+    found: dict[object, Value] = {one: names[one] for one in offered if one in names}
+    if len(found) == 1 and _is_of_file(run, name):  # the only file shows no other name
+        others = _called_so(run, _own_members(run, owner), node)
+        if len(set(map(type, others.values()))) == 1:
+            found = {**found, **others}
     if found:
         complete = len(found) == len(offered) and not _is_of_file(run, name)
         return choose(run, name, found, node, complete=complete)

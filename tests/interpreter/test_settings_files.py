@@ -128,3 +128,21 @@ def test_a_file_that_is_missing_or_no_mapping(tmp_path: Path) -> None:
     (tmp_path / "conf" / "list.yaml").write_text("- 1\n- 2\n")
     found = program(tmp_path, body, header=HEAD)
     assert not found.problems and len(found.traces) == 1
+
+
+def test_a_file_names_one_of_the_classes_of_a_module(tmp_path: Path) -> None:
+    """The command line may name another class than the file."""
+    body = """
+        import nets
+
+        @hydra.main(config_path="conf", config_name="train", version_base=None)
+        def main(cfg):
+            fully_shard(getattr(nets, cfg.net)(8))
+
+        main()
+    """
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "train.yaml").write_text("net: Wide\n")
+    deep = "\nclass Deep(Wide):\n    pass\n"
+    found = program(tmp_path, body, header=HEAD, nets=NETS + deep)
+    assert classes(found) >= {"Wide", "Deep"}
