@@ -98,6 +98,10 @@ class Coverage:
                 (others if keys.isdisjoint(excluding) else excluded).add(node)
         self.plain |= excluded - others
 
+    def count_left(self, nodes: Iterable[cst.CSTNode]) -> int:
+        """The number of sites that no run reached as it should."""
+        return sum(node not in self.sharded and node not in self.plain for node in nodes)
+
     def of(
         self, sources: Iterable[Source], cut: Container[str], program: Iterable[Source]
     ) -> Iterator[SiteCoverage]:

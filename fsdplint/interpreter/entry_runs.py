@@ -48,7 +48,7 @@ class Entry:
     complete: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class EntryRuns:
     """Runs an entry, in parts if steps are scarce.
 

@@ -39,10 +39,12 @@ from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.named_sites import reachable_sites
 from fsdplint.syntax.qualified_names import uses, walk
 
 MAX_PROGRAM_STEPS = 800_000  # nodes evaluated for one program, over all of its configurations
 MAX_PROGRAMS_STEPS = 2_000_000  # for all of them; each is run once in any case
+ROUNDS = 2  # in which programs get shares; the second one has what others left
 MIN_SHARE = 250_000  # for one of many programs, as long as there are steps for all of them
 MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches
 MAX_UNREACHED_STEPS = 1_000_000  # for all such functions that mention FSDP
@@ -189,22 +191,27 @@ class ProgramLoader:
     def _explore_programs(self, given: Sequence[Source]) -> None:
         """Run files as programs in every relevant configuration.
 
-        Each program gets an equal share of the steps that are left, at least one run. Programs that
-        do not use up theirs leave the rest to the others.
+        Each program gets one run at first. The steps that are left go first to the programs with
+        the most sites that no run has reached: they are shared equally, but each gets enough to
+        show something. Programs that do not use up theirs leave the rest to the others.
         """
-        waiting = sum(1 for source in given if MAIN_TEST.search(source.text))
         unfinished: list[EntryRuns] = []
         for source in given:
-            is_program = bool(MAIN_TEST.search(source.text))
-            if not is_program and source.path in self.executed:
+            if not MAIN_TEST.search(source.text) and source.path in self.executed:
                 continue
             runs = self._begin(_program(source, partial(self._run_entry, source=source)))
             if runs is not None:
-                self._advance(runs, self._share(max(waiting, 1)))
-                (unfinished.append if not runs.finished else self._close)(runs)
-            waiting -= is_program
-        for number, runs in enumerate(unfinished):
-            self._advance(runs, self._share(len(unfinished) - number))
+                self._advance(runs, 0)
+                (self._close if runs.finished else unfinished.append)(runs)
+        for _ in range(ROUNDS):
+            waiting = {runs: _sites_of(runs) for runs in unfinished}
+            unfinished = []
+            while waiting:
+                runs = max(waiting, key=lambda one: self.program.executed.count_left(waiting[one]))
+                self._advance(runs, self._share(len(waiting)))
+                (self._close if runs.finished else unfinished.append)(runs)
+                del waiting[runs]
+        for runs in unfinished:
             self._close(runs)
 
     def _share(self, number: int) -> int:
@@ -374,6 +381,11 @@ class ProgramLoader:
             self.function_budgets[matters] -= self.steps - before
             waiting[matters] -= 1
         self.unfinished = []
+
+
+def _sites_of(runs: EntryRuns) -> set[cst.CSTNode]:
+    """The sites to which the names in a program and in the files that it executed lead."""
+    return reachable_sites(runs.entry.source, runs.result.sources)
 
 
 def _program(source: Source, body: Callable[[Run], None]) -> Entry:

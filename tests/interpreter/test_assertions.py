@@ -78,3 +78,15 @@ def test_a_check_of_each_rank_keeps_no_rank_away(tmp_path: Path, test: str) -> N
     found = program(tmp_path, body)
     assert {event.ranks for event in events(found, Collective)} == {Ranks.ALL, Ranks.ONE}
     assert findings(found, "FSDP501")
+
+
+def test_ranks_that_left_before_do_not_go_on(tmp_path: Path) -> None:
+    lines = [
+        "if dist.get_rank() >= 8:",
+        "    return",
+        *PROGRAM.format(check="assert not args.fsdp").splitlines(),
+    ]
+    body = "def main():\n" + "".join(f"    {line}\n" for line in lines) + "main()\n"
+    assert not findings(program(tmp_path, body), "FSDP407")
+    body = body.replace("assert not args.fsdp", "pass")
+    assert findings(program(tmp_path, body), "FSDP407")

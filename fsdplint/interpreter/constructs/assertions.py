@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.branch_conditions import condition, rank_guard
-from fsdplint.interpreter.frames import SUITE, GuardEntry
+from fsdplint.interpreter.frames import FUNCTION, PROGRAM, SUITE, GuardEntry
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import RankTest
@@ -60,6 +60,11 @@ def _refuting_keys(run: Run, value: Value, node: cst.BaseExpression) -> list[str
 
 
 def _ends_all_ranks(run: Run, node: cst.Assert) -> bool:
-    """Whether a failure ends the program: every rank comes here, and nothing catches it."""
-    kinds = {entry.guard.kind for entry in run.guards}
+    """Whether a failure ends the program: every rank that goes on comes here, and nothing catches
+    it.
+
+    Ranks that left the function or the program before, as by `return`, do not go on.
+    """
+    ended_elsewhere = {FUNCTION, PROGRAM}
+    kinds = {entry.guard.kind for entry in run.guards if entry.until not in ended_elsewhere}
     return kinds <= {GuardKind.CONFIG} and not run.callbacks and not is_in_try(run.source, node)
