@@ -39,12 +39,11 @@ def _code_by_name(source: Source) -> dict[str, _Code]:
     found: dict[str, _Code] = {TOP: _Code()}
     sites = {site.node for site in sites_in(source)}
     for node in walk(source, skip_imports=True):
-        if isinstance(node, cst.Name | cst.Call):
-            code = found.setdefault(_owner(source, node), _Code())
-            if isinstance(node, cst.Name):
-                code.names.add(node.value)
-            elif node in sites:
-                code.sites.add(node)
+        if isinstance(node, cst.Name | cst.Attribute):
+            name = node.value if isinstance(node, cst.Name) else node.attr.value
+            found.setdefault(_owner(source, node), _Code()).names.add(name)
+        elif node in sites:
+            found.setdefault(_owner(source, node), _Code()).sites.add(node)
     return found
 
 
