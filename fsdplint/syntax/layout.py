@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdplint.source.notebooks import is_start_of_cell
 from fsdplint.source.positions import descend as descend
 from fsdplint.source.source import Source
 
@@ -195,9 +194,15 @@ def missing_above(source: Source, start: int) -> int:
     while above and not above[-1].strip():
         above.pop()
         blank += 1
-    if above and (above[-1].startswith("#") or is_start_of_cell(above[-1])):
+    if above and (above[-1].startswith("#") or _is_start_of_cell(above[-1])):
         return 0
     return max(0, 2 - blank)
+
+
+def _is_start_of_cell(line: str) -> bool:
+    from fsdplint.source.notebooks import is_start_of_cell  # few programs are notebooks
+
+    return is_start_of_cell(line)
 
 
 def comment_start(source: Source, at: int) -> int:

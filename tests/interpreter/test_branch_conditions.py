@@ -478,3 +478,17 @@ dist.barrier()
 """
     found = program(tmp_path, body)
     assert all(any(True for _ in trace.of(Collective)) for trace in found.traces)
+
+
+def test_an_empty_list_in_a_variable_is_false(tmp_path: Path) -> None:
+    body = """
+        names = []
+        none = not names
+        some = not {"a": 1}
+        if none:
+            fully_shard(nn.Linear(2, 2))
+        if some:
+            fully_shard(nn.Linear(2, 2))
+    """
+    found = program(tmp_path, body)
+    assert [len(list(trace.of(Sharded))) for trace in found.traces] == [1]

@@ -14,6 +14,7 @@ PROGRAM = """
 import torch
 from torch import nn
 
+torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(2):

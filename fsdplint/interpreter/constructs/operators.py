@@ -13,6 +13,7 @@ from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.merging import derives_from_argument, library_of, matters
 from fsdplint.interpreter.models import mixed_operations, tensors
+from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_of
 from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_distinct
@@ -25,6 +26,7 @@ from fsdplint.interpreter.values import (
     MAX_ELEMENTS,
     Condition,
     Const,
+    Dict,
     Sequence,
     Template,
     Unknown,
@@ -96,6 +98,15 @@ def _is_rank(other: Value, scope: str) -> bool:
     return isinstance(other, RankValue) and other.scope == scope
 
 
+def _is_empty(value: Sequence | Dict) -> Value:
+    own = own_length(value) if isinstance(value, Sequence) else None
+    if own is not None:
+        return Unknown(varying=True, own_number=own)
+    if value.open and not value.items:
+        return Unknown()
+    return Const(not value.items)
+
+
 @evaluates(cst.UnaryOperation)
 def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
     value = run.eval(node.expression)
@@ -116,6 +127,8 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
                 value.operand,
                 predicate=value.predicate,
             )
+        if isinstance(value, Sequence | Dict):
+            return _is_empty(value)
         if isinstance(value, Unknown | TensorValue) and derive_rank_local(value) is not None:
             return Unknown(
                 varying=True, rank_local=None if is_batch(value) else derive_rank_local(value)
