@@ -147,9 +147,10 @@ def test_a_program_that_has_nothing_new_is_not_cut(
     load = exploration.ProgramLoader(paths)
     once = exploration.ProgramLoader._advance
 
-    def advance(self: exploration.ProgramLoader, *arguments: Any) -> None:
-        once(self, *arguments)
-        monkeypatch.setattr(exploration, "MAX_PROGRAMS_STEPS", 0)  # the others are run once
+    def advance(self: exploration.ProgramLoader, runs: Any, steps: int) -> None:
+        once(self, runs, steps)
+        if steps:
+            monkeypatch.setattr(exploration, "MAX_PROGRAMS_STEPS", 0)  # the others are run once
 
     monkeypatch.setattr(exploration.ProgramLoader, "_advance", advance)
     program = deep_stack(load.run)
