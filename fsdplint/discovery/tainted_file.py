@@ -121,8 +121,8 @@ class TaintedFile:
             elif one.is_class:
                 found |= {name} if _collects(one) else set()
             else:
-                kept = {kept for kept in self._bound(everything) if _stores(one, kept)}
-                found |= {name, *kept} if kept else set()
+                keepers = {other for other in self._bound(everything) if _stores(one, other)}
+                found |= {name, *keepers} if keepers else set()
         found -= self.tainted
         self.registries |= found
         self.tainted |= found

@@ -7,7 +7,8 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter import rank_local
-from fsdplint.interpreter.choices import entry_of, member, namespace_of, parsed_object
+from fsdplint.interpreter.choices import entry_of
+from fsdplint.interpreter.chosen_members import member, namespace_of, parsed_object
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind, call_function
 from fsdplint.interpreter.imports import given_by_module, import_module, load_registrations

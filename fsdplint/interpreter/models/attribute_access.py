@@ -7,7 +7,7 @@ import libcst as cst
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.assignment import assign_attribute
 from fsdplint.interpreter.attributes import LOADER_PARTS, read_attribute
-from fsdplint.interpreter.choices import member
+from fsdplint.interpreter.chosen_members import member
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.instances import instance_lacks
 from fsdplint.interpreter.models import tensors

@@ -6,7 +6,8 @@ import re
 
 from fsdplint.interpreter.argument_values import default_text
 from fsdplint.interpreter.attributes import read_attribute
-from fsdplint.interpreter.choices import choose, is_choice, offered_names
+from fsdplint.interpreter.choices import choose, is_choice
+from fsdplint.interpreter.chosen_members import offered_names
 from fsdplint.interpreter.composed_settings import composed_settings
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module, locate_module

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from fsdplint.interpreter.attributes import read_attribute, subscript
-from fsdplint.interpreter.choices import member
+from fsdplint.interpreter.chosen_members import member
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
