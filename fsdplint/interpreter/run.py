@@ -158,7 +158,8 @@ class Run:
         self.open_pass = ""  # the loader of a pass that `iter` began
         # Whether the test holds of each conditional expression of which one side is evaluated.
         self.chosen_sides: dict[cst.IfExp, bool] = {}
-        self.gradients_used_at = 0  # the number of events before the last use of `p.grad`
+        # The number of events before the last use of `p.grad`, or call that may make gradients.
+        self.gradients_used_at = 0
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}

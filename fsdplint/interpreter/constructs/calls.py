@@ -248,6 +248,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
             return mixed_operations.copy_parameter(run, receiver, method.name)
         return Unknown(varying=True)  # differs between parameters and modules
     if isinstance(receiver, OptimizerValue):
+        run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
         if not _KEEPS_GROUPS.search(method.name):
             lose_optimizer(run, receiver)
         return Unknown(origin="")

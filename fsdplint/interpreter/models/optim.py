@@ -204,7 +204,8 @@ def _argument_node(call: cst.CSTNode, position: int, name: str) -> cst.BaseExpre
 @method("Unknown", "step")
 def scaler_step(run: Run, receiver: Value, name: str, call: Call) -> Value:
     """`scaler.step(optimizer)`, or the step of a scheduler."""
-    target = run.settle(call.args[0]) if call.args else None
+    given = call.arg(0, "optimizer")
+    target = run.settle(given) if given is not None else None
     if isinstance(receiver, LibraryObject) and receiver.name.startswith(_SCHEDULERS):
         scheduled = run.settle(receiver.get("0", "optimizer") or Unknown())
         if isinstance(scheduled, OptimizerValue):
@@ -225,7 +226,7 @@ def scaler_step(run: Run, receiver: Value, name: str, call: Call) -> Value:
 @method("LibraryObject", "scale")
 @method("ScalerValue", "scale")
 def scale_loss(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
-    return call.args[0] if call.args else Unknown()
+    return call.arg(0, "outputs") or Unknown()
 
 
 @method("Unknown", "scale")
@@ -236,9 +237,11 @@ def scale_unknown(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 
 @method("ScalerValue", "unscale_")
 def unscale(run: Run, receiver: ScalerValue, name: str, call: Call) -> Value:
-    target = run.settle(call.args[0]) if call.args else None
-    if isinstance(target, OptimizerValue):
-        run.emit(ScalerUnscaled, call.node, scaler=receiver.id, optimizer=target.id)
+    """`scaler.unscale_(optimizer)`; an optimizer that is not known may be any of the program."""
+    target = run.settle(call.arg(0, "optimizer") or Unknown())
+    known = [one for one in run.objects.values() if isinstance(one, OptimizerValue)]
+    for optimizer in [target] if isinstance(target, OptimizerValue) else known:
+        run.emit(ScalerUnscaled, call.node, scaler=receiver.id, optimizer=optimizer.id)
     return Unknown()
 
 
