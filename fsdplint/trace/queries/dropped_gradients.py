@@ -38,9 +38,15 @@ class Dropped:
 
 
 def zeroed_before_step(trace: Trace) -> Iterator[Dropped]:
-    """Steps between which and their backward passes all gradients are certainly set to zero."""
+    """Steps between which and their backward passes all gradients are certainly set to zero.
+
+    Code that cannot be followed may have the model: it makes no gradients between the two unless it
+    runs there, and then the step does not count as one without gradients.
+    """
     for step in trace.of(OptimizerStepped):
-        module = _sharded_module(trace, step) if step.without_gradients else None
+        if not step.without_gradients or not trace.complete:
+            continue
+        module = _sharded_module(trace, step)
         zeroed = _last_zeroing(trace, step)
         if module is None or zeroed is None or not _happens_with(zeroed, step):
             continue
@@ -59,6 +65,8 @@ def zeroed_in_accumulation(trace: Trace) -> Iterator[Dropped]:
         module = _sharded_module(trace, step)
         zeroed = _last_zeroing(trace, step)
         if module is None or zeroed is None or trace.sharding(module) is not Sharding.FSDP1:
+            continue
+        if any(trace.family_escaped(one) for one in _modules_of(trace, step)):
             continue
         backward = _last_backward(trace, step, step.optimizer)
         if backward is None or backward.index < zeroed.index:
@@ -139,12 +147,13 @@ def _sharded_module(trace: Trace, step: OptimizerStepped) -> str | None:
     """A module that is sharded and whose parameters the optimizer has; None if one is not seen."""
     if step.ranks.partial:
         return None
-    for built in trace.before(step, OptimizerBuilt):
-        if built.optimizer != step.optimizer:
-            continue
-        if any(trace.family_escaped(module) for module in built.modules):
-            return None
-        for module in built.modules:
-            if trace.sharded_within(module, step) is not None:
-                return module
+    for module in _modules_of(trace, step):
+        if trace.sharded_within(module, step) is not None:
+            return module
     return None
+
+
+def _modules_of(trace: Trace, step: OptimizerStepped) -> list[str]:
+    """The modules whose parameters the optimizer of a step has."""
+    built = [one for one in trace.before(step, OptimizerBuilt) if one.optimizer == step.optimizer]
+    return [module for one in built for module in one.modules]
