@@ -132,11 +132,17 @@ def _symbol_attribute(run: Run, value: Symbol, name: str) -> Value:
     if namespace_of(value) is not None and name in ("get", "__getitem__"):
         return Method(value, name)
     last = value.name.rpartition(".")[2]
-    if name in ("__name__", "__qualname__") and last.endswith("DataParallel"):
-        return Const(last)  # the class of a wrapper
+    if name in ("__name__", "__qualname__") and _is_class_of_torch(value.name):
+        return Const(last)
     full = canonical(f"{value.name}.{name}")
     project = import_module(run, full) if value.name in run.project.namespaces else None
     return project if project is not None else Symbol(full)
+
+
+def _is_class_of_torch(name: str) -> bool:
+    """Whether a name is that of a layer of torch.nn, or of a wrapper."""
+    last = name.rpartition(".")[2]
+    return last.endswith("DataParallel") or (name.startswith("torch.nn.") and last[:1].isupper())
 
 
 def _instance_attribute(run: Run, value: Instance, name: str, node: cst.CSTNode) -> Value:

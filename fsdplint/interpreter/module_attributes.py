@@ -22,6 +22,7 @@ from fsdplint.interpreter.values import (
     Const,
     Method,
     ModuleValue,
+    Symbol,
     Unknown,
     Value,
 )
@@ -54,6 +55,12 @@ ONLY_FSDP2_HAS = {
 WRAPPER_ATTRIBUTES = {"module", "_fsdp_wrapped_module"}
 
 
+_WRAPPERS = {
+    "fsdp1": "torch.distributed.fsdp.FullyShardedDataParallel",
+    "ddp": "torch.nn.parallel.DistributedDataParallel",
+}
+
+
 def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode) -> Value:
     if name in {"_parameters", "__dict__"}:
         meta_device.leave_meta(run, [module])
@@ -70,6 +77,8 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
         return module.inner or Unknown()
     if module.wrapper == "compile" and name == "_orig_mod":
         return module.inner or Unknown()
+    if name == "__class__" and (own := class_of_module(module)) is not None:
+        return own
     if module.cls is not None:
         found = module.cls.lookup(name)
         if found is not None:
@@ -97,6 +106,18 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
     value.owner = Unknown(refined=module)
     module.attributes[name] = value
     return value
+
+
+def class_of_module(module: ModuleValue) -> Class | Symbol | None:
+    """What `type(module)` is; None if that is not known."""
+    if module.wrapper in _WRAPPERS and not module.may_be_plain:
+        return Symbol(_WRAPPERS[module.wrapper])
+    if module.cls is not None:
+        return module.cls
+    known = module.library_class
+    if known is None or known.rpartition(".")[2].startswith("Auto"):
+        return None
+    return Symbol(known)
 
 
 def is_transformers_model(module: ModuleValue) -> bool:

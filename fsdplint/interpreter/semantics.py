@@ -58,6 +58,7 @@ from fsdplint.interpreter.models import (
     tensor_creation,
     tensor_memory,
     tensors,
+    text_patterns,
     torch_contexts,
     training_frameworks,
     type_tests,
@@ -74,6 +75,6 @@ MODELS = (
     fsdp2, gradient_scaling, hook_registration, instantiation, iterators, launcher,
     library_modules, mixed_operations, module_methods, module_wrappers, named_in_settings,
     namespaces, nn, optim, pretrained, process_groups, processes, python, randomness, records,
-    removals, state_dicts, state_loading, tensor_creation, tensor_memory, tensors, torch_contexts,
-    training_frameworks, type_tests, wrap_policies,
+    removals, state_dicts, state_loading, tensor_creation, tensor_memory, tensors, text_patterns,
+    torch_contexts, training_frameworks, type_tests, wrap_policies,
 )  # fmt: skip

@@ -13,6 +13,7 @@ from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.nn_classes import SUBCLASSES
 from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.module_attributes import class_of_module
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
@@ -169,23 +170,11 @@ def has_opaque_base(klass: Class) -> bool:
     )
 
 
-_WRAPPERS = {
-    "fsdp1": "torch.distributed.fsdp.FullyShardedDataParallel",
-    "ddp": "torch.nn.parallel.DistributedDataParallel",
-}
-
-
 @function("builtins.type")
 def type_of(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
-    if isinstance(value, ModuleValue) and value.wrapper in _WRAPPERS and not value.may_be_plain:
-        return Symbol(_WRAPPERS[value.wrapper])
-    cls = getattr(value, "cls", None)
-    if isinstance(cls, Class):
+    cls = class_of_module(value) if isinstance(value, ModuleValue) else getattr(value, "cls", None)
+    if isinstance(cls, Class | Symbol):
         return cls
-    if isinstance(value, ModuleValue) and value.library_class is not None:
-        if not value.library_class.rpartition(".")[2].startswith("Auto"):
-            return Symbol(value.library_class)
-        return Unknown(origin=run.text(call.node))
     hidden = isinstance(value, Unknown) and value.part_of is not None
     return Unknown(origin="" if hidden else run.text(call.node), varying=hidden)
