@@ -9,6 +9,8 @@ setters.
     called_states            states in functions that a block calls
     harmless, library_states calls in a block that take no state, or take it themselves
     optim_state              FSDP's static methods for optimizer states
+    loaded_states            the calls that load an optimizer's state
+    branch_loads             loads after the branches that make the state
     optimizers               plain optimizer states
     part_states, pretrained  states of parts, `save_pretrained`
     compiled_states, in_ddp  names in states of compiled models and of DDP's

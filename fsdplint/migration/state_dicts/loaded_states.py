@@ -11,6 +11,7 @@ from fsdplint.migration.analysis.variables import definitions, home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import OPTIMIZER_STATE_UNSEEN
 from fsdplint.migration.context import Migration
+from fsdplint.migration.state_dicts import branch_loads
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.enclosing import function_around
@@ -42,9 +43,20 @@ class LoadReader:
                 arg = self.source.parent(uses[0])
                 outer = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
                 if isinstance(outer, cst.Call) and loads(outer):
-                    if self._same_block(node, outer) or self.is_only_in_branch(node, outer):
+                    if self._same_block(node, outer):
                         return outer
+        branch = self.branch_load(node)
+        if branch is not None:
+            return branch.load
         raise Blocked(self.source, node, OPTIMIZER_STATE_UNSEEN())
+
+    def branch_load(self, node: cst.Call) -> branch_loads.BranchLoad | None:
+        """The load after the branches, one of which converts the state, if nothing else reads it."""
+        found = branch_loads.find(self.source, node, self.migration.blocks.unwrapped)
+        if found is None or not loads(found.load):
+            return None
+        given = found.load.args[0].value
+        return found if self._uses_after(given, found.choice) == [given] else None
 
     def any_load(self, node: cst.Call) -> cst.Call:
         """The call that loads a call's result, found by the code or by the values."""
@@ -69,30 +81,7 @@ class LoadReader:
             around = self.source.parent(around)
         return around is not None and self.source.span(node) < self.source.span(load)
 
-    def is_only_in_branch(self, node: cst.Call, load: cst.Call) -> bool:
-        """Whether a branch converts a state in a separate `if` directly before it is loaded.
-
-        `if fsdp: state = FSDP.optim_state_dict_to_load(...)`, then
-        `optimizer.load_state_dict(state)`.
-        """
-        branch = self.source.parent(self.source.parent(statement_of(self.source, node)) or node)
-        choice = self.source.parent(branch) if branch is not None else None
-        if not isinstance(choice, cst.If) or choice.orelse is not None or choice.body is not branch:
-            return False
-        loading = statement_of(self.source, load)
-        line = self.source.parent(loading)
-        body = self.source.parent(choice)
-        if not isinstance(body, cst.IndentedBlock | cst.Module) or not isinstance(
-            loading, cst.Expr
-        ):
-            return False
-        statements = list(body.body)
-        if choice not in statements or len(choice.body.body) != 1 or loading.value is not load:
-            return False
-        number = statements.index(choice)
-        return number + 1 < len(statements) and statements[number + 1] is line
-
-    def _uses_after(self, target: cst.BaseExpression, node: cst.Call) -> list[cst.CSTNode]:
+    def _uses_after(self, target: cst.BaseExpression, node: cst.CSTNode) -> list[cst.CSTNode]:
         """The reads of a variable, or of an entry like `state["optimizer"]`, until it is rebound."""
         after, end = self.source.span(node)[1], len(self.source.text)
         uses: list[cst.CSTNode] = []

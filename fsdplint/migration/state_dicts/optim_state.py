@@ -17,7 +17,12 @@ from fsdplint.migration.blockers.state_dicts import (
     STATE_COMPUTED_IN_CALL,
 )
 from fsdplint.migration.context import expression
-from fsdplint.migration.state_dicts import compiled_states, sharded_files, state_functions
+from fsdplint.migration.state_dicts import (
+    branch_loads,
+    compiled_states,
+    sharded_files,
+    state_functions,
+)
 from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
 from fsdplint.migration.state_dicts.loaded_states import LoadReader
 from fsdplint.migration.state_dicts.state import ModelStates
@@ -329,16 +334,12 @@ class States(ModelStates):
         optimizer = expression(self.migration, self.source, named["optim"].value)
         self.migration.account_for(self.source, node.func)
         self.rewritten.add(load)
-        if load is not node and self._loads.is_only_in_branch(node, load):
-            branch = statement_of(self.source, node)
-            assert isinstance(branch, cst.Assign)
+        branch = self._loads.branch_load(node)
+        if branch is not None:
             self.put_state_call(
-                branch.value, "set_optimizer_state_dict", [model, optimizer, state], options
+                node, "set_optimizer_state_dict", [model, optimizer, state], options
             )
-            text = self.migration.text(self.source, branch.value)
-            self.migration.substitute(self.source, branch, text)
-            otherwise = expression(self.migration, self.source, load)
-            self.migration.replace_statement(self.source, load, ["else:", f"\t{otherwise}"])
+            branch_loads.move(self.migration, self.source, node, branch, self._moved)
         else:
             self.put_state_call(
                 load, "set_optimizer_state_dict", [model, optimizer, state], options

@@ -54,6 +54,7 @@ class ModelStates(StateOptions):
         self.types = SetTypes(migration)
         self._modules: set[str] = set()
         self.emptied: set[cst.With] = set()  # blocks that lose their only statement
+        self._moved: set[cst.Call] = set()  # loads that moved into the branches before them
 
     # Blocks ---------------------------------------------------------------------------------------
 
