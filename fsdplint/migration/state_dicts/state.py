@@ -42,6 +42,8 @@ from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import descend
 
 TITLE = "Take and load the state with torch.distributed.checkpoint"
+INNER_NOTE = "the state of the module inside of the wrapper becomes the whole state of the model"
+INNER_DETAIL = "FSDP1 gives this rank's flat part of the root's parameters, or raises."
 
 
 class ModelStates(StateOptions):
@@ -99,8 +101,7 @@ class ModelStates(StateOptions):
             kind.options = fresh(self.source, block, "options", "state_options")
             lines.append(f"{kind.options} = {self.make_options(list(keys[0]), block)}")
         for use in uses:
-            if isinstance(use.func, cst.Attribute) and self.source.code(use.func.value) == model:
-                self.migration.states.typed_calls.add(use)
+            self._mark_typed(use, kind, model)
             self.rewrite(use, kind)
         for function in called:
             self.files[function.site.source].rewrite_function(
@@ -113,6 +114,19 @@ class ModelStates(StateOptions):
             self._remove_head(node, block, lines)
         title = library_states.TITLE if known and not uses else TITLE
         self.migration.step(self.source, node, title)
+
+    def _mark_typed(self, use: cst.Call, kind: Kind, model: str) -> None:
+        """Record a call for a state whose type the block around it sets.
+
+        The module inside of the block's model stands for the model: FSDP1 gives this rank's flat
+        part of it, or raises, and the block says which state is meant.
+        """
+        text = self.source.code(use.func.value) if isinstance(use.func, cst.Attribute) else ""
+        if text == model:
+            self.migration.states.typed_calls.add(use)
+        elif text == f"{model}.module" and kind.full:
+            self.migration.states.typed_calls.add(use)
+            self.migration.note(INNER_NOTE, self.source, use, detail=INNER_DETAIL)
 
     def _remove_head(self, node: cst.Call, block: cst.With, lines: list[str]) -> None:
         """Remove the call of `state_dict_type` from the head of a block, and insert lines before it."""
