@@ -119,6 +119,7 @@ class CollectiveUnderRankGuard(Rule):
             related = [(guard.site, "test"), (guard.own_data, "each rank has its own data here")]
             places = tuple((site, word) for site, word in related if site is not None)
             finding.related = (*places, *finding.related)
+            finding.cause = guard.site
             yield finding
 
     def _finding(self, trace: Trace, events: list[Event]) -> Finding:
@@ -140,6 +141,7 @@ class CollectiveUnderRankGuard(Rule):
         )
         if guard is not None and guard.site is not None:
             finding.related = ((guard.site, "rank test"), *finding.related)
+            finding.cause = guard.site
         return finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

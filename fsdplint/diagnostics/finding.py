@@ -146,6 +146,7 @@ class Finding:
         why: why this finding is bad; empty if the first sentence of the rule's page says it.
         events: the events that make the finding, the one at `site` first.
         related: further places, each with a few words ("sharded here").
+        cause: the code to change, if the rule finds one violation for all events that it affects.
         configuration: the conditions under which it holds; empty if it always holds.
         one_of_several: whether it also holds under other conditions, which are not given.
         group: the group of fixes it belongs to (a migration), see `Fix.group`.
@@ -161,6 +162,7 @@ class Finding:
     why: str = ""
     events: tuple[Event, ...] = ()
     related: tuple[tuple[Site, str], ...] = ()
+    cause: Site | None = None
     configuration: tuple[Guard, ...] = ()
     one_of_several: bool = False
     group: str | None = None

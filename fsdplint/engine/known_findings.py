@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,19 +25,34 @@ class Known:
         self._maps: dict[str, LineMap] = {}
         self._at: dict[tuple[str, int], list[Finding]] = {}
         self._moved: dict[tuple[str, str, str], list[Finding]] = {}
+        self._caused: dict[tuple[str, str, int], list[Finding]] = {}
         for one in found:
             at = one.site.location()
             self._at.setdefault((at.path, at.line), []).append(one)
             self._moved.setdefault(self._text(before, one), []).append(one)
+            if one.cause is not None:
+                cause = one.cause.location()
+                self._caused.setdefault((one.rule.code, cause.path, cause.line), []).append(one)
 
     def match(self, finding: Finding) -> Finding | None:
-        """What was found before in the same place: by the same rule, or as bad by another."""
+        """What was found before in the same place: by the same rule, or as bad by another.
+
+        A finding with the same cause is the same, whatever event of the cause it is about.
+        """
         at = finding.site.location()
         candidates = [one for line in self._old(at) for one in self._at.get((at.path, line), ())]
         same = [one for one in candidates if one.rule is finding.rule]
         errors = [one for one in candidates if one.rule.severity is Severity.ERROR]
         moved = self._moved.get(self._text(self._after, finding), [])
-        return next(iter([*same, *errors, *moved]), None)
+        return next(iter([*same, *errors, *moved, *self._of_cause(finding)]), None)
+
+    def _of_cause(self, finding: Finding) -> Iterator[Finding]:
+        """What the same rule found before for the same cause."""
+        if finding.cause is None:
+            return
+        at = finding.cause.location()
+        for line in self._old(at):
+            yield from self._caused.get((finding.rule.code, at.path, line), ())
 
     def place(self, at: Location) -> Location | None:
         """The place in the program before of a line of the program after."""
