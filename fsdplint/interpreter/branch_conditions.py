@@ -11,6 +11,7 @@ from fsdplint.interpreter.argument_values import with_values
 from fsdplint.interpreter.comparisons import name_origin
 from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.module_counts import has_some
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import attributes_asked_for, tests_tensor
 from fsdplint.interpreter.rank_local import is_batch, local_of
@@ -18,6 +19,7 @@ from fsdplint.interpreter.rank_tests import is_zero, test_choice
 from fsdplint.interpreter.ranks import assumed_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    ModulesOf,
     RankTest,
     RankValue,
     StateValue,
@@ -168,6 +170,11 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
         if value.items or not value.open:
             return TRUE if value.items else FALSE
         return decide(run, condition(run, value, node), node, prefer)
+    if isinstance(value, ModulesOf):
+        known = has_some(run, value)
+        if known is None:
+            return decide(run, condition(run, value, node), node, prefer)
+        return TRUE if known else FALSE
     if isinstance(value, TensorValue):
         tensors.read_number(run, value, "bool", node)
         return Verdict(Truth.VARYING, local=local_of(value))
@@ -176,7 +183,7 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
         return Verdict(Truth.RANK, [], chosen)
     if isinstance(value, Unknown):
         name_origin(run, value)
-        if value.refined is not None:
+        if value.refined is not None or value.at_least > 0:
             return TRUE
         if value.own_number is not None:
             return Verdict(Truth.VARYING, local=value.own_number)

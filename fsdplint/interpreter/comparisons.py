@@ -123,6 +123,11 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
             return Const(True)
         if isinstance(op, cst.GreaterThanEqual | cst.Equal):
             return Const(False)
+    bounded = _by_lower_bound(left, op, right)
+    if bounded is None:
+        bounded = _by_lower_bound(right, mirror(op), left)
+    if bounded is not None:
+        return Const(bounded)
     if isinstance(op, cst.In | cst.NotIn):
         found = membership(left, right)
         if found is not None:
@@ -135,6 +140,21 @@ def _own_number(left: Value, right: Value) -> RankLocal | None:
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Unknown) and isinstance(other, Const):
             return one.own_number
+    return None
+
+
+def _by_lower_bound(left: Value, op: cst.BaseCompOp, right: Value) -> bool | None:
+    """The result of a test that a lower bound decides; None for any other."""
+    if not (isinstance(left, Unknown) and left.at_least > 0 and isinstance(right, Const)):
+        return None
+    if not isinstance(right.value, int):
+        return None
+    if left.at_least > right.value:
+        if isinstance(op, cst.GreaterThan | cst.GreaterThanEqual | cst.NotEqual):
+            return True
+        return False if isinstance(op, cst.LessThan | cst.LessThanEqual | cst.Equal) else None
+    if left.at_least == right.value and isinstance(op, cst.GreaterThanEqual | cst.LessThan):
+        return isinstance(op, cst.GreaterThanEqual)
     return None
 
 

@@ -31,12 +31,14 @@ class ModulesOf(Value):
     """`m.modules()`, `m.children()`, `m.named_modules()`, ...: an iterable over submodules.
 
     some: whether it is a slice, so that it is unknown which of them it has.
+    is_iterator: whether it is the iterator, and not a list of its elements.
     """
 
     module: ModuleValue
     method: str
     reversed: bool = False
     some: bool = False
+    is_iterator: bool = True
 
 
 @dataclass(eq=False, repr=False)

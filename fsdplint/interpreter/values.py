@@ -126,6 +126,7 @@ class Unknown(Value):
     on_cpu: whether it is certainly a tensor on the CPU.
     new_tensor: whether it is a tensor that was just made and is computed from no other.
     below: the number that it is certainly smaller than: the end of the `range` that it is from.
+    at_least: the number that it is certainly not smaller than.
     template: what is known of it if it is a text.
     reciprocal: whether it is 1 divided by a number that an `all_reduce` summed.
     own_size: whether it is a tensor whose size certainly differs between ranks.
@@ -156,6 +157,7 @@ class Unknown(Value):
     on_cpu: bool = False
     new_tensor: bool = False
     below: Value | None = field(default=None, repr=False)
+    at_least: int = 0
     template: Template | None = field(default=None, repr=False)
     reciprocal: bool = False
     own_size: bool = False

@@ -7,6 +7,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import load_registrations
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.module_counts import count
 from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_lengths import note_addition, own_length
@@ -20,6 +21,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import (
     Length,
+    ModulesOf,
     ParametersOf,
     StateValue,
 )
@@ -41,6 +43,8 @@ def length(run: Run, name: str, call: Call) -> Value:
     if own is not None:
         length = of_atom(run.text(call.node))
         return Unknown(varying=True, own_number=own, term=length)
+    if isinstance(value, ModulesOf):
+        return count(run, value, run.text(call.node))
     held = value.elements if isinstance(value, ModuleValue) else value
     if isinstance(held, Sequence | Dict) and not held.open:
         if not stands_for_several(run, held):

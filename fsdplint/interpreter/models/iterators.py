@@ -74,7 +74,9 @@ def collect(run: Run, name: str, call: Call) -> Value:
     value = call.args[0]
     if isinstance(value, ParametersOf):
         return value if name.endswith(".chain") else take_parameters(run, value)
-    if isinstance(value, ModulesOf | Unknown):
+    if isinstance(value, ModulesOf):
+        return value if name.endswith(".chain") else replace(value, is_iterator=False)
+    if isinstance(value, Unknown):
         return value
     taken = read_all(run, value, name.rpartition(".")[2])
     if name.endswith(".sorted"):
@@ -246,7 +248,8 @@ def next_element(run: Run, name: str, call: Call) -> Value:
     if isinstance(value, Sequence) and value.kind == "iter" and len(value.items) > 1:
         return value.items.pop(0)
     elements, exact = iterate(run, value)
-    if isinstance(value, Sequence) and exact and not value.items:
+    empty = not value.items if isinstance(value, Sequence) else isinstance(value, ModulesOf)
+    if exact and empty and not elements:
         return call.args[1] if len(call.args) > 1 else Unknown(varying=True)
     return elements[0] if elements else Unknown(varying=True)
 
