@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import libcst as cst
+
 from fsdplint.interpreter.values import Condition
 
 # Tests of a text, by the relation of their condition: each gets the text and the operand.
@@ -45,12 +47,14 @@ class BranchTaken(NamedTuple):
         keys: the keys that decided it, in order.
         goals: the outcomes of its test with which the contract's API is reached.
         under: the keys because of which the run came to it.
+        skipped: the code of the other side, if calls in it may lead to the contract's API.
     """
 
     holds: bool
     keys: tuple[str, ...]
     goals: frozenset[bool]
     under: tuple[str, ...] = ()
+    skipped: tuple[cst.CSTNode, ...] = ()
 
 
 @dataclass

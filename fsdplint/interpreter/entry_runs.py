@@ -17,6 +17,7 @@ from fsdplint.interpreter.frames import OutOfSteps
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.search import Search, Shown
+from fsdplint.interpreter.sites_left import SitesLeft
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Site, Wrapped
 
@@ -77,7 +78,8 @@ class EntryRuns:
     _counted: bool = False  # whether a run tested the number of ranks
 
     def __post_init__(self) -> None:
-        self._search = Search(shown=self.shown)
+        self._left = SitesLeft(self.project, self.coverage)
+        self._search = Search(shown=self.shown, leads_on=self._left.are_behind)
         self._runs = self._search.runs()
         self._next = next(self._runs, None)
 
@@ -168,6 +170,7 @@ class EntryRuns:
         """Add the results of a run."""
         result = self.result
         run.trace.decisions = dict(run.decisions.values_by_key)
+        self._left.note(run)
         self.coverage.add(run)
         run.trace.seal()
         result.reached |= run.reached

@@ -74,7 +74,10 @@ class Fork:
         """Mark a decision as relevant if a side has code that the contract depends on. Both sides
         run if ranks or turns of a loop differ."""
         words, keys = run.project.words, verdict.keys
-        if not keys or not any(map(words.stand_in, self.code)):
+        if not keys:
+            return
+        if not any(map(words.stand_in, self.code)):
+            self._note_skipped(run, verdict)
             return
         run.decisions.relevant.update(keys)
         goals = {True} if words.stand_in(self.body) else set()
@@ -85,6 +88,16 @@ class Fork:
                 self._note_taken(run, verdict, holds, goals)
         if any(map(run.project.fsdp_words.stand_in, self.code)):
             run.decisions.urgent.update(keys)
+
+    def _note_skipped(self, run: Run, verdict: Verdict) -> None:
+        """Keep the side that the run leaves out: functions that it calls may use the contract's
+        API."""
+        if verdict.runs_both_sides:
+            return
+        holds = verdict.outcome is Truth.TRUE
+        skipped = tuple(self.rest) if holds else (self.body,)
+        taken = BranchTaken(holds, verdict.keys, frozenset(), run.keys_around(), skipped)
+        run.decisions.note_branch(self.place, taken)
 
     def _note_taken(self, run: Run, verdict: Verdict, holds: bool, goals: set[bool]) -> None:
         taken = BranchTaken(holds, verdict.keys, frozenset(goals), run.keys_around())

@@ -8,7 +8,7 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.project import Located
+from fsdplint.interpreter.project import Located, Project
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Const,
@@ -70,13 +70,17 @@ def import_module(run: Run, name: str) -> Value:
 
 def locate_module(run: Run, name: str) -> tuple[str, str] | None:
     """The file of a module of the project, and its shown path."""
-    importer = run.source.path
+    return locate(run.project, name, run.source.path)
+
+
+def locate(project: Project, name: str, importer: str) -> tuple[str, str] | None:
+    """The file of a module that a file imports, and its shown path; a relative name has dots."""
     if not importer:
         return None
     if name.startswith("."):
         level = len(name) - len(name.lstrip("."))
-        return run.project.find_relative(level, name.lstrip("."), importer)
-    return run.project.find(name, importer)
+        return project.find_relative(level, name.lstrip("."), importer)
+    return project.find(name, importer)
 
 
 def _locate_elsewhere(run: Run, module: str, name: str | None = None) -> tuple[str, str] | None:

@@ -4,7 +4,8 @@ The first run takes every branch that lets the program go on, the second run non
 which conditions something depends. Further runs are chosen so that
 
 - each such condition is decided both ways,
-- each branch that leads to the contract's API is taken, whatever it stands behind,
+- each branch that leads to the contract's API is taken, whatever it stands behind; it leads there
+  if its own code names the API, or if its calls lead to a site that no run has reached,
 - each condition is decided both ways where the conditions hold under which a model is sharded,
 
 as far as the program allows it. What the runs of one entry have shown, those of another need not
@@ -18,8 +19,10 @@ is regretted: the run is repeated without it, and later runs take it only as the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+
+import libcst as cst
 
 from fsdplint.interpreter.configurations import BranchTaken, Decisions
 from fsdplint.interpreter.values import Condition
@@ -69,6 +72,7 @@ class Search:
             that it shows what one decision changes.
         tries_pairs: whether pairs of decisions are tried, too.
         finished: whether further runs would repeat what other entries have shown.
+        leads_on: whether calls in code may lead to a site that no run has reached.
     """
 
     max_runs: int = field(default_factory=lambda: MAX_RUNS)
@@ -76,6 +80,7 @@ class Search:
     diversifies: bool = False
     tries_pairs: bool = True
     finished: bool = False
+    leads_on: Callable[[Sequence[cst.CSTNode]], bool] = lambda code: False
     _done: list[Decisions] = field(default_factory=list)
     _going_on: dict[str, bool] = field(default_factory=dict)
     _conditions: dict[str, Condition] = field(default_factory=dict)
@@ -212,7 +217,7 @@ class Search:
             for taken in outcomes:
                 self._seen |= {(node, taken.holds, False), (node, taken.holds, decisions.shards)}
                 goal = node, not taken.holds
-                if goal[1] not in taken.goals or not taken.keys:
+                if not taken.keys or (goal[1] not in taken.goals and not taken.skipped):
                     continue
                 if decisions.shards or goal not in self._goals or not self._goals[goal][0].shards:
                     self._goals[goal] = decisions, taken
@@ -239,7 +244,9 @@ class Search:
 
         A second attempt at one rarely succeeds, so all others have their first one before it.
         """
-        for attempt in range(ATTEMPTS):
+        yield from self._unshown(0)
+        yield from self._branches(0, of_calls=True)
+        for attempt in range(1, ATTEMPTS):
             yield from self._unshown(attempt)
         if self.tries_pairs:
             yield from self._pairs()
@@ -269,15 +276,22 @@ class Search:
                 if self._is_met_with((key, value)):
                     yield target
 
-    def _branches(self, attempt: int) -> Iterator[Target]:
-        """Branches with goals that no run took, or none in which a model is sharded."""
+    def _branches(self, attempt: int, *, of_calls: bool = False) -> Iterator[Target]:
+        """Branches that no run took, or none in which a model is sharded.
+
+        of_calls: those whose calls lead to sites; by default those that name the API themselves.
+        """
         for branch, (run, taken) in self._goals.items():
+            if bool(taken.skipped) is not of_calls:
+                continue
             choice = taken.keys[-1], not run.values_by_key[taken.keys[-1]]
             if (*branch, run.shards) in self._seen or (*branch, run.shards) in self.shown:
                 continue
             shards = run.shards and not self._excludes_sharding(choice)
             target = Target(frozenset([choice]), (*branch, shards))
-            if target.branch not in self.shown and self._is_open(target, attempt):
+            if target.branch in self.shown or not self._is_open(target, attempt):
+                continue
+            if not of_calls or self.leads_on(taken.skipped):
                 yield target
 
     def _pairs(self) -> Iterator[Target]:

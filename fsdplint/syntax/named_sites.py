@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.source.positions import code_children
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.api_sites import sites_in
 from fsdplint.syntax.qualified_names import walk
@@ -61,6 +62,40 @@ def _owner(source: Source, node: cst.CSTNode) -> str:
     return TOP if function is None else function.name.value
 
 
+class NamedSites:
+    """The sites that the names in the code of some files lead to.
+
+    Args:
+        sources: the files.
+        entry: the one that is run, if any: its top level has another name than that of the others.
+    """
+
+    def __init__(self, sources: Iterable[Source], entry: Source | None = None) -> None:
+        self._by_name: dict[str, list[_Code]] = {}
+        for source in sources:
+            self.add(source, source is entry)
+
+    def add(self, source: Source, is_entry: bool = False) -> None:
+        """Add a file."""
+        for name, code in _code_by_name(source).items():
+            key = name if name != TOP or is_entry else IMPORTED
+            self._by_name.setdefault(key, []).append(code)
+
+    def behind(self, names: Iterable[str]) -> tuple[set[cst.CSTNode], set[str]]:
+        """The sites that names lead to, and all names that are read on the way."""
+        found: set[cst.CSTNode] = set()
+        read = set(names)
+        todo, seen = list(read), set(read)
+        while todo:
+            for code in self._by_name.get(todo.pop(), ()):
+                found |= code.sites
+                read |= code.names
+                new = (code.names & self._by_name.keys()) - seen
+                seen |= new
+                todo += new
+        return found, read
+
+
 def reachable_sites(entry: Source, sources: Iterable[Source]) -> set[cst.CSTNode]:
     """The sites that the names in a program lead to.
 
@@ -68,18 +103,12 @@ def reachable_sites(entry: Source, sources: Iterable[Source]) -> set[cst.CSTNode
         entry: the file that is run.
         sources: the files that it executes.
     """
-    by_name: dict[str, list[_Code]] = {}
-    for source in sources:
-        for name, code in _code_by_name(source).items():
-            by_name.setdefault(name if name != TOP or source is entry else "<module>", []).append(
-                code
-            )
-    found: set[cst.CSTNode] = set()
-    todo, seen = [TOP], {TOP}
-    while todo:
-        for code in by_name.get(todo.pop(), ()):
-            found |= code.sites
-            new = (code.names & by_name.keys()) - seen
-            seen |= new
-            todo += new
+    return NamedSites(sources, entry).behind([TOP])[0]
+
+
+def names_in(node: cst.CSTNode) -> set[str]:
+    """The names and attributes that code reads."""
+    found = {node.value} if isinstance(node, cst.Name) else set[str]()
+    for child in code_children(node):
+        found |= names_in(child)
     return found
