@@ -79,7 +79,9 @@ class EntryRuns:
 
     def __post_init__(self) -> None:
         self._left = SitesLeft(self.project, self.coverage)
-        self._search = Search(shown=self.shown, leads_on=self._left.are_behind)
+        self._search = Search(shown=self.shown)
+        if self.entry.complete:  # what a function calls that no program reaches is run on its own
+            self._search.leads_on = self._left.are_behind
         self._runs = self._search.runs()
         self._next = next(self._runs, None)
 
@@ -170,7 +172,8 @@ class EntryRuns:
         """Add the results of a run."""
         result = self.result
         run.trace.decisions = dict(run.decisions.values_by_key)
-        self._left.note(run)
+        if self.entry.complete:
+            self._left.note(run)
         self.coverage.add(run)
         run.trace.seal()
         result.reached |= run.reached

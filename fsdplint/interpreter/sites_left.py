@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -39,10 +39,13 @@ class SitesLeft:
         for scope in run.module_scopes.values():
             self._executed.setdefault(scope.source.path, scope.source)
 
-    def are_behind(self, code: Iterable[cst.CSTNode]) -> bool:
-        """Whether the names in code lead to a site that no run has reached."""
+    def are_behind(self, code: Sequence[cst.CSTNode]) -> bool:
+        """Whether code has a site that no run has reached, or names in it lead to one."""
         for source in self._executed.values():
             self._add(source)
+        within = {site for node in code for site in self._named.within(node)}
+        if self._coverage.count_left(within):
+            return True
         names = {name for node in code for name in names_in(node)}
         found, read = self._named.behind(names)
         while self._load(read):

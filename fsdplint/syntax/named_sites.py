@@ -72,6 +72,7 @@ class NamedSites:
 
     def __init__(self, sources: Iterable[Source], entry: Source | None = None) -> None:
         self._by_name: dict[str, list[_Code]] = {}
+        self._sites: set[cst.CSTNode] = set()
         for source in sources:
             self.add(source, source is entry)
 
@@ -80,6 +81,14 @@ class NamedSites:
         for name, code in _code_by_name(source).items():
             key = name if name != TOP or is_entry else IMPORTED
             self._by_name.setdefault(key, []).append(code)
+            self._sites |= code.sites
+
+    def within(self, node: cst.CSTNode) -> set[cst.CSTNode]:
+        """The sites in code itself."""
+        found = {node} & self._sites
+        for child in code_children(node):
+            found |= self.within(child)
+        return found
 
     def behind(self, names: Iterable[str]) -> tuple[set[cst.CSTNode], set[str]]:
         """The sites that names lead to, and all names that are read on the way."""
