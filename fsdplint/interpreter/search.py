@@ -60,6 +60,11 @@ def _order(key: str) -> tuple[bool, str]:
     return not names_strategy(key), key
 
 
+def _is_possible(condition: Condition, value: bool) -> bool:
+    """Whether the subject of a condition has a value with which it holds, or does not."""
+    return Decisions().infer(condition) in (None, value)
+
+
 @dataclass
 class Search:
     """The configurations of one entry.
@@ -271,6 +276,8 @@ class Search:
         for key in keys:
             for value in (True, False):
                 target = Target(frozenset([(key, value)]))
+                if not _is_possible(self._conditions[key], value):
+                    continue
                 if not self._is_open(target, attempt) or self._was_shown(key, value, False):
                     continue
                 if self._is_met_with((key, value)):
@@ -291,6 +298,8 @@ class Search:
             target = Target(frozenset([choice]), (*branch, shards))
             if target.branch in self.shown or not self._is_open(target, attempt):
                 continue
+            if not _is_possible(run.conditions[choice[0]], choice[1]):
+                continue
             if not of_calls or self.leads_on(taken.skipped):
                 yield target
 
@@ -303,7 +312,7 @@ class Search:
                     target = Target(frozenset([sharding, (key, value)]))
                     if key == sharding[0] or self._was_shown(key, value, True):
                         continue
-                    if self._is_open(target, 0) and self._is_possible(target):
+                    if self._is_open(target, 0) and self._go_together(target):
                         yield target
 
     def _is_met_with(self, choice: Choice) -> bool:
@@ -325,7 +334,7 @@ class Search:
         """Whether no run has shown a target, and so many were aimed at it."""
         return target.name not in self._seen and self._attempts.get(target.name, 0) == attempt
 
-    def _is_possible(self, pair: Target) -> bool:
+    def _go_together(self, pair: Target) -> bool:
         """Whether a run can have both: a run met one condition where the other is decided so."""
         one, other = pair.choices
         met = self._met_with

@@ -64,6 +64,7 @@ def test_each_choice_is_tried(tmp_path: Path) -> None:
     "code",
     [
         "if args.stage == 'c':\n    dist.broadcast(three)\n",
+        "if args.stage == 'c':\n    fully_shard(three)\n    dist.broadcast(three)\n",
         "if args.stage not in ('a', 'b'):\n    dist.broadcast(three)\n",
         "if args.stage is None:\n    dist.broadcast(three)\n",
         "if not args.stage:\n    dist.broadcast(three)\n",
