@@ -20,6 +20,7 @@ from fsdplint.trace import (
     StateLoaded,
     StateTaken,
     Trace,
+    Wrapped,
 )
 from fsdplint.trace.arguments import (
     STATE,
@@ -48,7 +49,8 @@ _PATHS = ("checkpoint_id", "f", "1")
 def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
     """Add the facts about states and files."""
     for taken in trace.of(StateTaken):
-        plain = taken.layout is Layout.PLAIN and taken.of in trace.modules
+        plain = taken.layout is Layout.PLAIN and not _is_inner(trace, taken.of, taken)
+        plain = plain and taken.of in trace.modules
         if plain or not _is_sharded(trace, taken.of, taken) or gives_names(taken):
             continue
         subject = _subject(trace, names, taken.of)
@@ -77,7 +79,14 @@ def _is_sharded(trace: Trace, name: str, event: Event) -> bool:
     """Whether a module or optimizer is one of sharded parameters, as far as that is known."""
     if name not in trace.modules:
         return bool(trace.shardings(event))
-    return trace.sharded_within(name, event) is not None
+    return trace.sharded_within(name, event) is not None or _is_inner(trace, name, event)
+
+
+def _is_inner(trace: Trace, name: str, event: Event) -> bool:
+    """Whether it is the module inside of a wrapper of FSDP1 whose type of states is chosen."""
+    kind = _kind_at(trace, event)
+    wrappers = [one.module for one in trace.before(event, Wrapped) if one.inner == name]
+    return kind is not None and kind.module in wrappers
 
 
 def _ranks(trace: Trace, event: StateTaken) -> Argument:
@@ -94,13 +103,15 @@ def _is_own(trace: Trace, event: StateTaken) -> bool:
 
 
 def _chosen_kind(trace: Trace, name: str, event: StateTaken | StateLoaded) -> Argument | None:
-    """The kind of states that FSDP1's API chooses for a model of FSDP2, without any effect.
+    """The kind of states that FSDP1's API chooses where it has no effect, or only on a part.
 
-    None for any other model, and where nothing is chosen.
+    It has none on a model of FSDP2, and none on the root's parameters where the state is that of
+    the module inside of the wrapper. None for any other model, and where nothing is chosen.
     """
     of_fsdp2 = name in trace.modules and trace.sharded_within(name, event) is Sharding.FSDP2
+    without_effect = of_fsdp2 or _is_inner(trace, name, event)
     chosen = event.api in ("state_dict", "load_state_dict") and _type_at(trace, event) is not None
-    return _of_type(trace, event) if of_fsdp2 and chosen else None
+    return _of_type(trace, event) if without_effect and chosen else None
 
 
 def _layout(trace: Trace, event: StateTaken) -> Argument:
@@ -172,12 +183,18 @@ def _of_type(trace: Trace, event: StateTaken | StateLoaded) -> Argument:
 
 def _type_at(trace: Trace, event: Event) -> Arguments | None:
     """The arguments of the last choice of a type of states before a call; None if there is none."""
+    kind = _kind_at(trace, event)
+    return None if kind is None else trace.arguments.get(kind.index, Arguments(complete=False))
+
+
+def _kind_at(trace: Trace, event: Event) -> Fsdp1Used | None:
+    """The last choice of a type of states before a call."""
     kinds = [
         one
         for one in trace.before(event, Fsdp1Used)
         if one.api in ("state_dict_type", "set_state_dict_type")
     ]
-    return trace.arguments.get(kinds[-1].index, Arguments(complete=False)) if kinds else None
+    return kinds[-1] if kinds else None
 
 
 # Files --------------------------------------------------------------------------------------------
@@ -203,10 +220,11 @@ def _layouts(trace: Trace, event: Saved) -> Iterator[tuple[Argument, Argument | 
     states = [taken.get(name) for name in event.states]
     for number, layout in enumerate(event.layouts):
         state = states[number] if number < len(states) else None
+        meant = None if state is None else _chosen_kind(trace, state.of, state)
         if layout is Layout.LOCAL and state is not None:
-            yield _layout(trace, state), None
-        elif layout in _LAYOUTS:
-            yield _LAYOUTS[layout], None if state is None else _chosen_kind(trace, state.of, state)
+            yield _layout(trace, state), meant
+        elif layout in _LAYOUTS or meant is not None:
+            yield _LAYOUTS.get(layout, Opaque()), meant
 
 
 def _add_content(plan: Plan, trace: Trace, event: Saved, names: ModelNames) -> None:

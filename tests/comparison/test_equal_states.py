@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions, get_model_state_dict, get_optimizer_state_dict
+    StateDictOptions, get_model_state_dict, get_optimizer_state_dict, set_model_state_dict
 )
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import FullStateDictConfig, StateDictType, fully_shard
@@ -85,6 +85,19 @@ if dist.get_rank() == 0:
     torch.save({}, "model.pt")
 """
 
+INNER = """\
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+    state = model.module.state_dict()
+torch.save(state, "model.pt")
+"""
+INNER_LOADED = """\
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+    model.module.load_state_dict(torch.load("model.pt"))
+"""
+LOADED = f"""\
+set_model_state_dict(model, torch.load("model.pt"), {WHOLE})
+"""
+
 
 def differences(folder: Path, before: tuple[str, str], after: tuple[str, str]) -> list[str]:
     sides = []
@@ -118,6 +131,14 @@ def differences(folder: Path, before: tuple[str, str], after: tuple[str, str]) -
             (FSDP1, OWN), (FSDP2, OWN_GATHERED), id="the optimizer's state that rank 0 takes"
         ),
         pytest.param((FSDP1, SAVED), (FSDP2, ONE_BY_ONE), id="tensors gathered one by one"),
+        pytest.param(
+            (FSDP1, INNER),
+            (FSDP2, WHOLE_MODEL.replace('f"{dist.get_rank()}.pt"', '"model.pt"')),
+            id="the inner module's state in a block for whole states",
+        ),
+        pytest.param(
+            (FSDP1, INNER_LOADED), (FSDP2, LOADED), id="a whole state for the inner module"
+        ),
     ],
 )
 def test_the_states_are_the_same(
@@ -160,6 +181,12 @@ def test_the_states_are_the_same(
         ),
         pytest.param(
             (FSDP1, SAVED), (FSDP2, NOTHING), "content of a file", id="an empty dict is saved"
+        ),
+        pytest.param(
+            (FSDP1, INNER_LOADED),
+            (FSDP2, LOADED.replace(WHOLE, "")),
+            "state loaded",
+            id="a whole state for the inner module becomes a sharded one",
         ),
     ],
 )

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from forms import migrated, plan
 
+from fsdplint.engine.fix import fix
+from fsdplint.engine.migrator import migration_rules
+from fsdplint.engine.workspace import Workspace
+
 FORMS = {
     "a state that is saved": (
         """
@@ -68,6 +72,9 @@ FORMS = {
 def test_block_says_which_state_is_meant(name: str, tmp_path: Path) -> None:
     before, after = map(textwrap.dedent, FORMS[name])
     assert migrated(tmp_path, before).strip() == after.strip()
+    path = tmp_path / "train.py"
+    result = fix(Workspace([path]), [rule() for rule in migration_rules()])
+    assert path in result.texts, [one.help for one in result.remaining]
 
 
 def test_change_is_noted(tmp_path: Path) -> None:
