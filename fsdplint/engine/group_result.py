@@ -78,6 +78,7 @@ def without_trace(finding: Finding) -> Finding:
         site=_fixed_site(finding.site),
         events=(),
         related=tuple((_fixed_site(site), word) for site, word in finding.related),
+        cause=None,
         configuration=tuple(replace(guard, site=None) for guard in finding.configuration),
     )
 
@@ -125,11 +126,13 @@ def _finding_data(finding: Finding) -> dict[str, Any]:
         "at": asdict(finding.site.location()),
         "message": finding.message,
         "help": finding.help,
+        "why": finding.why,
         "related": [[asdict(site.location()), word] for site, word in finding.related],
         "configuration": [
             [guard.kind.value, guard.text, guard.holds, guard.ranks.value, guard.asserted]
             for guard in finding.configuration
         ],
+        "one_of_several": finding.one_of_several,
         "group": finding.group,
         "blocker": finding.blocker,
         "blocker_codes": finding.blocker_codes,
@@ -153,11 +156,13 @@ def _finding(data: Mapping[str, Any]) -> Finding:
         site=_site(data["at"]),
         message=data["message"],
         help=data["help"],
+        why=data["why"],
         related=tuple((_site(site), word) for site, word in data["related"]),
         configuration=tuple(
             Guard(GuardKind(kind), text, holds, None, Ranks(ranks), asserted)
             for kind, text, holds, ranks, asserted in data["configuration"]
         ),
+        one_of_several=data["one_of_several"],
         group=data["group"],
         blocker=data["blocker"],
         blocker_codes=tuple(data["blocker_codes"]),
