@@ -36,7 +36,8 @@ def validate_command(
     """Compare a migration to FSDP2 with the program that it migrates, without running either.
 
     BEFORE and AFTER are files or folders, or revisions of git: `main`, or `main:train.py`. PATHS
-    limit the comparison of two revisions to these files and folders.
+    limit the comparison of two revisions to these files and folders. A revision that is compared
+    with a file or folder is limited to what it has in the same place.
 
     Exit codes: 0 if nothing differs; 1 if something differs; 2 if the programs could not be
     compared.
@@ -64,12 +65,17 @@ def _compare(before: str, after: str, paths: tuple[str, ...]) -> Result:
     from fsdplint.engine.comparing import compare_sides
 
     with ExitStack() as stack:
-        old = _side(stack, before, paths)
-        return compare_sides(old, _side(stack, after, paths, old))
+        old = _side(stack, before, paths, after)
+        return compare_sides(old, _side(stack, after, paths, before, old))
 
 
-def _side(stack: ExitStack, name: str, paths: tuple[str, ...], before: Side | None = None) -> Side:
-    """A program on disk, or as a revision of git has it. before: the one to compare it with."""
+def _side(
+    stack: ExitStack, name: str, paths: tuple[str, ...], other: str, before: Side | None = None
+) -> Side:
+    """A program on disk, or as a revision of git has it.
+
+    other: the name of the program that it is compared with; before: that program, if it is first.
+    """
     from fsdplint.engine.comparing import side
     from fsdplint.engine.revisions import RevisionError, extract
 
@@ -80,8 +86,24 @@ def _side(stack: ExitStack, name: str, paths: tuple[str, ...], before: Side | No
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fsdplint-")))
     revision, _, path = name.partition(":")
     extract(revision, folder)
-    inside = [path] if path else [*paths]
-    missing = [one for one in inside if not (folder / one).exists()]
-    if missing:
-        raise RevisionError(f"{revision} has no {missing[0]}")
-    return side(folder, [folder / one for one in inside], label=revision, before=before)
+    inside = []
+    for one in [path] if path else paths:
+        file = folder / one if path else _in_revision(folder, one)
+        if file is None or not file.exists():
+            raise RevisionError(f"{revision} has no {one}")
+        inside.append(file)
+    if not inside and Path(other).exists():
+        same_place = _in_revision(folder, other)
+        inside = [same_place] if same_place is not None and same_place.exists() else []
+    return side(folder, inside, label=revision, before=before)
+
+
+def _in_revision(folder: Path, path: str) -> Path | None:
+    """A path of the current folder, in the folder with the files of a revision.
+
+    Returns None if it leads out of the repository.
+    """
+    from fsdplint.engine.revisions import repository_path
+
+    inside = repository_path(Path(path))
+    return None if inside is None else folder / inside

@@ -34,14 +34,16 @@ class Side:
     """One of the two programs.
 
     Attributes:
-        root: the file or folder.
-        label: how the root is called in reports; empty for its path.
+        root: the file or folder that is compared.
+        folder: the folder that the label stands for.
+        label: how the folder is called in reports; empty for its path.
         program: what the interpreter made of it.
         found: the findings in it.
         problems: what could not be read.
     """
 
     root: Path
+    folder: Path
     label: str
     program: Program
     found: list[Finding]
@@ -63,7 +65,7 @@ class Side:
         """The path for reports; None for a file of the other program."""
         if not self.label:
             return None
-        relative = os.path.relpath(path, self.root)
+        relative = os.path.relpath(path, self.folder)
         return None if relative.startswith(os.pardir) else f"{self.label}:{relative}"
 
 
@@ -74,7 +76,8 @@ def side(
 
     Args:
         root: a file or folder.
-        paths: the files and folders in it that are compared; by default all.
+        paths: the files and folders in it that are compared; by default all. If it is one, it has
+            its counterpart in the file or folder of the other program, whatever their names are.
         label: how the root is called in reports; empty for its path.
         before: the other program; the files that it runs are read here even if they have lost all
             names of FSDP.
@@ -82,7 +85,10 @@ def side(
     Raises:
         SettingsError: the settings are wrong.
     """
-    session = Session([*paths] or [root], CommandLine(no_baseline=True))
+    folder, inside = root, [*paths] or [root]
+    if len(inside) == 1:
+        root = inside[0]
+    session = Session(inside, CommandLine(no_baseline=True))
     files = [path for path in session.paths if path.suffix == ".py"]
     if before is not None:
         files += [path for path in _counterparts(root, before) if path not in files]
@@ -91,7 +97,7 @@ def side(
     found = check(program, rules, session.options_of(files), Effort(fixes=False))
     session.add_problems(program.problems)
     session.add_problems(unread_notebooks(session.paths, "validate"))
-    return Side(root, label, program, found, session.problems)
+    return Side(root, folder, label, program, found, session.problems)
 
 
 def _counterparts(root: Path, before: Side) -> Iterator[Path]:

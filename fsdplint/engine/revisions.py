@@ -35,6 +35,18 @@ def extract(revision: str, folder: Path) -> None:
                 file.write_bytes(b"" if data is None else data.read())
 
 
+def repository_path(path: Path) -> str | None:
+    """The path of a file or folder in the repository of the current folder.
+
+    Returns None if it is not in the repository, or if there is none.
+    """
+    try:
+        top = Path(_git("rev-parse", "--show-toplevel").decode().strip())
+        return path.resolve().relative_to(top.resolve()).as_posix()
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        return None
+
+
 def _is_inside(name: str) -> bool:
     return not Path(name).is_absolute() and ".." not in Path(name).parts
 

@@ -94,6 +94,89 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def two_programs(repository: Path) -> Path:
+    """A repository whose working tree has migrated one of two programs in a folder."""
+    folder = repository / "programs"
+    folder.mkdir()
+    for name in ("train.py", "other.py"):
+        shutil.copy(BEFORE, folder / name)
+    text = (folder / "other.py").read_text(encoding="utf-8").replace(", 0.5)", ", 0.25)")
+    (folder / "other.py").write_text(text, encoding="utf-8")
+    names = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for arguments in (("add", "."), (*names, "commit", "-qm", "two programs")):
+        subprocess.run(["git", *arguments], cwd=repository, check=True, capture_output=True)
+    shutil.copy(AFTER, folder / "train.py")
+    return repository
+
+
+@pytest.mark.parametrize("place", [".", "programs"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_file_is_compared_with_what_a_revision_has_in_its_place(
+    two_programs: Path, monkeypatch: pytest.MonkeyPatch, place: str, turned: bool
+) -> None:
+    monkeypatch.chdir(two_programs / place)
+    file = "train.py" if place == "programs" else "programs/train.py"
+    result = run(file, "HEAD") if turned else run("HEAD", file)
+    assert "other.py" not in result.stdout
+    assert "HEAD:programs/train.py:" in result.stdout
+    if not turned:
+        assert result.exit_code == 0, result.output
+
+
+def test_a_folder_is_compared_with_what_a_revision_has_in_its_place(
+    two_programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(two_programs / "programs")
+    result = run("HEAD", ".", "--output-format", "json")
+    places = {
+        one[side]["at"]["filename"]
+        for one in json.loads(result.stdout)["facts"]
+        for side in ("before", "after")
+        if one[side]["at"]
+    }
+    assert places == {"HEAD:programs/train.py", "HEAD:programs/other.py", "train.py", "other.py"}
+
+
+def test_a_file_that_the_revision_lacks_is_compared_with_all_of_it(two_programs: Path) -> None:
+    shutil.move(two_programs / "programs" / "train.py", two_programs / "new.py")
+    result = run("HEAD", "new.py")
+    assert "HEAD:programs/other.py:" in result.stdout
+
+
+def test_a_file_outside_of_the_repository_is_compared_with_all_of_a_revision(
+    two_programs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "train.py"
+    shutil.copy(AFTER, elsewhere)
+    result = run("HEAD", str(elsewhere))
+    assert "HEAD:programs/other.py:" in result.stdout
+    result = run("HEAD", "HEAD", "--", str(elsewhere))
+    assert result.exit_code == 2
+    assert f"HEAD has no {elsewhere}" in result.stderr
+
+
+def test_further_paths_are_those_of_the_current_folder(
+    two_programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(two_programs / "programs")
+    result = run("HEAD", "HEAD", "--", "other.py")
+    assert "HEAD:programs/other.py:" in result.stdout
+    assert "train.py" not in result.stdout
+
+
+def test_the_files_of_two_revisions_may_have_other_names(repository: Path) -> None:
+    shutil.move(repository / "train.py", repository / "new.py")
+    for arguments in (
+        ("add", "."),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"),
+    ):
+        subprocess.run(["git", *arguments], cwd=repository, check=True, capture_output=True)
+    result = run("HEAD~2:train.py", "HEAD:new.py")
+    assert result.exit_code == 0, result.output
+    assert "HEAD:new.py:" in result.stdout
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
