@@ -32,10 +32,14 @@ and `outcome.shows(symptom)` tells whether a `fsdplint.rule.Symptom` was seen.
 
 A hang is noticed when no rank has used the CPU for a second and a half, so a program must not
 sleep; a collective gives up after 20 seconds in any case.
+
+What the programs write is removed with `close`, at the end of the process, or, if it was killed, by
+the next process that runs programs.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import json
@@ -45,7 +49,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
@@ -135,9 +138,13 @@ class TwoRanks:
     """The helper process, started at the first use."""
 
     def __init__(self) -> None:
+        from fsdplint.runtime.launch.workplace import workplace
+
         self._process: subprocess.Popen[str] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="fsdplint-ranks-"))
+        self._stack = contextlib.ExitStack()
+        self._folder = self._stack.enter_context(workplace("ranks", None))
         self._count = 0
+        atexit.register(self.close)
 
     def run(
         self,
@@ -233,7 +240,8 @@ class TwoRanks:
                 self._process.wait()
             if self._process.stdout is not None:
                 self._process.stdout.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+            self._process = None
+        self._stack.close()
 
 
 def _outcome(
