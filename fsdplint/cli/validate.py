@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,11 +46,12 @@ def validate_command(
     from fsdplint.config.settings import SettingsError
     from fsdplint.edits.journal import Interrupted
     from fsdplint.engine.revisions import RevisionError
+    from fsdplint.runtime.launch.workplace import WorkplaceError
 
     try:
         with progress_line():
             result = _compare(before, after, paths)
-    except (RevisionError, SettingsError, Interrupted) as error:
+    except (RevisionError, SettingsError, WorkplaceError, Interrupted) as error:
         fail(str(error))
     for line in (as_json if output_format == "json" else as_text)(result):
         click.echo(line)
@@ -78,12 +78,13 @@ def _side(
     """
     from fsdplint.engine.comparing import side
     from fsdplint.engine.revisions import RevisionError, extract
+    from fsdplint.runtime.launch.workplace import workplace
 
     if Path(name).exists():
         if paths:
             raise RevisionError(f"{name} is a path; further paths are for two revisions of git")
         return side(Path(name), before=before)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fsdplint-")))
+    folder = stack.enter_context(workplace("validate", None))
     revision, _, path = name.partition(":")
     extract(revision, folder)
     inside = []

@@ -116,7 +116,8 @@ def compare_sides(before: Side, after: Side) -> Result:
         return before.displayed_path(path) or after.displayed_path(path) or path
 
     result = Result(shown=displayed_path)
-    problems = [f"{one.path}: {one.message}" for one in (*before.problems, *after.problems)]
+    both = (*before.problems, *after.problems)
+    problems = [f"{displayed_path(one.path)}: {one.message}" for one in both]
     broken = {after.key(one.path): one for one in after.problems}
     lost = [one for key, one in broken.items() if key in {"", *_sources(before)}]
     if not any(trace.shardings() for trace in before.program.traces):

@@ -156,6 +156,34 @@ def test_a_file_outside_of_the_repository_is_compared_with_all_of_a_revision(
     assert f"HEAD has no {elsewhere}" in result.stderr
 
 
+def test_a_file_of_a_revision_that_cannot_be_read_has_the_name_of_the_revision(
+    repository: Path,
+) -> None:
+    (repository / "broken.py").write_text("import torch.distributed.fsdp\n(", encoding="utf-8")
+    for arguments in (
+        ("add", "."),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"),
+    ):
+        subprocess.run(["git", *arguments], cwd=repository, check=True, capture_output=True)
+    result = run("HEAD", "train.py")
+    assert "broken.py" not in result.stdout
+    result = run("HEAD", "HEAD~1")
+    (line,) = [one for one in result.stdout.splitlines() if "broken.py" in one]
+    assert " HEAD:broken.py: " in line
+    (repository / "train.py").unlink()
+    result = run("HEAD:broken.py", ".")
+    assert "HEAD:broken.py: syntax error" in result.stdout
+
+
+def test_the_files_of_a_revision_are_removed(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    run("HEAD~1", "HEAD")
+    assert list(temporary.iterdir()) == []
+
+
 def test_further_paths_are_those_of_the_current_folder(
     two_programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
