@@ -21,7 +21,14 @@ def remove_caches(paths: Iterable[Path]) -> int:
         SettingsError: the settings of a project are wrong.
     """
     code = CLEAN
-    for cache in {cache.folder: cache for cache in map(cache_of, paths)}.values():
+    existing: list[Path] = []
+    for path in paths:
+        if path.exists():
+            existing.append(path)
+        else:
+            click.echo(f"{path}: no such file or folder", err=True)
+            code = FAILED
+    for cache in {cache.folder: cache for cache in map(cache_of, existing)}.values():
         try:
             if cache.remove():
                 click.echo(f"Removed {cache.folder}.")

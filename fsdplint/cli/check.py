@@ -362,7 +362,8 @@ def record_baseline(job: Job) -> int:
     from fsdplint.diagnostics.baseline import text_of
     from fsdplint.edits.atomic_file import save
 
-    file = job.output or SettingsFinder().of(job.paths[0]).baseline or Path(BASELINE)
+    setting = SettingsFinder().of(job.paths[0]).baseline
+    file = job.output or setting or Path(BASELINE)
     if job.output is None and leads_out(project_root(file), file):
         fail(
             f"{file}: a link leads out of the project, so nothing is recorded; name a file with -o"
@@ -377,5 +378,8 @@ def record_baseline(job: Job) -> int:
         save(file, text_of(file, result.findings, result.sources).encode("utf-8"))
     except OSError as error:
         fail(f"{file}: cannot be written: {error.strerror or error}")
-    click.echo(f"{plural(len(result.findings), 'finding')} recorded in {os.path.relpath(file)}.")
+    shown = os.path.relpath(file)
+    click.echo(f"{plural(len(result.findings), 'finding')} recorded in {shown}.")
+    if setting is None:
+        click.echo(f"Checks use it with `--baseline {shown}`, or with the setting `baseline`.")
     return CLEAN

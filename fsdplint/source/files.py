@@ -357,7 +357,7 @@ def _refuse_lone_backslash(source: Source) -> None:
 def _compile_error(text: str, *, full: bool = False) -> SyntaxError | None:
     """Python's own syntax error for a text, if any.
 
-    whole: also compile the text, which finds more errors than parsing.
+    full: also compile the text, which finds more errors than parsing.
     """
     import ast
     import warnings

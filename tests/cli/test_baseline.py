@@ -13,7 +13,10 @@ from command import BAD, LINE, TWICE, concise, run
 def test_a_baseline(train: Path, folder: Path) -> None:
     result = run("baseline", ".")
     assert result.exit_code == 0
-    assert result.output == "1 finding recorded in fsdplint-baseline.json.\n"
+    assert result.output.splitlines() == [
+        "1 finding recorded in fsdplint-baseline.json.",
+        "Checks use it with `--baseline fsdplint-baseline.json`, or with the setting `baseline`.",
+    ]
     data = json.loads((folder / "fsdplint-baseline.json").read_text())
     assert data["version"] == 1
     (entry,) = data["findings"].values()

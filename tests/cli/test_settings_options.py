@@ -116,6 +116,9 @@ def test_clean_removes_only_the_cache(project: Path, monkeypatch: pytest.MonkeyP
     assert f"Removed {cache}" in run("clean").output
     assert [one.name for one in cache.iterdir()] == ["notes.txt"]
     assert run("clean").output == ""
+    result = run("clean", "missing.py")
+    assert result.exit_code == 2
+    assert "missing.py: no such file or folder" in result.stderr
 
 
 def test_the_diff_of_a_migration(project: Path) -> None:
