@@ -1,15 +1,14 @@
 """Coverage: which sites of the contract's API the runs of a program reached, and why others not.
 
 A site is covered if a run that shards a model executed it. It is also covered if a run executed it
-and no run can reach it with a sharded model. There are three such cases: the program shards
-nothing, a condition excludes the sharding there (the `else` of `if args.fsdp:`), or only a program
-on a single rank reaches the site. `fsdplint.syntax.api_sites` finds the sites, so that their number
-does not depend on what was executed.
+and no run can reach it with a sharded model. There are three such cases: the names in the program,
+or in a test, lead to no call that shards, a condition excludes the sharding there (the `else` of
+`if args.fsdp:`), or only a program on a single rank reaches the site. `fsdplint.syntax.api_sites`
+finds the sites, so that their number does not depend on what was executed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,15 +18,15 @@ import libcst as cst
 from fsdplint.interpreter.configurations import Decisions
 from fsdplint.interpreter.gaps import Gap, SiteCoverage
 from fsdplint.interpreter.run import Run
-from fsdplint.source.source import STATEMENTS, Source, once
-from fsdplint.syntax.api_sites import ApiSite, SiteKind, names_of, sites_in
+from fsdplint.source.source import STATEMENTS, Source
+from fsdplint.syntax.api_sites import ApiSite, sites_in
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.named_sites import lead_to_sharding
 from fsdplint.syntax.qualified_names import walk
 from fsdplint.trace import Sharded, Wrapped
 
 _SHARDING = (Sharded, Wrapped)
-_SHARDING_NAMES = re.compile("|".join(names_of(SiteKind.SHARDING)))
 KeysOfStatements = Mapping[cst.CSTNode, Set[str]]
 
 
@@ -39,7 +38,7 @@ class Coverage:
         sharded: statements and calls that a run executed in which a model is sharded.
         unsharded: those that another run executed.
         plain: those of them that no run of their program reaches with a sharded model.
-        functions: the functions that the run of a program entered.
+        functions: the functions that the run of a program, or of a test, entered.
     """
 
     sharded: set[cst.CSTNode] = field(default_factory=set)
@@ -52,18 +51,21 @@ class Coverage:
             set(self.sharded), set(self.unsharded), set(self.plain), set(self.functions)
         )
 
-    def add(self, run: Run) -> None:
-        """Add what a run executed."""
-        if run.trace.entry:
+    def add(self, run: Run, names: Set[str]) -> None:
+        """Add what a run executed.
+
+        names: those by which its entry is called, see `Entry`.
+        """
+        if names:
             self.functions |= run.reached
         events = run.trace.events[run.first_event :]
         if run.assumes_sharding or any(isinstance(event, _SHARDING) for event in events):
             self.sharded |= run.executed
             return
-        if not run.trace.entry:
+        if not names:
             return  # a function that no program calls, with unknown arguments
         self.unsharded |= run.executed
-        if not any(map(_shards, {scope.source for scope in run.module_scopes.values()})):
+        if not lead_to_sharding(names, {scope.source for scope in run.module_scopes.values()}):
             self.plain |= run.executed
 
     def new_statements(self, run: Run) -> Set[cst.CSTNode]:
@@ -174,13 +176,6 @@ def _branch_gap(source: Source, statement: cst.CSTNode, child: cst.CSTNode) -> t
         head = source.tree.code_for_node(statement).strip().partition("\n")[0]
         return Gap.BRANCH, head.rstrip(":")
     return Gap.EXPRESSION, ""
-
-
-@once
-def _shards(source: Source) -> bool:
-    if _SHARDING_NAMES.search(source.text) is None:
-        return False  # to find the sites of a file takes much longer
-    return any(site.kind is SiteKind.SHARDING for site in sites_in(source))
 
 
 class _Called:

@@ -40,6 +40,8 @@ class Entry:
         source: its file.
         node: where it begins.
         complete: whether it is a program, so that what is missing in it is missing.
+        names: those by which it is called, if a user or a test runner calls it, so that it gets no
+            model; else none.
     """
 
     key: cst.CSTNode
@@ -47,6 +49,7 @@ class Entry:
     source: Source
     node: cst.CSTNode
     complete: bool
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -174,7 +177,7 @@ class EntryRuns:
         run.trace.decisions = dict(run.decisions.values_by_key)
         if self.entry.complete:
             self._left.note(run)
-        self.coverage.add(run)
+        self.coverage.add(run, self.entry.names)
         run.trace.seal()
         result.reached |= run.reached
         result.instantiated |= run.instantiated

@@ -32,6 +32,7 @@ from fsdplint.interpreter.program import Program
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.search import Shown
+from fsdplint.interpreter.tests_alone import names_of_test
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import MAX_BYTES, Unreadable, read_config
 from fsdplint.source.fsdp_words import mentions, names_fsdp1
@@ -39,7 +40,7 @@ from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.syntax.named_sites import reachable_sites
+from fsdplint.syntax.named_sites import TOP, has_site, reachable_sites
 from fsdplint.syntax.qualified_names import uses, walk
 
 MAX_PROGRAM_STEPS = 800_000  # nodes evaluated for one program, over all of its configurations
@@ -344,8 +345,11 @@ class ProgramLoader:
         functions = list(definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
+            tested = names_of_test(self.project, source, owner, function)
             if function in self.reached or not (
-                self.project.words.stand_in(function) or uses(function, names.tainted)
+                self.project.words.stand_in(function)
+                or uses(function, names.tainted)
+                or (tested and has_site(source, function))
             ):
                 continue
             if (
@@ -360,7 +364,14 @@ class ProgramLoader:
                 self._cut(Cut(NodeSite(source, function), what))
                 continue
             run_function = partial(run_alone, source=source, owner=owner, function=function)
-            entry = Entry(function, run_function, source, function, complete=False)
+            entry = Entry(
+                function,
+                run_function,
+                source,
+                function,
+                complete=False,
+                names=tested,
+            )
             before = self.steps
             runs = self._begin(entry)
             if runs is not None:
@@ -391,4 +402,4 @@ def _sites_of(runs: EntryRuns) -> set[cst.CSTNode]:
 def _program(source: Source, body: Callable[[Run], None]) -> Entry:
     """A file that is run as a program; one that only defines may be a part of another."""
     complete = bool(MAIN_TEST.search(source.text)) or not only_defines(source)
-    return Entry(source.tree, body, source, entry_point(source), complete)
+    return Entry(source.tree, body, source, entry_point(source), complete, frozenset([TOP]))

@@ -6,15 +6,18 @@ than the program comes to. It costs no execution.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from fsdplint.source.positions import code_children
 from fsdplint.source.source import Source, once
-from fsdplint.syntax.api_sites import sites_in
+from fsdplint.syntax.api_sites import SiteKind, names_of, sites_in
 from fsdplint.syntax.qualified_names import walk
+
+_SHARDING_NAMES = re.compile("|".join(names_of(SiteKind.SHARDING)))
 
 
 @dataclass
@@ -85,10 +88,7 @@ class NamedSites:
 
     def within(self, node: cst.CSTNode) -> set[cst.CSTNode]:
         """The sites in code itself."""
-        found = {node} & self._sites
-        for child in code_children(node):
-            found |= self.within(child)
-        return found
+        return _within(node, self._sites)
 
     def behind(self, names: Iterable[str]) -> tuple[set[cst.CSTNode], set[str]]:
         """The sites that names lead to, and all names that are read on the way."""
@@ -113,6 +113,43 @@ def reachable_sites(entry: Source, sources: Iterable[Source]) -> set[cst.CSTNode
         sources: the files that it executes.
     """
     return NamedSites(sources, entry).behind([TOP])[0]
+
+
+def has_site(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a site is in a part of a file."""
+    return bool(_within(node, {site.node for site in sites_in(source)}))
+
+
+def _within(node: cst.CSTNode, sites: Set[cst.CSTNode]) -> set[cst.CSTNode]:
+    found = {node} & sites
+    for child in code_children(node):
+        found |= _within(child, sites)
+    return found
+
+
+def lead_to_sharding(names: Iterable[str], sources: Collection[Source]) -> bool:
+    """Whether names, or the top levels of files, lead to a call that shards a model.
+
+    Args:
+        names: those by which code is called.
+        sources: the files that it executes.
+    """
+    sharding = {node for source in sources for node in _sharding_sites(source)}
+    if not sharding:
+        return False
+    return not sharding.isdisjoint(NamedSites(sources).behind([IMPORTED, *names])[0])
+
+
+@once
+def _sharding_sites(source: Source) -> frozenset[cst.CSTNode]:
+    if not may_shard(source.text):
+        return frozenset()  # to find the sites of a file takes much longer
+    return frozenset(site.node for site in sites_in(source) if site.kind is SiteKind.SHARDING)
+
+
+def may_shard(text: str) -> bool:
+    """Whether a text names a call that shards a model."""
+    return _SHARDING_NAMES.search(text) is not None
 
 
 def names_in(node: cst.CSTNode) -> set[str]:
