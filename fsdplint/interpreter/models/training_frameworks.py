@@ -22,6 +22,7 @@ from fsdplint.interpreter.values import (
     Condition,
     Const,
     Context,
+    Dict,
     Function,
     LibraryObject,
     ModuleValue,
@@ -249,9 +250,26 @@ def save_or_load(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Writes or reads a checkpoint of all ranks. To load changes the state that it gets."""
     if _shards_by_strategy(run, receiver):
         run.emit(Collective, call.node, api=f"Fabric.{name}", collective=True)
-    if name == "save":
+    if name == "save" or _load_in_place(run, call):
         return Unknown(origin=f"{receiver.origin}.{name}()")
     return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
+
+
+def _load_in_place(run: Run, call: Call) -> bool:
+    """Read a checkpoint into a state that is known; whether it is.
+
+    Models and optimizers keep their structure. The checkpoint replaces all other values.
+    """
+    state = run.settle(call.arg(1, "state") or Unknown())
+    if not isinstance(state, Dict) or state.open or state.tensors or call.open:
+        return False
+    for key, value in state.items.items():
+        held = run.settle(value)
+        if isinstance(held, ModuleValue):
+            meta_device.leave_meta(run, [held])
+        elif not isinstance(held, OptimizerValue):
+            state.items[key] = Unknown()
+    return True
 
 
 @_methods(

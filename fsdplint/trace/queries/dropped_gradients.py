@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.trace import (
     BackwardRun,
+    Called,
     Event,
     GradientsZeroed,
     GuardKind,
@@ -144,11 +145,15 @@ def _last_backward(trace: Trace, before: Event, optimizer: str) -> BackwardRun |
 
 
 def _sharded_module(trace: Trace, step: OptimizerStepped) -> str | None:
-    """A module that is sharded and whose parameters the optimizer has; None if one is not seen."""
+    """A module that is sharded and whose parameters the optimizer has; None if one is not seen.
+
+    The forward of a model that a framework shards communicates.
+    """
     if step.ranks.partial:
         return None
+    communicating = {one.module for one in trace.before(step, Called) if one.collective}
     for module in _modules_of(trace, step):
-        if trace.sharded_within(module, step) is not None:
+        if module in communicating or trace.sharded_within(module, step) is not None:
             return module
     return None
 
