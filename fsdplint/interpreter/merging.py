@@ -34,6 +34,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import Layout
 from fsdplint.trace.predicates import Predicate
+from fsdplint.trace.queries.wrappers import SHARDING
 
 
 def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) -> Value:
@@ -202,6 +203,8 @@ def _decides(value: Value) -> bool:
         return decisive(value.source)
     if isinstance(value, Symbol):
         return value.name.startswith("torch.distributed")
+    if isinstance(value, Const):
+        return isinstance(value.value, str) and value.value in SHARDING | {"NO_SHARD"}
     return isinstance(value, _DECISIVE)
 
 
