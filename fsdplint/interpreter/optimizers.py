@@ -26,6 +26,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import Layout, OptimizerBuilt, Sharding
 from fsdplint.trace.groups import Groups, Shard
+from fsdplint.trace.queries.wrappers import unit_around
 
 # An optimizer of an unknown library is recognized by its name or its arguments.
 OPTIMIZERS = re.compile(
@@ -95,7 +96,8 @@ def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:
     kinds = {sharding_inside(run, module) for module in optimizer.modules}
     if Sharding.FSDP2 in kinds:
         return Layout.SHARDED
-    if Sharding.FSDP1 in kinds:
+    parts = (unit_around(run.trace, module.id) for module in optimizer.modules)
+    if Sharding.FSDP1 in kinds or any(parts):
         return Layout.LOCAL
     return Layout.PLAIN if optimizer.modules else Layout.UNKNOWN
 

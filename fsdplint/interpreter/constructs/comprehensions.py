@@ -93,7 +93,10 @@ def _comprehend(
 ) -> bool:
     """Add the elements of one `for` of a comprehension; return whether they are all known."""
     source = source if source is not None else run.eval(for_in.iter)
-    result.own_length = result.own_length or own_length(iterable_of(run, source))
+    iterable = iterable_of(run, source)
+    if isinstance(iterable, Sequence) and not iterable.items and not iterable.open:
+        return True
+    result.own_length = result.own_length or own_length(iterable)
     visited = read_all(run, source)
     exact = not visited.open
     result.every = result.every and visited.every

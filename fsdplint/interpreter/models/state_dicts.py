@@ -31,7 +31,7 @@ from fsdplint.trace import (
     Sharding,
     StateTaken,
 )
-from fsdplint.trace.queries.wrappers import unit_around
+from fsdplint.trace.queries.wrappers import holds_units, unit_around
 
 DCP = "torch.distributed.checkpoint"
 STATE = f"{DCP}.state_dict"
@@ -69,23 +69,33 @@ def take_state(
 
 def fsdp1_type(run: Run, module: ModuleValue) -> tuple[Layout, bool]:
     """The layout of `state_dict()` of FSDP1 here, and whether only rank 0 gets its content."""
-    setting = current_state_dict_type(run)
+    setting = current_state_dict_type(run, module)
     return layout_of(setting) if setting is not None else (Layout.FULL, False)
 
 
-def current_state_dict_type(run: Run) -> Context | None:
-    """The active `state_dict_type` of FSDP1; None if the program sets none."""
-    open_contexts = [
-        c for c in run.contexts if isinstance(c, Context) and c.kind == "state_dict_type"
-    ]
-    if open_contexts:
-        return open_contexts[-1]
+def current_state_dict_type(run: Run, module: ModuleValue | None = None) -> Context | None:
+    """The active `state_dict_type` of FSDP1; None if the program sets none.
+
+    module: that of the state; a type that is chosen for another model does not matter to it.
+    """
+    for context in reversed(run.contexts):
+        if isinstance(context, Context) and context.kind == "state_dict_type":
+            if _is_about(run, context, module):
+                return context
     for value in run.objects.values():
         if isinstance(value, ModuleValue) and value.wrapper == "fsdp1":
             setting = value.attributes.get("*state_dict_type")
-            if isinstance(setting, Context):
+            if isinstance(setting, Context) and _is_about(run, setting, module):
                 return setting
     return None
+
+
+def _is_about(run: Run, context: Context, module: ModuleValue | None) -> bool:
+    """Whether a chosen type of states is that of a module, as far as both are known."""
+    if module is None or not isinstance(context.module, ModuleValue):
+        return True
+    one, other = context.module.id, module.id
+    return other in run.trace.submodules(one) or one in run.trace.submodules(other)
 
 
 def layout_of(context: Context) -> tuple[Layout, bool]:
@@ -99,6 +109,8 @@ def layout_of(context: Context) -> tuple[Layout, bool]:
 @method("ModuleValue", "state_dict")
 def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     sharding = sharding_inside(run, receiver)
+    if sharding is None and holds_units(run.trace, receiver.id):
+        sharding = Sharding.FSDP1
     if not gathers(run.contexts) and unit_around(run.trace, receiver.id) is not None:
         # Only the wrapper gathers the parameters of its unit.
         collective = sharding is Sharding.FSDP1

@@ -82,6 +82,13 @@ def unit_around(trace: Trace, module: str) -> Wrapped | None:
     return event if any(trace.modules[part].own_parameters for part in parts) else None
 
 
+def holds_units(trace: Trace, module: str, before: Event | None = None) -> bool:
+    """Whether the policy of a wrapper of FSDP1 has certainly wrapped a part of a module."""
+    parts = set(trace.submodules(module))
+    made = trace.of(Wrapped) if before is None else trace.before(before, Wrapped)
+    return any(shards(one) and parts & set(one.units or ()) for one in made)
+
+
 def uses_original_parameters(event: Wrapped) -> bool | None:
     """Whether `use_orig_params` is on; None if unknown."""
     given = event.options.get("use_orig_params", "?" if "**" in event.options else False)
