@@ -23,6 +23,7 @@ RESHARD = "reshard_after_forward"
 MESH = "mesh"
 OF_STRATEGY = frozenset({RESHARD, MESH})  # the options that a strategy decides about
 NOTHING = Constant(None)
+_COLLECTIONS = {"list", "tuple", "set", "frozenset"}
 ALL_RANKS = Built("mesh", (("0", Constant("all ranks")),))
 REPLICATED = Built("mesh", (("0", Constant("all ranks")), ("1", Constant(1))))
 # Of a group's mesh, what only its number of dimensions says.
@@ -186,6 +187,8 @@ def _precision_of_fsdp1(value: Argument, *, root: bool) -> Options:
         return _unknown_precision()
     found = Arguments(dict(value.items), value.complete)
     cast = found.get("cast_root_forward_inputs", "5") or Constant(True)
+    if found.get("cast_forward_inputs", "4") == Constant(True):
+        cast = Constant(True)  # the root casts its inputs as any other unit does
     return _precision(
         found.get("param_dtype", "0") or NOTHING,
         found.get("reduce_dtype", "1") or NOTHING,
@@ -266,4 +269,12 @@ def _presence(value: Argument) -> Argument:
     """Whether some parameters are ignored; which ones is not compared."""
     if value == NOTHING:
         return Constant("none")
+    if _is_empty(value):  # as far as the tests that choose its elements are decided
+        return OneOf((Constant("none"), Constant("some")))
     return Opaque(code=str(value)) if isinstance(value, Opaque) else Constant("some")
+
+
+def _is_empty(value: Argument) -> bool:
+    """Whether a value is certainly a collection without elements."""
+    collection = isinstance(value, Built) and value.name in _COLLECTIONS and value.complete
+    return collection and not _items(value)

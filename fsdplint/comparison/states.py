@@ -9,7 +9,6 @@ from fsdplint.comparison.model_names import ModelNames
 from fsdplint.comparison.state_names import gives_names
 from fsdplint.trace import (
     Collective,
-    Event,
     Fsdp1Used,
     Layout,
     Loaded,
@@ -33,6 +32,7 @@ from fsdplint.trace.arguments import (
     Opaque,
     PartOfModel,
 )
+from fsdplint.trace.queries.wrappers import holds_units
 
 # FSDP2's sharded state is the counterpart of the local state that FSDP1's flat parameters have.
 _LOCAL = OneOf((Constant("local shards"), Constant("sharded")))
@@ -75,14 +75,16 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
     _add_files(plan, trace, names)
 
 
-def _is_sharded(trace: Trace, name: str, event: Event) -> bool:
+def _is_sharded(trace: Trace, name: str, event: StateTaken | StateLoaded) -> bool:
     """Whether a module or optimizer is one of sharded parameters, as far as that is known."""
     if name not in trace.modules:
         return bool(trace.shardings(event))
-    return trace.sharded_within(name, event) is not None or _is_inner(trace, name, event)
+    if trace.sharded_within(name, event) is not None or _is_inner(trace, name, event):
+        return True
+    return holds_units(trace, name, event)
 
 
-def _is_inner(trace: Trace, name: str, event: Event) -> bool:
+def _is_inner(trace: Trace, name: str, event: StateTaken | StateLoaded) -> bool:
     """Whether it is the module inside of a wrapper of FSDP1 whose type of states is chosen."""
     kind = _kind_at(trace, event)
     wrappers = [one.module for one in trace.before(event, Wrapped) if one.inner == name]
@@ -130,9 +132,7 @@ def _is_whole(trace: Trace, event: StateTaken) -> bool:
 
     FSDP1 gives only what `FSDP.optim_state_dict` takes so. A migration gives what is meant.
     """
-    kind = _type_at(trace, event)
-    chosen = None if kind is None else kind.get("state_dict_type", "1")
-    return isinstance(chosen, Named) and chosen.name.endswith("FULL_STATE_DICT")
+    return _of_type(trace, event) == Constant("whole")
 
 
 def _on_rank_0(trace: Trace, event: StateTaken) -> Argument:
@@ -181,18 +181,25 @@ def _of_type(trace: Trace, event: StateTaken | StateLoaded) -> Argument:
     return Constant("whole" if kind.name.endswith("FULL_STATE_DICT") else "sharded")
 
 
-def _type_at(trace: Trace, event: Event) -> Arguments | None:
+def _type_at(trace: Trace, event: StateTaken | StateLoaded) -> Arguments | None:
     """The arguments of the last choice of a type of states before a call; None if there is none."""
     kind = _kind_at(trace, event)
     return None if kind is None else trace.arguments.get(kind.index, Arguments(complete=False))
 
 
-def _kind_at(trace: Trace, event: Event) -> Fsdp1Used | None:
-    """The last choice of a type of states before a call."""
+def _kind_at(trace: Trace, event: StateTaken | StateLoaded) -> Fsdp1Used | None:
+    """The last choice of a type of states before a call, of those that are about its model."""
+    name = event.into if isinstance(event, StateLoaded) else event.of
     kinds = [
         one
         for one in trace.before(event, Fsdp1Used)
         if one.api in ("state_dict_type", "set_state_dict_type")
+        and (
+            name not in trace.modules
+            or one.module not in trace.modules
+            or name in trace.submodules(one.module)
+            or one.module in trace.submodules(name)
+        )
     ]
     return kinds[-1] if kinds else None
 
@@ -229,7 +236,7 @@ def _layouts(trace: Trace, event: Saved) -> Iterator[tuple[Argument, Argument | 
 
 def _add_content(plan: Plan, trace: Trace, event: Saved, names: ModelNames) -> None:
     """The keys of a dict that is written, and what is written under each."""
-    content = trace.arguments.get(event.index, Arguments()).get("obj", "state_dict", "0")
+    content = _content(trace, event)
     way = _file_format(event.api)
     if content is None or _is_unknown(content):
         plan.gaps["content of a file"] = "the content of a file is unknown"
@@ -245,6 +252,16 @@ def _add_content(plan: Plan, trace: Trace, event: Saved, names: ModelNames) -> N
     for name, part in content.items:
         subject = f"{way} {name}".strip()
         plan.add("content of a file under a key", subject, _of_model(trace, part, names), event)
+
+
+def _content(trace: Trace, event: Saved) -> Argument | None:
+    """What is written; `model.save_pretrained(folder)` takes the state itself."""
+    given = trace.arguments.get(event.index, Arguments())
+    if not event.api.endswith("save_pretrained"):
+        return given.get("obj", "state_dict", "0")
+    taken = [one for one in trace.before(event, StateTaken) if one.state in event.states]
+    itself = Built(STATE, (("of", PartOfModel((taken[0].of,))),)) if taken else None
+    return given.get("state_dict") or itself
 
 
 def _is_unknown(content: Argument) -> bool:

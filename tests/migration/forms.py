@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 
@@ -93,4 +94,19 @@ def migrated(tmp_path: Path, body: str, options: Options = DEFAULT) -> str:
     assert not found.blockers, [(b.reason, b.source.code(b.node)) for b in found.blockers]
     compile(text, "train.py", "exec")
     assert "FSDP(" not in text and "StateDictType" not in text
+    if os.environ.get("FSDPLINT_VALIDATE"):
+        assert not refusals(tmp_path, body, options)
     return text[text.index('dist.init_process_group("nccl")\n') + 32 :]
+
+
+def refusals(tmp_path: Path, body: str, options: Options = DEFAULT) -> set[str]:
+    """Why the validation refuses the migration of a program; empty if it does not."""
+    from fsdplint.engine.fix import fix
+    from fsdplint.engine.migrator import migration_rules
+    from fsdplint.engine.workspace import Workspace
+
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + textwrap.dedent(body), encoding="utf-8")
+    workspace = Workspace([path], options=options)
+    result = fix(workspace, [rule() for rule in migration_rules()])
+    return set() if path in result.texts else {one.help for one in result.remaining}

@@ -1,0 +1,66 @@
+"""Forms of states and options that the validation has to understand as the planner does.
+
+With `FSDPLINT_VALIDATE=1` in the environment, the tests of all forms validate the migration.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import test_ignored_parameter_forms as ignored_parameters
+import test_optimizer_state_forms as optimizer_states
+import test_part_state_forms as part_states
+import test_precision_forms as precisions
+import test_state_forms as states
+from forms import refusals
+
+FORMS = [
+    (ignored_parameters, "ignored modules that are None"),
+    (ignored_parameters, "ignored modules that a helper gets"),
+    (ignored_parameters, "a list of no ignored modules"),
+    (optimizer_states, "an optimizer's state that rank 0 saves"),
+    (optimizer_states, "a state in a variable of rank 0"),
+    (optimizer_states, "one rank's part of the optimizer's state"),
+    (optimizer_states, "the state of an optimizer of some parts"),
+    (part_states, "parts that the policy wraps"),
+    (precisions, "each module casts its inputs, and so does the root"),
+    (states, "a library that takes the state itself"),
+    (states, "types that are set one after the other"),
+    (states, "one type within another, and a model that none is about"),
+]
+POLICY = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+CHOSEN = {
+    "by an expression": """
+        strategy = (
+            ShardingStrategy.SHARD_GRAD_OP
+            if os.environ.get("FAST")
+            else ShardingStrategy.FULL_SHARD
+        )
+        """,
+    "by a function": """
+        def choose(fast):
+            return ShardingStrategy.SHARD_GRAD_OP if fast else ShardingStrategy.FULL_SHARD
+
+
+        strategy = choose(bool(os.environ.get("FAST")))
+        """,
+    "by a statement": """
+        strategy = ShardingStrategy.FULL_SHARD
+        if os.environ.get("FAST"):
+            strategy = ShardingStrategy.SHARD_GRAD_OP
+        """,
+}
+
+
+@pytest.mark.parametrize(("module", "name"), FORMS, ids=[name for _, name in FORMS])
+def test_the_migration_of_a_form_is_offered(module: object, name: str, tmp_path: Path) -> None:
+    forms: dict[str, tuple[str, str]] = module.FORMS  # type: ignore[attr-defined]
+    assert not refusals(tmp_path, forms[name][0])
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_chosen_strategy_of_several_units_is_offered(name: str, tmp_path: Path) -> None:
+    model = f"model = FSDP(Net(), sharding_strategy=strategy, {POLICY})\n"
+    assert not refusals(tmp_path, textwrap.dedent(CHOSEN[name]) + model)
