@@ -9,7 +9,7 @@ from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CONFIG_HANDED_ON, CPU_OFFLOAD_ARGUMENTS
-from fsdplint.migration.constructor import precision
+from fsdplint.migration.constructor import enum_lookups, precision
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.rewriters import rewrites
@@ -114,23 +114,8 @@ def _write_string(migration: Migration, source: Source, node: cst.CSTNode, membe
     elif _is_annotation(source, node):
         migration.account_for(source, node)
         migration.substitute(source, node, "str")
-    else:
-        _rewrite_lookup(migration, source, node)
-
-
-def _rewrite_lookup(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """Replace `getattr(Enum, name)` and `Enum[name]` by the name."""
-    parent = source.parent(node)
-    if isinstance(parent, cst.Subscript) and parent.value is node:
-        index = parent.slice[0].slice
-        if isinstance(index, cst.Index):
-            migration.account_for(source, node)
-            migration.substitute(source, parent, migration.text(source, index.value))
-    call = source.parent(parent) if isinstance(parent, cst.Arg) else None
-    if isinstance(call, cst.Call) and len(call.args) == 2 and call.args[0] is parent:
-        if isinstance(call.func, cst.Name) and call.func.value == "getattr":
-            migration.account_for(source, node)
-            migration.substitute(source, call, migration.text(source, call.args[1].value))
+    elif enum_lookups.rewrite(migration, source, node):
+        migration.account_for(source, node)
 
 
 def _in_constructor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:

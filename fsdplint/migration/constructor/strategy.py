@@ -18,6 +18,7 @@ from fsdplint.interpreter.values import Symbol
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import function_name
 from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.constructor import enum_lookups
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.names import STRATEGIES, fsdp1_name
@@ -79,31 +80,9 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
                 detail="Before, a parser may also have accepted the member's number, or "
                 "`ShardingStrategy.FULL_SHARD` with the class.",
             )
-    elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
-        index = parent.slice[0].slice
-        if not isinstance(index, cst.Index):
-            raise Blocked(source, parent, symbols.reason(ENUM))
-        migration.substitute(source, parent, migration.text(source, index.value))
-    elif not member and (lookup := _getattr(source, node)) is not None:
-        migration.substitute(source, lookup, migration.text(source, lookup.args[1].value))
-    else:
+    elif member or not enum_lookups.rewrite(migration, source, node, STRATEGIES):
         raise Blocked(source, node, symbols.reason(ENUM))
     migration.account_for(source, node)
-
-
-def _getattr(source: Source, node: cst.CSTNode) -> cst.Call | None:
-    """`getattr(ShardingStrategy, name)` around its first argument."""
-    arg = source.parent(node)
-    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
-    if (
-        isinstance(call, cst.Call)
-        and isinstance(call.func, cst.Name)
-        and call.func.value == "getattr"
-        and len(call.args) == 2
-        and call.args[0] is arg
-    ):
-        return call
-    return None
 
 
 def mentioned_strategies(migration: Migration) -> set[str]:

@@ -1,0 +1,70 @@
+"""Strategies that a program looks up by their names."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import plan, refusals
+
+MODEL = "model = FSDP(Net(), sharding_strategy={0}, auto_wrap_policy=ModuleWrapPolicy({{Block}}))\n"
+KNOWN = '("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")'
+LOOKUPS = {
+    "a default": (
+        """
+        how = os.environ["HOW"]
+        strategy = getattr(ShardingStrategy, how, ShardingStrategy.FULL_SHARD)
+        """,
+        f'strategy = how if how in {KNOWN} else "FULL_SHARD"',
+    ),
+    "a default of None": (
+        """
+        how = os.environ["HOW"]
+        strategy = getattr(ShardingStrategy, how.upper(), None)
+        if strategy is None:
+            raise ValueError(how)
+        """,
+        f"strategy = how.upper() if how.upper() in {KNOWN} else None",
+    ),
+    "a default in a function": (
+        """
+        def choose(config):
+            return getattr(ShardingStrategy, config["shard"], ShardingStrategy.SHARD_GRAD_OP)
+
+
+        strategy = choose(dict(os.environ))
+        """,
+        f'return config["shard"] if config["shard"] in {KNOWN} else "SHARD_GRAD_OP"',
+    ),
+    "no default": (
+        """
+        strategy = getattr(ShardingStrategy, os.environ["HOW"])
+        """,
+        'strategy = os.environ["HOW"]',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_the_name_becomes_the_strategy(name: str, tmp_path: Path) -> None:
+    before, expected = LOOKUPS[name]
+    body = textwrap.dedent(before) + MODEL.format("strategy")
+    found, text = plan(tmp_path, body)
+    assert not found.blockers
+    assert expected in text
+    assert not refusals(tmp_path, body)
+
+
+def test_a_default_inside_of_an_expression(tmp_path: Path) -> None:
+    look = "getattr(ShardingStrategy, how, ShardingStrategy.NO_SHARD)"
+    body = f"how = os.environ['HOW']\nprint({look} == ShardingStrategy.NO_SHARD)\n"
+    found, text = plan(tmp_path, body + MODEL.format(look))
+    assert not found.blockers
+    assert f'print((how if how in {KNOWN} else "NO_SHARD") == "NO_SHARD")' in text
+
+
+def test_a_name_that_cannot_be_read_twice_is_left(tmp_path: Path) -> None:
+    look = "getattr(ShardingStrategy, input(), ShardingStrategy.FULL_SHARD)"
+    found, _ = plan(tmp_path, MODEL.format(look))
+    assert found.blockers
