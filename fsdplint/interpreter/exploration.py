@@ -40,7 +40,7 @@ from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.syntax.named_sites import TOP, has_site, reachable_sites
+from fsdplint.syntax.named_sites import TOP, NamedSites, has_site, reachable_sites
 from fsdplint.syntax.qualified_names import uses, walk
 
 MAX_PROGRAM_STEPS = 800_000  # nodes evaluated for one program, over all of its configurations
@@ -50,6 +50,7 @@ MIN_SHARE = 250_000  # for one of many programs, as long as there are steps for 
 MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches
 MAX_UNREACHED_STEPS = 1_000_000  # for all such functions that mention FSDP
 MAX_OTHERS_STEPS = 400_000  # for all others
+MAX_SITE_STEPS = 400_000  # for further configurations of functions with sites that none reached
 
 
 def load(
@@ -363,7 +364,13 @@ class ProgramLoader:
                 what = f"`{function.name.value}` and others were not looked at on their own"
                 self._cut(Cut(NodeSite(source, function), what))
                 continue
-            run_function = partial(run_alone, source=source, owner=owner, function=function)
+            run_function = partial(
+                run_alone,
+                source=source,
+                owner=owner,
+                function=function,
+                relevant=self._is_relevant_function,
+            )
             entry = Entry(
                 function,
                 run_function,
@@ -382,8 +389,27 @@ class ProgramLoader:
                     self.unfinished.append((matters, runs))
             self.function_budgets[matters] -= self.steps - before
 
+    def _is_relevant_function(self, source: Source, function: cst.FunctionDef) -> bool:
+        """Whether a function is about sharding, optimizers or states, or uses code that is."""
+        tainted = self.relevant.names(source).tainted
+        return self.project.words.stand_in(function) or uses(function, tainted)
+
     def _finish_rest(self) -> None:
-        """Run the functions in their other configurations, with what is left for each of them."""
+        """Run the functions in their other configurations, with what is left for each of them.
+
+        Functions that have sites that no run has reached come first and have steps of their own:
+        the first runs of all functions of a large project may use up the others.
+        """
+        left = {
+            runs: self.program.executed.count_left(_sites_in(runs)) for _, runs in self.unfinished
+        }
+        self.unfinished.sort(key=lambda one: left[one[1]], reverse=True)
+        budget = MAX_SITE_STEPS
+        for _, runs in self.unfinished:
+            if left[runs] and budget > 0:
+                before = self.steps
+                self._advance(runs, budget)
+                budget -= self.steps - before
         waiting = Counter(matters for matters, _ in self.unfinished)
         for matters, runs in self.unfinished:
             before = self.steps
@@ -397,6 +423,11 @@ class ProgramLoader:
 def _sites_of(runs: EntryRuns) -> set[cst.CSTNode]:
     """The sites to which the names in a program and in the files that it executed lead."""
     return reachable_sites(runs.entry.source, runs.result.sources)
+
+
+def _sites_in(runs: EntryRuns) -> set[cst.CSTNode]:
+    """The sites in the code of a function."""
+    return NamedSites([runs.entry.source]).within(runs.entry.key)
 
 
 def _program(source: Source, body: Callable[[Run], None]) -> Entry:

@@ -9,7 +9,8 @@ from fsdplint.interpreter.frames import Call, Frame
 from fsdplint.interpreter.functions import bind, call_function
 from fsdplint.interpreter.instances import instantiate
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Class, Function, Value
+from fsdplint.interpreter.setup_methods import IsRelevant, set_up
+from fsdplint.interpreter.values import Class, Function, Instance, Value
 from fsdplint.source.source import Source
 
 
@@ -18,10 +19,17 @@ def run_alone(
     source: Source,
     owner: cst.ClassDef | None,
     function: cst.FunctionDef,
+    relevant: IsRelevant,
 ) -> None:
     """Call a function or method of a file with unknown arguments.
 
-    owner: the class that defines the method, of which an object is made first.
+    Args:
+        run: the run.
+        source: the file.
+        owner: the class that defines the method. An object of it is made first, and the methods
+            that set what the method reads are called.
+        function: the function or method.
+        relevant: whether such a method matters.
     """
     scope = run.module_scope(source.path, source)
     run.begin_function()
@@ -39,6 +47,8 @@ def run_alone(
     try:
         instance = instantiate(run, klass, Call(owner, open=True))
         method = klass.attributes.get(function.name.value)
+        if isinstance(instance, Instance):
+            set_up(run, instance, function, relevant)
         if isinstance(method, Function) and method.node not in run.reached:
             bound = bind(run, method, instance, klass, owner)
             run.call(bound, Call(function, open=True))

@@ -233,7 +233,12 @@ def load(run: Run, name: str, call: Call) -> Value:
         call.node,
         api=name,
         state=state.id,
-        per_rank=may_depend_on_rank(path),
+        per_rank=may_depend_on_rank(path) or _is_from_outside(run, path),
         path=path_pattern(path),
     )
     return state
+
+
+def _is_from_outside(run: Run, path: Value) -> bool:
+    """Whether a caller that the program does not have may give another path on each rank."""
+    return isinstance(path, Unknown) and not run.trace.complete
