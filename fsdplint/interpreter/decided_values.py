@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Value
+from fsdplint.interpreter.values import Const, Dict, LibraryObject, Symbol, Value
 
 if TYPE_CHECKING:
+    from fsdplint.interpreter.frames import Call
     from fsdplint.interpreter.run import Run
 
 MAX_DECIDING = 6  # conditions that a value is known to depend on
@@ -30,6 +31,25 @@ def with_keys(value: Value, keys: Sequence[str]) -> Value:
         value.decided_by = value.decided_by or known
         return value
     return value if known == value.decided_by else replace(value, decided_by=known)
+
+
+def chosen_value(value: Value, keys: Sequence[str]) -> Value:
+    """The value of a conditional expression, with the keys that decided it.
+
+    A dict that the expression has just made has them at its values.
+    """
+    if isinstance(value, Dict) and keys:
+        for key, item in value.items.items():
+            value.items[key] = with_keys(item, keys)
+    return with_keys(value, keys)
+
+
+def try_other_options(run: Run, call: Call) -> None:
+    """Have the search try the other options of a sharding, where conditions decided them."""
+    known = run.decisions.values_by_key
+    for value in call.values:
+        if isinstance(value, _DECIDED):
+            run.decisions.relevant.update(key for key in value.decided_by if key in known)
 
 
 def assigned_value(run: Run, value: Value) -> Value:

@@ -10,7 +10,7 @@ from fsdplint.interpreter import branch_conditions
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.branch_conditions import Truth, truth
-from fsdplint.interpreter.decided_values import with_keys
+from fsdplint.interpreter.decided_values import chosen_value
 from fsdplint.interpreter.merging import decisive, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.rank_local import own_data
@@ -148,7 +148,7 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
     if verdict.guards and decisive(value):
         with run.under_guards(verdict.guards):
             run.mark_relevant()
-    return with_keys(value, verdict.keys)
+    return chosen_value(value, verdict.keys)
 
 
 @evaluates(cst.NamedExpr)
