@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -160,17 +161,23 @@ def _spelling(traces: Iterable[Trace]) -> dict[str, str]:
     `args.blocks`.
     """
     found: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for trace in traces:
         tests = _tests(trace)
         for text, holds in trace.decisions.items():
             own = [test for test, held in tests if held is holds and _tail(test) == _tail(text)]
             if own:
                 found.setdefault(text, min(own, key=len))
-    return found
+            spelled = trace.spellings.get(text, "")
+            if _tail(spelled) == _tail(text):
+                chosen.setdefault(text, spelled)
+    several = Counter(chosen.values())
+    return {text: one for text, one in chosen.items() if several[one] == 1} | found
 
 
 def _tail(text: str) -> str:
-    return text.rpartition(".")[2]
+    """What is the same in two spellings of a setting."""
+    return text.rpartition(".")[2].replace('"', "'")
 
 
 # One run ------------------------------------------------------------------------------------------

@@ -162,6 +162,10 @@ class Decisions:
             return prefer
         return self.preferred.get(key, prefer if self.base else not prefer)
 
+    def spellings(self) -> dict[str, str]:
+        """The code of a test for each key, if there is one that does not negate it."""
+        return {key: one.text for key, one in self.conditions.items() if not one.negated}
+
     def note_branch(self, node: object, taken: BranchTaken) -> None:
         """The run takes a branch with goals."""
         known = self.branches.setdefault(node, [])

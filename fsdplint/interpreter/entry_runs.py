@@ -175,6 +175,7 @@ class EntryRuns:
         """Add the results of a run."""
         result = self.result
         run.trace.decisions = dict(run.decisions.values_by_key)
+        run.trace.spellings = run.decisions.spellings()
         if self.entry.complete:
             self._left.note(run)
         self.coverage.add(run, self.entry.names)

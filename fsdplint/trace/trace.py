@@ -38,7 +38,8 @@ class Trace:
         that made events, by the index of the event; they are empty unless the interpreter was
         asked. Its `unit_arguments` are those of units with arguments of their own, by the index of
         the event and the module. Its `decisions` are the conditions that the interpreter decided
-        for the run.
+        for the run; its `spellings` are the code of the tests that they come from, if the code does
+        not negate them.
         """
         self.producer = producer
         self.complete = complete
@@ -48,6 +49,7 @@ class Trace:
         self.arguments: dict[int, Arguments] = {}
         self.unit_arguments: dict[tuple[int, str], Arguments] = {}
         self.decisions: dict[str, bool] = {}
+        self.spellings: dict[str, str] = {}
         self.target: Target | None = None
         self.entry: str | None = None
         self._sealed = False

@@ -279,6 +279,39 @@ fully_shard(model)
     assert units == {("`args.blocks` is true",): 2, ("`args.blocks` is false",): 1}
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "kwargs = {}\nif args.offload:\n    kwargs['offload_policy'] = CPUOffloadPolicy()",
+        "kwargs = {'offload_policy': CPUOffloadPolicy()} if args.offload else {}",
+        "policy = CPUOffloadPolicy() if args.offload else None\n"
+        "kwargs = {} if policy is None else {'offload_policy': policy}",
+    ],
+    ids=["statement", "expression", "policy"],
+)
+@pytest.mark.parametrize("function", [False, True])
+def test_a_setting_has_the_spelling_of_the_test_that_chooses_the_options(
+    choice: str, function: bool, tmp_path: Path
+) -> None:
+    lines = f"{choice}\nfully_shard(model, **kwargs)\n"
+    if function:
+        body = lines.replace("\n", "\n    ")
+        lines = f"def main(args):\n    {body}\nmain(parser().parse_args())\n"
+    else:
+        lines = f"args = parser().parse_args()\n{lines}"
+    parser = (
+        "import argparse\ndef parser():\n    parser = argparse.ArgumentParser()\n"
+        "    parser.add_argument('--offload', action='store_true')\n    return parser\n"
+    )
+    file = tmp_path / "train.py"
+    file.write_text(f"{HEAD}{parser}{lines}{RUN}", encoding="utf-8")
+    found = plans([file]).programs[0].layouts
+    assert {tuple(one.conditions) for one in found} == {
+        ("`args.offload` is true",),
+        ("`args.offload` is false",),
+    }
+
+
 def test_what_is_unknown_is_said(tmp_path: Path) -> None:
     program = HEAD.replace("model = Net()", "import zoo\n\nmodel = zoo.build()")
     layout = one_layout(program + "fully_shard(model)\n" + RUN, tmp_path)
