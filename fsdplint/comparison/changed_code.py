@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fsdplint.source.notebooks import is_placeholder
 from fsdplint.trace import Location
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _lines_at(path: str, places: Set[Location]) -> set[int]:
 
 
 def _statements(text: str) -> list[_Statement]:
-    """The statements of a file in order, without imports and docstrings."""
+    """The statements of a file in order, without imports, docstrings and lines of IPython."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -118,7 +119,9 @@ def _statements(text: str) -> list[_Statement]:
             continue
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
-        found.append(_statement(node))
+        statement = _statement(node)
+        if not is_placeholder(statement.text):
+            found.append(statement)
     return sorted(found, key=lambda one: one.line)
 
 

@@ -9,6 +9,9 @@ from typing import Literal
 
 from fsdplint.comparison import schema
 from fsdplint.comparison.compare import Compared, Outcome
+from fsdplint.report.notes import place_data
+from fsdplint.report.remarks import Place
+from fsdplint.report.schema import Line
 from fsdplint.trace import Location
 from fsdplint.version import __version__
 
@@ -119,5 +122,5 @@ def _fact(one: Compared, shown: Callable[[str], str]) -> schema.Fact:
     }
 
 
-def _data(at: Location | None, shown: Callable[[str], str]) -> schema.Place | None:
-    return None if at is None else {"filename": shown(at.path), "row": at.line}
+def _data(at: Location | None, shown: Callable[[str], str]) -> Line | None:
+    return None if at is None else place_data(Place(shown(at.path), at.line))

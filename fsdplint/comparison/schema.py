@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-
-class Place(TypedDict):
-    """A line of one of the programs.
-
-    Attributes:
-        filename: the path of the file.
-        row: the line, from 1.
-    """
-
-    filename: str
-    row: int
+from fsdplint.report.schema import Line
 
 
 class Value(TypedDict):
@@ -26,7 +16,7 @@ class Value(TypedDict):
     """
 
     value: str
-    at: Place | None
+    at: Line | None
 
 
 class Fact(TypedDict):
@@ -104,7 +94,7 @@ class PlannedUnit(TypedDict):
     path: str
     class_name: str
     api: Literal["fsdp1", "fsdp2"] | None
-    at: Place | None
+    at: Line | None
     options: dict[str, str]
     parameters: list[str]
     uncertain: list[str]

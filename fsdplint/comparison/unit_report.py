@@ -12,6 +12,8 @@ from fsdplint.comparison import schema
 from fsdplint.comparison.options import RESHARD
 from fsdplint.comparison.unit_collectives import collectives_text
 from fsdplint.comparison.unit_tree import OFFLOAD, Layout, Unit
+from fsdplint.report.notes import place_data
+from fsdplint.report.remarks import Place
 from fsdplint.report.result import MAX_CONDITIONS
 from fsdplint.report.sizes import format_bytes
 from fsdplint.version import __version__
@@ -277,7 +279,7 @@ def _unit_data(unit: Unit, sizes: Mapping[str, dict[str, int]]) -> schema.Planne
         "path": unit.path,
         "class_name": unit.class_name,
         "api": unit.api or None,
-        "at": None if at is None else {"filename": at.path, "row": at.line},
+        "at": None if at is None else place_data(Place(at.path, at.line)),
         "options": {name.replace(" ", "_"): text for name, text in unit.options.items()},
         "parameters": unit.parameters,
         "uncertain": unit.uncertain,

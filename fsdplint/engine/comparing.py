@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsdplint.comparison.changed_code import changed_lines
@@ -21,7 +21,8 @@ from fsdplint.engine.session import Session
 from fsdplint.engine.workspace import Effort
 from fsdplint.interpreter import Program, load
 from fsdplint.registry.rules import all_rules
-from fsdplint.source.files import Problem, unread_notebooks
+from fsdplint.report.cells import in_cell
+from fsdplint.source.files import PROGRAM_SUFFIXES, Problem
 from fsdplint.source.source import Source
 from fsdplint.trace import Location
 
@@ -89,14 +90,13 @@ def side(
     if len(inside) == 1:
         root = inside[0]
     session = Session(inside, CommandLine(no_baseline=True))
-    files = [path for path in session.paths if path.suffix == ".py"]
+    files = [path for path in session.paths if path.suffix in PROGRAM_SUFFIXES]
     if before is not None:
         files += [path for path in _counterparts(root, before) if path not in files]
     program = load(files, max_bytes=session.settings.max_file_size, with_arguments=True)
     rules = [rule() for rule in all_rules() if rule.plugin is None]
     found = check(program, rules, session.options_of(files), Effort(fixes=False))
     session.add_problems(program.problems)
-    session.add_problems(unread_notebooks(session.paths, "validate"))
     return Side(root, folder, label, program, found, session.problems)
 
 
@@ -105,7 +105,7 @@ def _counterparts(root: Path, before: Side) -> Iterator[Path]:
     for key in before.half.entries():
         path = root / key if root.is_dir() else root
         if (root.is_dir() or not key) and key != ALONE and path.is_file():
-            if path.suffix == ".py":
+            if path.suffix in PROGRAM_SUFFIXES:
                 yield path
 
 
@@ -134,7 +134,18 @@ def compare_sides(before: Side, after: Side) -> Result:
     result.facts += _new_findings(before, after)
     result.facts += _remaining_uses(before, after)
     result.facts += _changes(before, after, places)
+    result.facts = [_with_cells(one, before, after) for one in result.facts]
     return result
+
+
+def _with_cells(fact: Compared, before: Side, after: Side) -> Compared:
+    """The fact, with its places in notebooks as places in their cells."""
+    one, two = fact.before_at, fact.after_at
+    return replace(
+        fact,
+        before_at=None if one is None else in_cell(before.program.sources, one),
+        after_at=None if two is None else in_cell(after.program.sources, two),
+    )
 
 
 # Rules and leftovers -----------------------------------------------------------------------------

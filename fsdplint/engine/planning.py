@@ -11,8 +11,9 @@ from fsdplint.config.command_line import CommandLine
 from fsdplint.engine.progress import PROGRESS
 from fsdplint.engine.session import Session
 from fsdplint.interpreter import load
+from fsdplint.report.cells import in_cell
 from fsdplint.report.result import problem_line
-from fsdplint.source.files import unread_notebooks
+from fsdplint.source.files import PROGRAM_SUFFIXES
 from fsdplint.trace import Trace
 
 
@@ -27,7 +28,7 @@ def plans(paths: Iterable[Path]) -> Layouts:
     result = Layouts()
     PROGRESS.begin("following", len(session.groups))
     for group in session.groups:
-        files = [path for path in group if path.suffix == ".py"]
+        files = [path for path in group if path.suffix in PROGRAM_SUFFIXES]
         program = load(files, max_bytes=session.settings.max_file_size, with_arguments=True)
         session.add_problems(program.problems)
         by_entry: dict[str | None, list[Trace]] = {}
@@ -36,11 +37,12 @@ def plans(paths: Iterable[Path]) -> Layouts:
                 by_entry.setdefault(trace.entry, []).append(trace)
         if len(by_entry) > 1:
             by_entry.pop(None, None)
-        result.programs += [
-            ProgramLayouts(entry, layouts(traces)) for entry, traces in by_entry.items()
-        ]
+        for entry, traces in by_entry.items():
+            found = layouts(traces)
+            models = (model for layout in found for model in layout.models)
+            for unit in (one for model in models for one in model.all_units()):
+                unit.at = None if unit.at is None else in_cell(program.sources, unit.at)
+            result.programs.append(ProgramLayouts(entry, found))
         PROGRESS.advance()
-    if not result.programs:
-        session.add_problems(unread_notebooks(session.paths, "plan"))
     result.problems = [problem_line(one) for one in session.sorted_problems()]
     return result

@@ -33,6 +33,25 @@ def split(path: str) -> tuple[str, int | None]:
     return (match.group(1), int(match.group(2))) if match is not None else (path, None)
 
 
+def in_cell(sources: Mapping[str, Any], at: Location) -> Location:
+    """The place in its cell for a place in a notebook, and any other place as it is.
+
+    sources: the files by their paths.
+    """
+    if not at.path.endswith(".ipynb"):
+        return at
+    from fsdplint.source.notebooks import NotebookSource
+
+    notebook = sources.get(at.path)
+    if not isinstance(notebook, NotebookSource):
+        return at
+    number, line = notebook.cell_of(at.line)
+    end_line = notebook.cell_of(at.end_line or at.line)[1]
+    return Location(
+        f"{at.path}:cell {number}", line, at.column, end_line, at.end_column or at.column
+    )
+
+
 def translate_locations(result: Result, output_format: str) -> Result:
     """The result with the locations in notebooks converted for the format."""
     if not any(path.endswith(".ipynb") for path in result.sources):
@@ -92,16 +111,15 @@ class _Translation:
         notebook = self.notebooks.get(at.path)
         if notebook is None:
             return at
-        end_line, end_column = at.end_line or at.line, at.end_column or at.column
         if not self.by_cell:
+            end_line, end_column = at.end_line or at.line, at.end_column or at.column
             return Location(
                 at.path,
                 *notebook.in_file(at.line, at.column),
                 *notebook.in_file(end_line, end_column),
             )
-        number, line = notebook.cell_of(at.line)
-        path = self._cell(at.path, number)
-        return Location(path, line, at.column, notebook.cell_of(end_line)[1], end_column)
+        self._cell(at.path, notebook.cell_of(at.line)[0])
+        return in_cell(self.notebooks, at)
 
     def _in_text(self, text: str) -> str:
         """A text whose references to lines of notebooks are converted, too."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 2 * 1024 * 1024  # of a file to read, unless the settings say otherwise
 SUFFIXES = (".py", ".pyi", ".pyw", ".ipynb")
 NOTEBOOK = ".ipynb"
+PROGRAM_SUFFIXES = (".py", NOTEBOOK)  # of files that a command follows from their first line
 MAX_NOTEBOOK_BYTES = reading.MAX_BYTES  # mostly images; the code has the limit of a file
 
 _MEND = "correct it, or leave the file out with `exclude` in [tool.fsdplint]"
@@ -70,12 +70,6 @@ def missing(shown: str, error: OSError | None = None) -> Problem:
     error: the error of accessing it.
     """
     return Problem(shown, None, *_os_error_text(error or FileNotFoundError()))
-
-
-def unread_notebooks(paths: Iterable[Path], command: str) -> list[Problem]:
-    """The problem of each notebook for a command that does not read notebooks."""
-    message = f"`fsdplint {command}` does not read notebooks"
-    return [Problem(str(path), None, message) for path in paths if path.suffix == NOTEBOOK]
 
 
 def read_bytes(path: Path, limit: int = reading.MAX_BYTES) -> bytes:

@@ -37,6 +37,11 @@ def is_start_of_cell(line: str) -> bool:
     return _SEPARATORS.match(line) is not None
 
 
+def is_placeholder(line: str) -> bool:
+    """Whether a line of the joined code stands for a line of IPython or separates two cells."""
+    return is_start_of_cell(line) or _MASKS.fullmatch(line) is not None
+
+
 class NotebookError(ValueError):
     """The file is not a notebook, or a text no longer fits its cells."""
 

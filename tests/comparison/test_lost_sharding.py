@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -55,14 +54,3 @@ def test_a_program_after_without_sharding(
     assert "keeps" not in result.output
     if code == 1:
         assert result.output.startswith("differs       sharding")
-
-
-def test_notebooks(tmp_path: Path) -> None:
-    cell = {"cell_type": "code", "source": BEFORE, "metadata": {}, "outputs": []}
-    notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    path = tmp_path / "train.ipynb"
-    path.write_text(json.dumps(notebook), encoding="utf-8")
-    for result in (run("validate", path, path), run("plan", path)):
-        assert result.exit_code == 2
-        assert "does not read notebooks" in result.output
-    assert "No program" not in run("plan", path).output
