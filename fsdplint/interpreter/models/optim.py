@@ -52,18 +52,19 @@ from fsdplint.trace import (
 )
 
 _SCHEDULERS = "torch.optim.lr_scheduler."
-_OF_TRANSFORMERS = (
+_OF_LIBRARIES = (
     "get_constant_schedule get_constant_schedule_with_warmup get_cosine_schedule_with_warmup "
     "get_cosine_with_hard_restarts_schedule_with_warmup get_linear_schedule_with_warmup "
     "get_cosine_with_min_lr_schedule_with_warmup get_inverse_sqrt_schedule "
-    "get_polynomial_decay_schedule_with_warmup get_wsd_schedule"
+    "get_piecewise_constant_schedule get_polynomial_decay_schedule_with_warmup get_wsd_schedule"
 ).split()
 
 
-@function(*(f"transformers.{home}{name}" for home in ("", "optimization.")
-            for name in (*_OF_TRANSFORMERS, "get_scheduler")))  # fmt: skip
-def schedule_of_transformers(run: Run, name: str, call: Call) -> Value:
-    """A scheduler of Transformers, which is a `LambdaLR`."""
+@function(*(f"{home}.{name}"
+            for home in ("transformers", "transformers.optimization", "diffusers.optimization")
+            for name in (*_OF_LIBRARIES, "get_scheduler")))  # fmt: skip
+def schedule_of_library(run: Run, name: str, call: Call) -> Value:
+    """A scheduler of Transformers or Diffusers, which is a `LambdaLR`."""
     position = 1 if name.endswith(".get_scheduler") else 0
     of = run.settle(call.arg(position, "optimizer") or Unknown())
     if not isinstance(of, OptimizerValue):
