@@ -290,7 +290,26 @@ def any_or_all(run: Run, name: str, call: Call) -> Value:
             return Const(decisive)
         if len(known) == len(elements.items) and not elements.open:
             return Const(not decisive)
+        test = _rank_test_among(run, elements, every=not decisive)
+        if test is not None:
+            return test
     return quiet(run, name, call)
+
+
+def _rank_test_among(run: Run, elements: Sequence, *, every: bool) -> RankTest | None:
+    """The test of the rank that `all` or `any` of some elements comes down to.
+
+    A condition of the configuration, or a setting, may decide against it.
+    """
+    items = [run.settle(item) for item in elements.items]
+    tests = [item for item in items if isinstance(item, RankTest)]
+    others = [item for item in items if not isinstance(item, RankTest | Const)]
+    harmless = every and all(
+        isinstance(item, Unknown) and (item.varying or not item.origin) for item in others
+    )
+    if len(tests) != 1 or (others and not harmless) or (elements.open and not every):
+        return None
+    return tests[0]
 
 
 @method("Unknown", "startswith", "endswith")
