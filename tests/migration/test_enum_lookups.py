@@ -37,6 +37,14 @@ LOOKUPS = {
         """,
         f'return config["shard"] if config["shard"] in {KNOWN} else "SHARD_GRAD_OP"',
     ),
+    "a name in a dict": (
+        """
+        strategy = getattr(
+            ShardingStrategy, os.environ.get("HOW", "FULL_SHARD"), ShardingStrategy.FULL_SHARD
+        )
+        """,
+        f'os.environ.get("HOW", "FULL_SHARD") in {KNOWN} else "FULL_SHARD"',
+    ),
     "no default": (
         """
         strategy = getattr(ShardingStrategy, os.environ["HOW"])

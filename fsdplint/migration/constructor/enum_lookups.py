@@ -12,7 +12,7 @@ from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
 
 _WITHOUT_PARENTHESES = (cst.Arg, cst.Assign, cst.AnnAssign, cst.Return)
-_OF_STRINGS = {"upper", "lower", "strip"}
+_METHODS = {"get", "lower", "strip", "upper"}  # of strings and dicts; they change nothing
 
 
 def rewrite(
@@ -58,13 +58,17 @@ def _with_default(
     return True
 
 
+def _is_plain(arg: cst.Arg) -> bool:
+    return not arg.star and _reads_only(arg.value)
+
+
 def _reads_only(node: cst.BaseExpression) -> bool:
     """Whether an expression may be evaluated twice."""
     if isinstance(node, cst.Call):
         method = node.func
-        if not isinstance(method, cst.Attribute) or method.attr.value not in _OF_STRINGS:
+        if not isinstance(method, cst.Attribute) or method.attr.value not in _METHODS:
             return False
-        return not node.args and _reads_only(method.value)
+        return all(map(_is_plain, node.args)) and _reads_only(method.value)
     if isinstance(node, cst.Subscript):
         index = node.slice[0].slice
         read = isinstance(index, cst.Index) and _reads_only(index.value)
