@@ -65,8 +65,14 @@ class Coverage:
         if not names:
             return  # a function that no program calls, with unknown arguments
         self.unsharded |= run.executed
-        if not lead_to_sharding(names, {scope.source for scope in run.module_scopes.values()}):
+        sources = {scope.source.path: scope.source for scope in run.module_scopes.values()}
+        entry = sources.get(run.trace.entry or "")
+        if not lead_to_sharding(names, sources.values(), entry):
             self.plain |= run.executed
+
+    def add_plain(self, nodes: Iterable[cst.CSTNode]) -> None:
+        """Add code that is called, and at which no model can be sharded."""
+        self.plain.update(nodes)
 
     def new_statements(self, run: Run) -> Set[cst.CSTNode]:
         """What a run executed, and no earlier one did with a model that is sharded if its is."""

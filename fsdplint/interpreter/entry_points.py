@@ -10,6 +10,7 @@ import libcst as cst
 import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run can follow)
 from fsdplint.source.fsdp_words import FSDP_WORDS
 from fsdplint.source.source import Source
+from fsdplint.syntax.named_sites import is_main_test
 from fsdplint.syntax.qualified_names import walk
 
 MAIN_TEST = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
@@ -62,18 +63,9 @@ def entry_point(source: Source) -> cst.CSTNode:
     """The node where a program begins: its test of `__name__`, else its first statement."""
     body = source.tree.body
     for statement in body:
-        if isinstance(statement, cst.If) and _is_main(statement.test):
+        if isinstance(statement, cst.If) and is_main_test(statement.test):
             return statement.test
     return body[0] if body else source.tree
-
-
-def _is_main(test: cst.BaseExpression) -> bool:
-    return (
-        isinstance(test, cst.Comparison)
-        and isinstance(test.left, cst.Name)
-        and test.left.value == "__name__"
-        and isinstance(test.comparisons[0].operator, cst.Equal)
-    )
 
 
 def called_names(source: Source) -> set[str]:

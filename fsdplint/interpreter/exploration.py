@@ -32,7 +32,7 @@ from fsdplint.interpreter.program import Program
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.search import Shown
-from fsdplint.interpreter.tests_alone import names_of_test
+from fsdplint.interpreter.tests_alone import Tests, names_of_test
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import MAX_BYTES, Unreadable, read_config
 from fsdplint.source.fsdp_words import mentions, names_fsdp1
@@ -40,7 +40,7 @@ from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.syntax.named_sites import TOP, NamedSites, has_site, reachable_sites
+from fsdplint.syntax.named_sites import TOP, NamedSites, reachable_sites
 from fsdplint.syntax.qualified_names import uses, walk
 
 MAX_PROGRAM_STEPS = 800_000  # nodes evaluated for one program, over all of its configurations
@@ -343,15 +343,17 @@ class ProgramLoader:
         """
         called = called_names(source)
         names = self.relevant.names(source)
+        tests = Tests(self.project, source)
         functions = list(definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
+            if function in self.reached:
+                continue
             tested = names_of_test(self.project, source, owner, function)
-            if function in self.reached or not (
-                self.project.words.stand_in(function)
-                or uses(function, names.tainted)
-                or (tested and has_site(source, function))
-            ):
+            if tested and not tests.are_distributed(function, tested):
+                self.program.executed.add_plain(tests.sites_in(function))
+                continue
+            if not (self.project.words.stand_in(function) or uses(function, names.tainted)):
                 continue
             if (
                 owner is not None

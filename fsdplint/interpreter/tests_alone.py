@@ -1,22 +1,36 @@
-"""Tests: functions that a test runner calls, so that they get no model from a caller."""
+"""Tests: functions that a test runner calls, so that they get no model from a caller.
+
+Most tests of a project are about a single process. The names in such a test lead to no call that
+shards a model or communicates, so that a run of it shows nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import libcst as cst
 
+from fsdplint.interpreter.code_behind import CodeBehind
 from fsdplint.interpreter.functions import parameters_of
 from fsdplint.interpreter.project import Project
 from fsdplint.source.folders import project_root
 from fsdplint.source.reading import read
 from fsdplint.source.source import Source
+from fsdplint.syntax.api_sites import SiteKind
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.syntax.named_sites import may_shard, names_in
+from fsdplint.syntax.named_sites import IMPORTED, may_shard, names_in
 
+_DISTRIBUTED = {
+    SiteKind.SHARDING,
+    SiteKind.COLLECTIVE,
+    SiteKind.SYNCHRONIZATION,
+    SiteKind.UNSHARD,
+}
+# Classes by which a framework shards, and the function without which no collective works.
+_DISTRIBUTED_NAMES = re.compile(r"(?:FSDP|FullySharded)\w*(?:Strategy|Plugin)|init_process_group")
 _TEST_FILE = re.compile(r"test_.*|.*_tests?|tests?")
 # Methods of a class, or functions of a file, that a test runner calls before its tests.
 _SETUP = frozenset(
@@ -48,6 +62,37 @@ def names_of_test(
     if owner is not None:
         names |= {owner.name.value, *(name for base in owner.bases for name in names_in(base))}
     return frozenset(names)
+
+
+class Tests:
+    """Which tests of a file are about more than a single process.
+
+    Args:
+        project: its files.
+        source: the file.
+    """
+
+    def __init__(self, project: Project, source: Source) -> None:
+        self._project, self._source = project, source
+        self._code = CodeBehind(project)
+
+    def are_distributed(self, function: cst.FunctionDef, names: Set[str]) -> bool:
+        """Whether a test may shard a model or communicate.
+
+        names: those of what a test runner calls for it, see `names_of_test`.
+        """
+        if self._project.fsdp_words.stand_in(function):
+            return True
+        self._code.add(self._source)
+        sites, read = self._code.behind([IMPORTED, *names])
+        if any(map(_DISTRIBUTED_NAMES.fullmatch, read)):
+            return True
+        return not sites.isdisjoint(self._code.sites_of(_DISTRIBUTED))
+
+    def sites_in(self, function: cst.FunctionDef) -> set[cst.CSTNode]:
+        """The sites in a test."""
+        self._code.add(self._source)
+        return self._code.named.within(function)
 
 
 def _is_test(source: Source, owner: cst.ClassDef | None, function: cst.FunctionDef) -> bool:

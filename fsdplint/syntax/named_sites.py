@@ -15,9 +15,20 @@ import libcst as cst
 from fsdplint.source.positions import code_children
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.api_sites import SiteKind, names_of, sites_in
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import walk
 
 _SHARDING_NAMES = re.compile("|".join(names_of(SiteKind.SHARDING)))
+
+
+def is_main_test(test: cst.BaseExpression) -> bool:
+    """Whether an expression is `__name__ == "__main__"`."""
+    return (
+        isinstance(test, cst.Comparison)
+        and isinstance(test.left, cst.Name)
+        and test.left.value == "__name__"
+        and isinstance(test.comparisons[0].operator, cst.Equal)
+    )
 
 
 @dataclass
@@ -35,6 +46,7 @@ class _Code:
 
 TOP = ""  # the name of the top level of the file that is run
 IMPORTED = "<module>"  # and of the other files
+_MAIN = "<main>"  # the code that is executed if the file is run, and not if it is imported
 
 
 @once
@@ -44,8 +56,9 @@ def _code_by_name(source: Source) -> dict[str, _Code]:
     sites = {site.node for site in sites_in(source)}
     for node in walk(source, skip_imports=True):
         if isinstance(node, cst.Name | cst.Attribute):
-            name = node.value if isinstance(node, cst.Name) else node.attr.value
-            found.setdefault(_owner(source, node), _Code()).names.add(name)
+            names = found.setdefault(_owner(source, node), _Code()).names
+            names.add(node.value if isinstance(node, cst.Name) else node.attr.value)
+            names.update(filter(None, dotted_name(node).split(".")))  # of modules and properties
         elif node in sites:
             found.setdefault(_owner(source, node), _Code()).sites.add(node)
     return found
@@ -54,6 +67,7 @@ def _code_by_name(source: Source) -> dict[str, _Code]:
 def _owner(source: Source, node: cst.CSTNode) -> str:
     """The name by which the code around a node is called; that of its class for `__init__`."""
     function: cst.FunctionDef | None = None
+    top = TOP
     parent = source.parent(node)
     while parent is not None:
         if isinstance(parent, cst.FunctionDef):
@@ -61,8 +75,17 @@ def _owner(source: Source, node: cst.CSTNode) -> str:
         elif isinstance(parent, cst.ClassDef):
             special = function is None or function.name.value.startswith("__")
             return parent.name.value if special or function is None else function.name.value
+        elif isinstance(parent, cst.If) and is_main_test(parent.test):
+            top = _MAIN
         parent = source.parent(parent)
-    return TOP if function is None else function.name.value
+    return top if function is None else function.name.value
+
+
+def _key(name: str, is_entry: bool) -> str | None:
+    """The name by which code of a file is found; None for what is not executed."""
+    if name in (TOP, _MAIN):
+        return TOP if is_entry else IMPORTED if name == TOP else None
+    return name
 
 
 class NamedSites:
@@ -82,8 +105,9 @@ class NamedSites:
     def add(self, source: Source, is_entry: bool = False) -> None:
         """Add a file."""
         for name, code in _code_by_name(source).items():
-            key = name if name != TOP or is_entry else IMPORTED
-            self._by_name.setdefault(key, []).append(code)
+            key = _key(name, is_entry)
+            if key is not None:
+                self._by_name.setdefault(key, []).append(code)
             self._sites |= code.sites
 
     def within(self, node: cst.CSTNode) -> set[cst.CSTNode]:
@@ -115,11 +139,6 @@ def reachable_sites(entry: Source, sources: Iterable[Source]) -> set[cst.CSTNode
     return NamedSites(sources, entry).behind([TOP])[0]
 
 
-def has_site(source: Source, node: cst.CSTNode) -> bool:
-    """Whether a site is in a part of a file."""
-    return bool(_within(node, {site.node for site in sites_in(source)}))
-
-
 def _within(node: cst.CSTNode, sites: Set[cst.CSTNode]) -> set[cst.CSTNode]:
     found = {node} & sites
     for child in code_children(node):
@@ -127,24 +146,25 @@ def _within(node: cst.CSTNode, sites: Set[cst.CSTNode]) -> set[cst.CSTNode]:
     return found
 
 
-def lead_to_sharding(names: Iterable[str], sources: Collection[Source]) -> bool:
+def lead_to_sharding(
+    names: Iterable[str], sources: Collection[Source], entry: Source | None = None
+) -> bool:
     """Whether names, or the top levels of files, lead to a call that shards a model.
 
     Args:
         names: those by which code is called.
         sources: the files that it executes.
+        entry: the one that is run, if any.
     """
-    sharding = {node for source in sources for node in _sharding_sites(source)}
-    if not sharding:
-        return False
-    return not sharding.isdisjoint(NamedSites(sources).behind([IMPORTED, *names])[0])
-
-
-@once
-def _sharding_sites(source: Source) -> frozenset[cst.CSTNode]:
-    if not may_shard(source.text):
-        return frozenset()  # to find the sites of a file takes much longer
-    return frozenset(site.node for site in sites_in(source) if site.kind is SiteKind.SHARDING)
+    if not any(may_shard(source.text) for source in sources):
+        return False  # to find the sites of a file takes much longer
+    sharding = {
+        site.node
+        for source in sources
+        for site in sites_in(source)
+        if site.kind is SiteKind.SHARDING
+    }
+    return not sharding.isdisjoint(NamedSites(sources, entry).behind([IMPORTED, *names])[0])
 
 
 def may_shard(text: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import libcst as cst
 import pytest
 
-from fsdplint.interpreter import load
+from fsdplint.interpreter import entry_runs, load
 from fsdplint.interpreter.gaps import Gap
 
 HEAD = """\
@@ -117,3 +118,49 @@ def test_a_program_is_judged_by_what_its_names_lead_to(tmp_path: Path) -> None:
         )
         found = [one for one in load([file]).coverage if one.source.path == str(file)]
         assert [one.gap for one in found] == [expected]
+
+
+RUN = {
+    "a collective": ("dist.barrier()", True),
+    "a collective behind a function of another file": ("parts.wait()", True),
+    "a class of a framework": ("parts.fit(FSDPStrategy())", True),
+    "a process group": ("dist.init_process_group()", True),
+    "sharding in a program that is not run": ("parts.count()", False),
+    "none of these": ("assert model.training", False),
+}
+PARTS = """\
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from lightning.fabric.strategies import FSDPStrategy
+
+def wait():
+    dist.barrier()
+
+def fit(strategy):
+    return strategy
+
+def count():
+    return 3
+
+if __name__ == "__main__":
+    fully_shard(1)
+"""
+
+
+@pytest.mark.parametrize(("code", "runs"), RUN.values(), ids=RUN)
+def test_a_test_is_run_if_its_names_lead_to_distributed_code(
+    code: str, runs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = set()
+    make = entry_runs.EntryRuns._make
+    monkeypatch.setattr(
+        entry_runs.EntryRuns,
+        "_make",
+        lambda self, one: (made.add(self.entry.node), make(self, one)),
+    )
+    (tmp_path / "parts.py").write_text(PARTS)
+    head = "import parts\nimport torch.distributed as dist\nfrom lightning import FSDPStrategy\n"
+    test = function("def test_load():", f"{code}\n")
+    assert set(gaps(tmp_path / "test_states.py", head + test)) == {None}
+    names = {one.name.value for one in made if isinstance(one, cst.FunctionDef)}
+    assert ("test_load" in names) is runs
