@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,8 +17,6 @@ from fsdplint.interpreter.argument_descriptions import described_call
 from fsdplint.interpreter.cuts import Cut
 from fsdplint.interpreter.entry_points import (
     MAIN_TEST,
-    called_names,
-    definitions,
     entry_order,
     entry_point,
     is_package,
@@ -27,30 +24,25 @@ from fsdplint.interpreter.entry_points import (
 )
 from fsdplint.interpreter.entry_runs import Entry, EntryRuns
 from fsdplint.interpreter.exploration_results import Explored
-from fsdplint.interpreter.functions_alone import run_alone
 from fsdplint.interpreter.program import Program
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.search import Shown
-from fsdplint.interpreter.tests_alone import Tests, names_of_test
+from fsdplint.interpreter.unreached_functions import MAX_FUNCTION_STEPS, UnreachedFunctions
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import MAX_BYTES, Unreadable, read_config
 from fsdplint.source.fsdp_words import mentions, names_fsdp1
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
-from fsdplint.source.source import NodeSite, Source
+from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.syntax.named_sites import TOP, NamedSites, reachable_sites
-from fsdplint.syntax.qualified_names import uses, walk
+from fsdplint.syntax.named_sites import TOP, reachable_sites
+from fsdplint.syntax.qualified_names import walk
 
 MAX_PROGRAM_STEPS = 800_000  # nodes evaluated for one program, over all of its configurations
 MAX_PROGRAMS_STEPS = 2_000_000  # for all of them; each is run once in any case
 ROUNDS = 2  # in which programs get shares; the second one has what others left
 MIN_SHARE = 250_000  # for one of many programs, as long as there are steps for all of them
-MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches
-MAX_UNREACHED_STEPS = 1_000_000  # for all such functions that mention FSDP
-MAX_OTHERS_STEPS = 400_000  # for all others
-MAX_SITE_STEPS = 400_000  # for further configurations of functions with sites that none reached
 
 
 def load(
@@ -150,9 +142,7 @@ class ProgramLoader:
         self.named_by_user: set[str] = set()
         self.has_runs = False
         self.steps = 0
-        # Steps for functions that no program reaches, by whether they are relevant for FSDP.
-        self.function_budgets = {True: MAX_UNREACHED_STEPS, False: MAX_OTHERS_STEPS}
-        self.unfinished: list[tuple[bool, EntryRuns]] = []
+        self.rest = UnreachedFunctions(self)
         self.describes = False
 
     def run(self) -> Program:
@@ -163,11 +153,11 @@ class ProgramLoader:
             self.project.describe = described_call
         self._explore_programs(sorted(given, key=entry_order))
         for source in given:
-            self._explore_rest(source)
+            self.rest.explore(source)
         if any(names_fsdp1(source.text) for source in given):
             self.elsewhere = ()  # a migration changes all uses together
         self._read_unreached()
-        self._finish_rest()
+        self.rest.finish()
         self.program.sources = self.project.sources
         self.program.problems = self.project.problems
         self.program.relevant = frozenset(
@@ -201,20 +191,20 @@ class ProgramLoader:
         for source in given:
             if not MAIN_TEST.search(source.text) and source.path in self.executed:
                 continue
-            runs = self._begin(_program(source, partial(self._run_entry, source=source)))
+            runs = self.begin(_program(source, partial(self._run_entry, source=source)))
             if runs is not None:
-                self._advance(runs, 0)
-                (self._close if runs.finished else unfinished.append)(runs)
+                self.advance(runs, 0)
+                (self.close if runs.finished else unfinished.append)(runs)
         for _ in range(ROUNDS):
             waiting = {runs: _sites_of(runs) for runs in unfinished}
             unfinished = []
             while waiting:
                 runs = max(waiting, key=lambda one: self.program.executed.count_left(waiting[one]))
-                self._advance(runs, self._share(len(waiting)))
-                (self._close if runs.finished else unfinished.append)(runs)
+                self.advance(runs, self._share(len(waiting)))
+                (self.close if runs.finished else unfinished.append)(runs)
                 del waiting[runs]
         for runs in unfinished:
-            self._close(runs)
+            self.close(runs)
 
     def _share(self, number: int) -> int:
         """The steps that one of several programs may take; few steps show next to nothing."""
@@ -226,7 +216,7 @@ class ProgramLoader:
         run.trace.entry = source.path
         run.module_scope(name, source, main=True)
 
-    def _begin(self, entry: Entry) -> EntryRuns | None:
+    def begin(self, entry: Entry) -> EntryRuns | None:
         """The runs of an entry; None if it is known what they show, which is added."""
         explored = self._earlier_result(entry.key)
         if explored is not None:
@@ -237,7 +227,7 @@ class ProgramLoader:
         self.has_runs = True
         return EntryRuns(self.project, entry, self.shown, self.program.executed, first=first)
 
-    def _advance(self, runs: EntryRuns, steps: int) -> None:
+    def advance(self, runs: EntryRuns, steps: int) -> None:
         """Make runs of an entry that take so many steps more."""
         before = runs.result.steps
         most = MAX_PROGRAM_STEPS if runs.entry.complete else MAX_FUNCTION_STEPS
@@ -245,7 +235,7 @@ class ProgramLoader:
         self.steps += runs.result.steps - before
         self._note(runs.result)
 
-    def _close(self, runs: EntryRuns) -> None:
+    def close(self, runs: EntryRuns) -> None:
         before = runs.result.steps
         explored = runs.close()
         self.steps += explored.steps - before
@@ -267,7 +257,7 @@ class ProgramLoader:
         self.program.evaluations.add(explored.values)
         self._note(explored)
         for cut in explored.cuts:
-            self._cut(cut)
+            self.cut(cut)
 
     def _note(self, explored: Explored) -> None:
         """Note what need not be shown again."""
@@ -276,7 +266,7 @@ class ProgramLoader:
         self.executed |= {source.path for source in explored.sources}
         self.shown |= explored.shown
 
-    def _cut(self, cut: Cut) -> None:
+    def cut(self, cut: Cut) -> None:
         path = cut.site.source.path
         cut = replace(cut, named_by_user=path in self.named_by_user)
         known = self.program.cuts.setdefault(path, cut)
@@ -299,7 +289,7 @@ class ProgramLoader:
                 if found is not None:
                     todo.append(found)
                     if os.path.realpath(file) not in self.elsewhere:
-                        self._explore_rest(found)
+                        self.rest.explore(found)
 
     def _leads_on(self, file: str) -> bool:
         """Whether a file is relevant for FSDP, or is a package."""
@@ -333,103 +323,10 @@ class ProgramLoader:
                 if found is not None:
                     yield found
 
-    def _explore_rest(self, source: Source) -> None:
-        """Run the functions and methods that no program reached, each on its own.
-
-        Each gets one run at first, so that a bound leaves out configurations before functions.
-        Functions that are relevant for FSDP have a separate bound, which only large projects reach.
-        The order of their calls is unknown, so such a trace is not complete: rules about missing
-        calls report nothing.
-        """
-        called = called_names(source)
-        names = self.relevant.names(source)
-        tests = Tests(self.project, source)
-        functions = list(definitions(source.tree))
-        functions.sort(key=lambda pair: pair[1].name.value in called)
-        for owner, function in functions:
-            if function in self.reached:
-                continue
-            tested = names_of_test(self.project, source, owner, function)
-            if tested and not tests.are_distributed(function, tested):
-                self.program.executed.add_plain(tests.sites_in(function))
-                continue
-            if not (self.project.words.stand_in(function) or uses(function, names.tainted)):
-                continue
-            if (
-                owner is not None
-                and function.name.value == "__init__"
-                and owner in self.instantiated
-            ):
-                continue
-            matters = (owner or function).name.value in names.bound
-            if self.function_budgets[matters] <= 0:
-                what = f"`{function.name.value}` and others were not looked at on their own"
-                self._cut(Cut(NodeSite(source, function), what))
-                continue
-            run_function = partial(
-                run_alone,
-                source=source,
-                owner=owner,
-                function=function,
-                relevant=self._is_relevant_function,
-            )
-            entry = Entry(
-                function,
-                run_function,
-                source,
-                function,
-                complete=False,
-                names=tested,
-            )
-            before = self.steps
-            runs = self._begin(entry)
-            if runs is not None:
-                self._advance(runs, 0)
-                if runs.finished:
-                    self._close(runs)
-                else:
-                    self.unfinished.append((matters, runs))
-            self.function_budgets[matters] -= self.steps - before
-
-    def _is_relevant_function(self, source: Source, function: cst.FunctionDef) -> bool:
-        """Whether a function is about sharding, optimizers or states, or uses code that is."""
-        tainted = self.relevant.names(source).tainted
-        return self.project.words.stand_in(function) or uses(function, tainted)
-
-    def _finish_rest(self) -> None:
-        """Run the functions in their other configurations, with what is left for each of them.
-
-        Functions that have sites that no run has reached come first and have steps of their own:
-        the first runs of all functions of a large project may use up the others.
-        """
-        left = {
-            runs: self.program.executed.count_left(_sites_in(runs)) for _, runs in self.unfinished
-        }
-        self.unfinished.sort(key=lambda one: left[one[1]], reverse=True)
-        budget = MAX_SITE_STEPS
-        for _, runs in self.unfinished:
-            if left[runs] and budget > 0:
-                before = self.steps
-                self._advance(runs, budget)
-                budget -= self.steps - before
-        waiting = Counter(matters for matters, _ in self.unfinished)
-        for matters, runs in self.unfinished:
-            before = self.steps
-            self._advance(runs, max(0, self.function_budgets[matters]) // waiting[matters])
-            self._close(runs)
-            self.function_budgets[matters] -= self.steps - before
-            waiting[matters] -= 1
-        self.unfinished = []
-
 
 def _sites_of(runs: EntryRuns) -> set[cst.CSTNode]:
     """The sites to which the names in a program and in the files that it executed lead."""
     return reachable_sites(runs.entry.source, runs.result.sources)
-
-
-def _sites_in(runs: EntryRuns) -> set[cst.CSTNode]:
-    """The sites in the code of a function."""
-    return NamedSites([runs.entry.source]).within(runs.entry.key)
 
 
 def _program(source: Source, body: Callable[[Run], None]) -> Entry:

@@ -9,7 +9,7 @@ import pytest
 
 from fsdplint import check
 from fsdplint.discovery.relevance import RelevantCode
-from fsdplint.interpreter import exploration, load
+from fsdplint.interpreter import load, unreached_functions
 from fsdplint.source.source import Source
 from fsdplint.syntax.qualified_names import uses, walk
 
@@ -127,7 +127,7 @@ def test_a_method_of_the_same_name_is_no_use(tmp_path: Path) -> None:
 def test_what_nobody_calls_and_speaks_of_fsdp_has_a_bound_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exploration, "MAX_OTHERS_STEPS", 0)
+    monkeypatch.setattr(unreached_functions, "MAX_OTHERS_STEPS", 0)
     path = tmp_path / "lib.py"
     path.write_text(
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nimport torch\n"

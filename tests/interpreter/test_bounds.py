@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from fsdplint.cli.main import main
-from fsdplint.interpreter import entry_runs, exploration, functions, load, run
+from fsdplint.interpreter import entry_runs, exploration, functions, load, run, unreached_functions
 from fsdplint.interpreter.cuts import Cut
 from fsdplint.interpreter.program import Program
 from fsdplint.migration.planner import plans_of
@@ -87,8 +87,8 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exploration, "MAX_PROGRAM_STEPS", 12_000)
     monkeypatch.setattr(exploration, "MAX_FUNCTION_STEPS", 4_000)
     monkeypatch.setattr(exploration, "MAX_PROGRAMS_STEPS", 20_000)
-    monkeypatch.setattr(exploration, "MAX_OTHERS_STEPS", 20_000)
-    monkeypatch.setattr(exploration, "MAX_UNREACHED_STEPS", 4_000)
+    monkeypatch.setattr(unreached_functions, "MAX_OTHERS_STEPS", 20_000)
+    monkeypatch.setattr(unreached_functions, "MAX_UNREACHED_STEPS", 4_000)
     monkeypatch.setattr(entry_runs, "MAX_PROGRAM_EVENTS", 1_000)
 
 
@@ -145,14 +145,14 @@ def test_a_program_that_has_nothing_new_is_not_cut(
     more = "if argparse.ArgumentParser().parse_args().more:\n    FSDP(model)\n"
     paths[2].write_text(HEAD + start + more)
     load = exploration.ProgramLoader(paths)
-    once = exploration.ProgramLoader._advance
+    once = exploration.ProgramLoader.advance
 
     def advance(self: exploration.ProgramLoader, runs: Any, steps: int) -> None:
         once(self, runs, steps)
         if steps:
             monkeypatch.setattr(exploration, "MAX_PROGRAMS_STEPS", 0)  # the others are run once
 
-    monkeypatch.setattr(exploration.ProgramLoader, "_advance", advance)
+    monkeypatch.setattr(exploration.ProgramLoader, "advance", advance)
     program = deep_stack(load.run)
     assert [Path(path).name for path in program.cuts] == ["c.py"]
 
@@ -265,7 +265,7 @@ def test_pairs_of_configurations_that_were_not_tried(
 
 def test_functions_that_were_not_looked_at(train: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train.write_text(HEAD + "fully_shard(model)\n" * 10 + LARGE["many functions"])
-    monkeypatch.setattr(exploration, "MAX_UNREACHED_STEPS", 100)
+    monkeypatch.setattr(unreached_functions, "MAX_UNREACHED_STEPS", 100)
     output = checked("--output-format", "concise", "--select", "FSDP9", "train.py")[1]
     assert "`f1` and others were not looked at on their own" in output
 

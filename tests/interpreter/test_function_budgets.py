@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.interpreter import exploration, load
+from fsdplint.interpreter import load, unreached_functions
 from fsdplint.trace import OptimizerBuilt
 
 WORKER = """\
@@ -42,9 +42,9 @@ def test_a_further_configuration(
     most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tried for a function with sites, also if others have used up the steps."""
-    monkeypatch.setattr(exploration, "MAX_UNREACHED_STEPS", 60)
-    monkeypatch.setattr(exploration, "MAX_OTHERS_STEPS", 60)
-    monkeypatch.setattr(exploration, "MAX_SITE_STEPS", most)
+    monkeypatch.setattr(unreached_functions, "MAX_UNREACHED_STEPS", 60)
+    monkeypatch.setattr(unreached_functions, "MAX_OTHERS_STEPS", 60)
+    monkeypatch.setattr(unreached_functions, "MAX_SITE_STEPS", most)
     (tmp_path / "worker.py").write_text(WORKER)
     for number in range(20):
         (tmp_path / f"x{number}.py").write_text(USES.replace("NUMBER", str(number)))
