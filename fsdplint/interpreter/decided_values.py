@@ -33,12 +33,13 @@ def with_keys(value: Value, keys: Sequence[str]) -> Value:
     return value if known == value.decided_by else replace(value, decided_by=known)
 
 
-def chosen_value(value: Value, keys: Sequence[str]) -> Value:
+def chosen_value(value: Value, keys: Sequence[str], begin: int) -> Value:
     """The value of a conditional expression, with the keys that decided it.
 
-    A dict that the expression has just made has them at its values.
+    A dict that the expression made, after the step `begin`, has them at its values. An older dict
+    is not changed: other code has it, too.
     """
-    if isinstance(value, Dict) and keys:
+    if isinstance(value, Dict) and keys and value.made_at > begin:
         for key, item in value.items.items():
             value.items[key] = with_keys(item, keys)
     return with_keys(value, keys)

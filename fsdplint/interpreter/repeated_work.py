@@ -9,10 +9,6 @@ shown. Their results are unknown, and what they may have changed is forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import libcst as cst
-
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
@@ -29,7 +25,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
-from fsdplint.source.positions import code_children
+from fsdplint.syntax.attribute_targets import assigned_attributes
 
 MAX_STEPS_WITHOUT_EFFECT = 3_000  # steps in a row that show nothing
 CHEAP = 100  # steps of a call that is executed even then: its result may decide a test
@@ -71,15 +67,6 @@ def forget(run: Run, function: Function, given: list[Value]) -> None:
             value.items, value.open = [Unknown() for _ in value.items], True
             run.changes += 1
         elif isinstance(value, Instance):
-            for name in _attributes_set(function.node):
-                value.attributes[name] = Unknown()
+            for target in assigned_attributes(function.node, augmented=True):
+                value.attributes[target.attr.value] = Unknown()
                 run.changes += 1
-
-
-def _attributes_set(node: cst.CSTNode) -> Iterator[str]:
-    """The names of the attributes that the code of a function assigns to."""
-    if isinstance(node, cst.AssignTarget | cst.AugAssign | cst.AnnAssign):
-        if isinstance(node.target, cst.Attribute):
-            yield node.target.attr.value
-    for child in code_children(node):
-        yield from _attributes_set(child)

@@ -28,7 +28,7 @@ from fsdplint.interpreter.configurations import BranchTaken, Decisions
 from fsdplint.interpreter.values import Condition
 from fsdplint.source.fsdp_words import names_strategy
 
-MAX_RUNS = 100
+MAX_RUNS = 100  # of an entry; the bound on its steps ends most searches before
 MAX_RESTARTS = 4  # of a base whose decisions made it leave early
 ATTEMPTS = 2  # runs for one target: the second one decides as before all that comes before it
 

@@ -7,8 +7,7 @@ comes after the only method that sets it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 
@@ -16,14 +15,14 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Class, Const, Function, Instance
+from fsdplint.source.positions import code_children
 from fsdplint.source.source import Source
+from fsdplint.syntax.attribute_targets import assigned_attributes
 
 # Whether a method of a file is about sharding, optimizers or states.
 IsRelevant = Callable[[Source, cst.FunctionDef], bool]
 
 _NOT_CALLED = {"property", "cached_property", "staticmethod", "classmethod"}
-_READ = r"\b{owner}\.(\w+)\b(?!\s*(?::[^=\n]+)?=(?!=))"
-_SET = r"\b{owner}\.{name}\s*(?::[^=\n]+)?=(?!=)"
 
 
 def set_up(run: Run, instance: Instance, method: cst.FunctionDef, relevant: IsRelevant) -> None:
@@ -70,24 +69,36 @@ class _SetUp:
 
     def read_by(self, method: cst.FunctionDef) -> list[str]:
         """The attributes of its object that a method reads, in source order."""
-        found = self.methods.get(method.name.value)
-        owner = _first_parameter(method)
-        if found is None or owner is None:
+        if method.name.value not in self.methods:
             return []
-        text = found[0].site.source.code(method)
-        return list(dict.fromkeys(re.findall(_READ.format(owner=re.escape(owner)), text)))
+        targets = set(assigned_attributes(method, augmented=False))
+        read = (one.attr.value for one in _own_attributes(method) if one not in targets)
+        return list(dict.fromkeys(read))
 
     def lacks(self, name: str) -> bool:
         value = self.instance.attributes.get(name) or self.instance.cls.lookup(name)
         return value is None or (isinstance(value, Const) and value.value is None)
 
     def _sets(self, name: str, attribute: str) -> bool:
-        klass, node = self.methods[name]
-        owner = _first_parameter(node)
-        if name == "__init__" or owner is None:
+        _, method = self.methods[name]
+        if name == "__init__":
             return False
-        pattern = _SET.format(owner=re.escape(owner), name=re.escape(attribute))
-        return re.search(pattern, klass.site.source.code(node)) is not None
+        own = set(_own_attributes(method))
+        targets = assigned_attributes(method, augmented=False)
+        return any(one in own and one.attr.value == attribute for one in targets)
+
+
+def _own_attributes(method: cst.FunctionDef) -> Iterator[cst.Attribute]:
+    """The attributes of its first parameter that a method names, in source order."""
+    params = method.params.params
+    owner = params[0].name.value if params else None
+    todo: list[cst.CSTNode] = [method.body]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
+            if node.value.value == owner:
+                yield node
+        todo += reversed(code_children(node))
 
 
 def _methods(cls: Class) -> dict[str, tuple[Class, cst.FunctionDef]]:
@@ -98,8 +109,3 @@ def _methods(cls: Class) -> dict[str, tuple[Class, cst.FunctionDef]]:
             if isinstance(node, cst.FunctionDef):
                 result.setdefault(node.name.value, (klass, node))
     return result
-
-
-def _first_parameter(method: cst.FunctionDef) -> str | None:
-    params = method.params.params
-    return params[0].name.value if params else None

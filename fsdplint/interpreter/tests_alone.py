@@ -87,7 +87,7 @@ class Tests:
         sites, read = self._code.behind([IMPORTED, *names])
         if any(map(_DISTRIBUTED_NAMES.fullmatch, read)):
             return True
-        return not sites.isdisjoint(self._code.sites_of(_DISTRIBUTED))
+        return not _DISTRIBUTED.isdisjoint(self._code.named.kinds_of(sites))
 
     def sites_in(self, function: cst.FunctionDef) -> set[cst.CSTNode]:
         """The sites in a test."""

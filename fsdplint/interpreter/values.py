@@ -206,7 +206,7 @@ class Const(Value):
 class Sequence(Value):
     """A list, tuple, set or iterator. `open`: it may hold more than `items`.
 
-    made_at: the step of the run at which a display or comprehension made it, else 0.
+    made_at: the step of the run at which a display, comprehension or `dict` made it, else 0.
     own_length: set if each rank may hold another number of elements: see `own_lengths`.
     """
 

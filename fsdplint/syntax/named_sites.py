@@ -37,11 +37,11 @@ class _Code:
 
     Attributes:
         names: the names and attributes that are read.
-        sites: the calls that are sites.
+        sites: the calls that are sites, with what they do.
     """
 
     names: set[str] = field(default_factory=set)
-    sites: set[cst.CSTNode] = field(default_factory=set)
+    sites: dict[cst.CSTNode, SiteKind] = field(default_factory=dict)
 
 
 TOP = ""  # the name of the top level of the file that is run
@@ -53,14 +53,14 @@ _MAIN = "<main>"  # the code that is executed if the file is run, and not if it 
 def _code_by_name(source: Source) -> dict[str, _Code]:
     """What the functions of a file hold, by their names; methods named `__x__` by their classes."""
     found: dict[str, _Code] = {TOP: _Code()}
-    sites = {site.node for site in sites_in(source)}
+    sites: dict[cst.CSTNode, SiteKind] = {site.node: site.kind for site in sites_in(source)}
     for node in walk(source, skip_imports=True):
         if isinstance(node, cst.Name | cst.Attribute):
             names = found.setdefault(_owner(source, node), _Code()).names
             names.add(node.value if isinstance(node, cst.Name) else node.attr.value)
             names.update(filter(None, dotted_name(node).split(".")))  # of modules and properties
         elif node in sites:
-            found.setdefault(_owner(source, node), _Code()).sites.add(node)
+            found.setdefault(_owner(source, node), _Code()).sites[node] = sites[node]
     return found
 
 
@@ -98,7 +98,7 @@ class NamedSites:
 
     def __init__(self, sources: Iterable[Source], entry: Source | None = None) -> None:
         self._by_name: dict[str, list[_Code]] = {}
-        self._sites: set[cst.CSTNode] = set()
+        self._kinds: dict[cst.CSTNode, SiteKind] = {}
         for source in sources:
             self.add(source, source is entry)
 
@@ -108,11 +108,15 @@ class NamedSites:
             key = _key(name, is_entry)
             if key is not None:
                 self._by_name.setdefault(key, []).append(code)
-            self._sites |= code.sites
+            self._kinds |= code.sites
 
     def within(self, node: cst.CSTNode) -> set[cst.CSTNode]:
         """The sites in code itself."""
-        return _within(node, self._sites)
+        return _within(node, self._kinds.keys())
+
+    def kinds_of(self, sites: Iterable[cst.CSTNode]) -> set[SiteKind]:
+        """What some of the sites do."""
+        return {self._kinds[site] for site in sites}
 
     def behind(self, names: Iterable[str]) -> tuple[set[cst.CSTNode], set[str]]:
         """The sites that names lead to, and all names that are read on the way."""
@@ -121,7 +125,7 @@ class NamedSites:
         todo, seen = list(read), set(read)
         while todo:
             for code in self._by_name.get(todo.pop(), ()):
-                found |= code.sites
+                found |= code.sites.keys()
                 read |= code.names
                 new = (code.names & self._by_name.keys()) - seen
                 seen |= new
@@ -158,13 +162,8 @@ def lead_to_sharding(
     """
     if not any(may_shard(source.text) for source in sources):
         return False  # to find the sites of a file takes much longer
-    sharding = {
-        site.node
-        for source in sources
-        for site in sites_in(source)
-        if site.kind is SiteKind.SHARDING
-    }
-    return not sharding.isdisjoint(NamedSites(sources, entry).behind([IMPORTED, *names])[0])
+    named = NamedSites(sources, entry)
+    return SiteKind.SHARDING in named.kinds_of(named.behind([IMPORTED, *names])[0])
 
 
 def may_shard(text: str) -> bool:

@@ -82,3 +82,14 @@ def test_options_of_fsdp1(tmp_path: Path, call: str) -> None:
 def test_another_constant_is_no_configuration(tmp_path: Path) -> None:
     text = f"{SETTINGS}\nmodel = Net()\nname = 'a' if args.small else 'b'\nfully_shard(model)\n"
     assert len(program(tmp_path, text).traces) == 1
+
+
+def test_a_dict_that_a_variable_holds_depends_on_no_later_choice(tmp_path: Path) -> None:
+    text = f"""{SETTINGS}
+plain = {{"offload_policy": CPUOffloadPolicy()}}
+other = plain if args.small else {{}}
+model = Net()
+fully_shard(model, **plain)
+"""
+    relevant = {key for trace in program(tmp_path, text).traces for key in trace.decisions}
+    assert len(program(tmp_path, text).traces) == 1, relevant

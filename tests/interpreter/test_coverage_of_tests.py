@@ -125,6 +125,7 @@ RUN = {
     "a collective behind a function of another file": ("parts.wait()", True),
     "a class of a framework": ("parts.fit(FSDPStrategy())", True),
     "a process group": ("dist.init_process_group()", True),
+    "a collective behind a star import": ("wait()", True),
     "sharding in a program that is not run": ("parts.count()", False),
     "none of these": ("assert model.training", False),
 }
@@ -159,7 +160,8 @@ def test_a_test_is_run_if_its_names_lead_to_distributed_code(
         lambda self, one: (made.add(self.entry.node), make(self, one)),
     )
     (tmp_path / "parts.py").write_text(PARTS)
-    head = "import parts\nimport torch.distributed as dist\nfrom lightning import FSDPStrategy\n"
+    (tmp_path / "stars.py").write_text("from parts import *\n")
+    head = "import parts\nfrom stars import *\nimport torch.distributed as dist\nfrom lightning import FSDPStrategy\n"
     test = function("def test_load():", f"{code}\n")
     assert set(gaps(tmp_path / "test_states.py", head + test)) == {None}
     names = {one.name.value for one in made if isinstance(one, cst.FunctionDef)}

@@ -63,7 +63,11 @@ def timed(function):
 
 @remote""",
 )
-SETUPS = [ONE_SETUP, WITH_NONE, TWO_SETUPS, IN_A_DECORATOR]
+TWO_TARGETS = ONE_SETUP.replace(
+    "        self.model = model\n        self.optimizer = torch.optim.Adam(self.model.parameters())",
+    "        self.model, self.optimizer = model, torch.optim.Adam(model.parameters())",
+)
+SETUPS = [ONE_SETUP, WITH_NONE, TWO_SETUPS, IN_A_DECORATOR, TWO_TARGETS]
 
 GUARDED = """save(self, path):
         if dist.get_rank() == 0:
@@ -121,3 +125,11 @@ def test_two_methods_that_set_an_attribute(tmp_path: Path) -> None:
     """Which of them comes first is unknown, so neither is assumed."""
     plain = "\n    def load(self, path):\n        self.model = nn.Linear(8, 8)\n"
     assert not findings(tmp_path, ONE_SETUP.replace("USE", DIRECT) + plain, "FSDP101")
+
+
+@pytest.mark.parametrize(("code", "use"), FOUND)
+def test_comments_and_texts_set_nothing(code: str, use: str, tmp_path: Path) -> None:
+    program = ONE_SETUP.replace("USE", f"{use}\n\n    def reset(self):") + (
+        '\n        """self.model = None"""\n        # self.optimizer = self.model = None\n'
+    )
+    assert findings(tmp_path, program, code)

@@ -126,6 +126,7 @@ def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript) -> list[Value]:
 def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
     if node in run.chosen_sides:
         return run.eval(node.body if run.chosen_sides[node] else node.orelse)
+    begin = run.steps
     verdict = truth(run, node.test)
     if verdict.guards and verdict.outcome in {Truth.TRUE, Truth.FALSE}:
         doubt_own_data(run, node.orelse if verdict.outcome is Truth.TRUE else node.body)
@@ -148,7 +149,7 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
     if verdict.guards and decisive(value):
         with run.under_guards(verdict.guards):
             run.mark_relevant()
-    return chosen_value(value, verdict.keys)
+    return chosen_value(value, verdict.keys, begin)
 
 
 @evaluates(cst.NamedExpr)

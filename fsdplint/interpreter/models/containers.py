@@ -54,7 +54,7 @@ def length(run: Run, name: str, call: Call) -> Value:
 
 @function("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
 def make_dict(run: Run, name: str, call: Call) -> Value:
-    result = Dict({}, call.open, created_at=run.site(call.node))
+    result = Dict({}, call.open, created_at=run.site(call.node), made_at=run.steps)
     for value in call.args:
         value = run.settle(value)
         if isinstance(value, StateValue):
