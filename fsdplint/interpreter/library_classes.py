@@ -88,6 +88,12 @@ def is_module_class(name: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def is_bare_base(name: str) -> bool:
+    """Whether a library class is only a base of models: it derives from no model or layer."""
+    return _BARE.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=4096)
 def is_layer(name: str) -> bool:
     """Whether a library class is a layer with parameters and without submodules."""
     return bool(_LAYERS.fullmatch(name))

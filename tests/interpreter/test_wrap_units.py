@@ -102,3 +102,53 @@ def test_the_sizes_of_layers(tmp_path: Path) -> None:
         (head,) = event.units or ()
         (root,) = (one for one in trace.modules.values() if one.class_name == "Net")
         assert head == root.children["head"]
+
+
+PRETRAINED = """\
+import functools
+
+import torch
+import torch.nn as nn
+from diffusers import ConfigMixin, ModelMixin
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy, transformer_auto_wrap_policy
+from transformers import GPT2PreTrainedModel, PreTrainedModel
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block, GPT2Model
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+
+class Net(BASE):
+    def __init__(self, config):
+        super().__init__(config)
+        self.layers = nn.ModuleList([Layer()])
+
+
+model = torch.compile(Net(print))
+model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy([CLASS]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "kind", "units"),
+    [
+        ("PreTrainedModel", "GPT2Block", ()),
+        ("GPT2PreTrainedModel", "GPT2Block", ()),
+        ("ModelMixin, ConfigMixin", "GPT2Block", ()),
+        ("PreTrainedModel", "nn.Embedding", ()),
+        ("GPT2Model", "GPT2Block", None),
+        ("GPT2PreTrainedModel", "PreTrainedModel", None),
+    ],
+)
+def test_a_base_of_models_derives_from_no_layer(
+    tmp_path: Path, base: str, kind: str, units: tuple[str, ...] | None
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PRETRAINED.replace("BASE", base).replace("CLASS", kind))
+    for trace in load([path]).traces:
+        (event,) = trace.of(Wrapped)
+        assert event.units == units

@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter.builtin_types import is_of_builtin_type
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.library_classes import is_module_class
+from fsdplint.interpreter.library_classes import is_bare_base, is_module_class
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.nn_classes import SUBCLASSES
 from fsdplint.interpreter.models.registry import function
@@ -154,7 +154,7 @@ def module_is(run: Run, value: ModuleValue, kind: Value) -> bool | None:
     if value.cls is not None:
         if name in value.cls.library_bases():
             return True
-        return None if has_opaque_base(value.cls) else False
+        return None if _may_derive(value.cls, name) else False
     return None
 
 
@@ -163,10 +163,18 @@ def _is_of_torch(value: ModuleValue) -> bool:
     return (value.library_class or "").startswith("torch.nn.")
 
 
-def has_opaque_base(klass: Class) -> bool:
-    """Whether a class may have bases that are not seen: those of a base in another library."""
+def _may_derive(klass: Class, name: str) -> bool:
+    """Whether a class may derive from a library class that is none of its known bases.
+
+    The bases of a library class are not seen. A model or layer is never among those of a class that
+    is only a base of models, such as `PreTrainedModel`.
+    """
+    wants_part = is_module_class(name) and not is_bare_base(name)
     return klass.has_unknown_base() or any(
-        is_module_class(base) and not base.startswith("torch.nn.") for base in klass.library_bases()
+        is_module_class(base)
+        and not base.startswith("torch.nn.")
+        and not (wants_part and is_bare_base(base))
+        for base in klass.library_bases()
     )
 
 
