@@ -1,7 +1,7 @@
 """Runs small training programs on two ranks under the recorder, fast.
 
-torch is imported once, in a helper process that forks itself for every rank of every program, so
-that an ordinary case takes a fraction of a second. Use the fixture of the same name:
+torch is imported and warmed up once, in a helper process that forks itself for every rank of every
+program, so that an ordinary case takes a fraction of a second. Use the fixture of the same name:
 
     def test_no_sync(two_ranks):
         outcome = two_ranks.run('''
@@ -301,10 +301,10 @@ def _serve() -> None:
 
     prepare()
     import torch
-    import torch._dynamo  # imported by optimizers and by FSDP, and slow to import
-    import torch.distributed.fsdp._fully_shard
+    from torch_warm_up import warm_up
 
     torch.set_num_threads(1)
+    warm_up()
     for line in sys.stdin:
         answer = _supervise(json.loads(line))
         print(json.dumps(answer), flush=True)

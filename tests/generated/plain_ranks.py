@@ -1,8 +1,7 @@
 """Runs many tiny programs on two ranks each, without the recorder and without importing torch twice.
 
-A helper process imports torch, trains one model with FSDP1 and one with FSDP2 on a group that sends
-nothing, and then forks itself for every rank of every program, as `two_ranks` does. So a rank finds
-torch imported and its caches filled.
+A helper process imports torch, warms it up, and then forks itself for every rank of every program, as
+`two_ranks` does. So a rank finds torch imported and its caches filled.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import two_ranks
+from torch_warm_up import warm_up
 from two_ranks import TwoRanks
 
 TIMEOUT = 60.0
@@ -153,50 +153,6 @@ def _execute(script: str) -> int:
     return 0
 
 
-def _fill_caches() -> None:
-    """Train with FSDP1 and FSDP2 on a group that sends nothing, and take the states.
-
-    DTensor keeps what it computes for a mesh, and so for a rank. The mesh of no program has four ranks.
-    """
-    import functools
-
-    import torch
-    import torch._dynamo
-    import torch.distributed as dist
-    import torch.distributed.checkpoint.state_dict as states
-    import torch.distributed.fsdp.sharded_grad_scaler
-    import torch.distributed.fsdp.wrap
-    import torch.optim.swa_utils
-    from torch import nn
-    from torch.distributed.algorithms._checkpoint import checkpoint_wrapper  # noqa: F401
-    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
-    first = functools.partial(FullyShardedDataParallel, device_id=torch.device("cpu"))
-    for wrap in (first, fully_shard):
-        model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8))
-        for index in (0, 1, 2):
-            model[index] = wrap(model[index])
-        model = wrap(model)
-        for optimizer in (
-            torch.optim.AdamW(model.parameters()),
-            torch.optim.SGD(model.parameters(), momentum=0.9),
-        ):
-            for _ in range(2):
-                model(torch.randn(2, 8)).sum().backward()
-                if wrap is fully_shard:
-                    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                else:
-                    model.clip_grad_norm_(1.0)
-                optimizer.step()
-                optimizer.zero_grad()
-        options = states.StateDictOptions(full_state_dict=True, cpu_offload=True)
-        if wrap is fully_shard:
-            states.get_state_dict(model, optimizer, options=options)
-    dist.destroy_process_group()
-
-
 def _serve() -> None:
     """Answer one request a line until the standard input ends."""
     import warnings
@@ -211,7 +167,7 @@ def _serve() -> None:
         from fsdplint.runtime.emulation import activation
 
         activation.install()
-        _fill_caches()
+        warm_up()
     for line in sys.stdin:
         print(json.dumps(two_ranks._supervise(json.loads(line))), flush=True)
 
