@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import libcst as cst
@@ -19,6 +19,7 @@ from fsdplint.interpreter.rank_tests import is_zero, test_choice
 from fsdplint.interpreter.ranks import assumed_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    LoaderValue,
     ModulesOf,
     RankTest,
     RankValue,
@@ -198,6 +199,10 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
 
 
 def _is_true(value: Value) -> bool | None:
+    if isinstance(value, Sequence) and not value.open:
+        return bool(value.items)
+    if isinstance(value, LoaderValue):
+        return True
     return bool(value.value) if isinstance(value, Const) else None
 
 
@@ -223,6 +228,11 @@ def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -
         predicate=value.predicate if holds != value.negated else negated(value.predicate),
     )
     return Verdict(Truth.TRUE if holds else Truth.FALSE, [(guard, value.key)])
+
+
+def placed(run: Run, test: RankTest, node: cst.BaseExpression) -> RankTest:
+    """A test of the rank with the place where it chooses between two values."""
+    return test if test.created_at is not None else replace(test, created_at=run.site(node))
 
 
 def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) -> Guard:

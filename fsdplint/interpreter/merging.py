@@ -7,9 +7,11 @@ from dataclasses import replace
 from fsdplint.interpreter.leaves import leaves
 from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.torch_values import (
+    LoaderValue,
     ModulesOf,
     ParametersOf,
     RankChoice,
+    RankSide,
     RankTest,
     ShardTensor,
     StateValue,
@@ -31,6 +33,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    is_none,
 )
 from fsdplint.trace import Layout
 from fsdplint.trace.predicates import Predicate
@@ -52,13 +55,25 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
             return test
         return test.negate()
     if matters(one) or matters(two):
-        return _choose(one, two)
+        return _loader_of_side(test, one, two) or _choose(one, two)
     if isinstance(one, Const) and isinstance(two, Const) and one.value == two.value:
         return one
     if one is two:
         return one
     distinct = is_distinct(one) and is_distinct(two)
     return RankChoice(test=test, one=one, two=two, by_rank=True, distinct=distinct)
+
+
+def _loader_of_side(test: RankTest | None, one: Value, two: Value) -> Value | None:
+    """The loader that only one side has; None if it is not certain that the other has nothing."""
+    for loader, other, holds in ((one, two, True), (two, one, False)):
+        if test is not None and isinstance(loader, LoaderValue) and _is_nothing(other):
+            return replace(loader, only_on=RankSide(test, holds))
+    return None
+
+
+def _is_nothing(value: Value) -> bool:
+    return is_none(value) or (isinstance(value, Sequence) and not value.items and not value.open)
 
 
 def join_returned(test: RankTest | RankLocal | None, one: Value | None, two: Value | None) -> Value:

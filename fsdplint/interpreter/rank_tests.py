@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from fsdplint.interpreter.torch_values import RankChoice, RankTest, RankValue
+from fsdplint.interpreter.torch_values import LoaderValue, RankChoice, RankTest, RankValue
 from fsdplint.interpreter.values import Const, Sequence, Unknown, Value
 from fsdplint.trace import Ranks
 
@@ -77,6 +77,8 @@ def test_choice(value: Value, holds: Callable[[Value], bool | None]) -> RankTest
     holds: whether the test is true for one of the two values; None if unknown. Where the result is
     known of one value only, the other one is there to give the other result.
     """
+    if isinstance(value, LoaderValue) and value.only_on is not None:
+        return value.only_on.as_test() if holds(value) else value.only_on.as_test().negate()
     if not isinstance(value, RankChoice) or value.test is None:
         return None
     one, two = (holds(side) if side is not None else None for side in (value.one, value.two))

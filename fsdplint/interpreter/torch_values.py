@@ -161,6 +161,7 @@ class LoaderValue(Value):
 
     sampler: its DistributedSampler; None if it has none or it is unknown.
     shuffle: whether it shuffles; None if its order is unknown.
+    only_on: the ranks that have it, if the others have None or an empty list instead.
     collate: what makes a batch of samples, if it is given.
     generator: the generator that it shuffles with; None for that of the process.
     """
@@ -171,6 +172,7 @@ class LoaderValue(Value):
     shuffle: bool | None = None
     collate: Value | None = None
     generator: GeneratorValue | None = None
+    only_on: RankSide | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -257,6 +259,18 @@ class RankTest(Value):
     def negate(self) -> RankTest:
         sides = self.false_on, self.true_on
         return replace(self, true_on=sides[0], false_on=sides[1], one_is=not self.one_is)
+
+
+@dataclass(frozen=True)
+class RankSide:
+    """The ranks on which a test of the rank has a certain outcome."""
+
+    test: RankTest
+    holds: bool
+
+    def as_test(self) -> RankTest:
+        """The test whether a rank is one of these."""
+        return self.test if self.holds else self.test.negate()
 
 
 @dataclass(eq=False, repr=False)

@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.interpreter.branch_conditions import (
     Truth,
     Verdict,
+    placed,
     rank_guard,
     truth,
     varying_guard,
@@ -171,6 +172,7 @@ def _rank_branch(
         return then()  # only the ranks for which the test holds get here
     if here.partial and here is rank_test.false_on is not rank_test.true_on:
         return orelse()
+    rank_test = placed(run, rank_test, test)
     yes = [*verdict.guards, (rank_guard(run, test, rank_test, True), "")]
     no = [*verdict.guards, (rank_guard(run, test, rank_test, False), "")]
     one, two = execute_sides(

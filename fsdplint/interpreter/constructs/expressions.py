@@ -142,7 +142,7 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
             one = run.eval(node.body)
         with run.under_guards([(branch_conditions.rank_guard(run, node.test, test, False), "")]):
             two = run.eval(node.orelse)
-        value = join_by_rank(test, one, two)
+        value = join_by_rank(branch_conditions.placed(run, test, node.test), one, two)
     else:
         one, two = run.eval(node.body), run.eval(node.orelse)
         value = with_condition(verdict.predicate, join_values(one, two), one, two)

@@ -26,6 +26,7 @@ from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, pa
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.program_arguments import end_of_loop
 from fsdplint.interpreter.rank_local import local_of
+from fsdplint.interpreter.rank_turns import guard_of, turns_by_rank
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, guard_end, terminates
 from fsdplint.interpreter.torch_values import Batches, RankTest, each_parameter
@@ -33,7 +34,7 @@ from fsdplint.interpreter.turn_tests import number_turns
 from fsdplint.interpreter.values import Lazy, ModuleValue, RankLocal, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.syntax.dotted import leaves
-from fsdplint.trace import GuardKind
+from fsdplint.trace import Guard, GuardKind
 from fsdplint.trace.numbers import Token
 
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
@@ -77,6 +78,20 @@ def _with_else(run: Run, orelse: cst.Else | None, signal: Signal | None) -> Sign
 
 
 def _over_elements(run: Run, loop: ElementLoop, value: Value) -> Signal | None:
+    own = turns_by_rank(value)
+    guard = guard_of(run, own.side) if own is not None else None
+    if own is None or guard is None:
+        return _over_iterable(run, loop, value)
+    if own.all_begin:
+        return _over_iterable(run, loop, own.visited, further=guard)
+    with run.under_guards([(guard, "")]):
+        return _over_iterable(run, loop, own.visited)
+
+
+def _over_iterable(
+    run: Run, loop: ElementLoop, value: Value, further: Guard | None = None
+) -> Signal | None:
+    """further: the condition under which a rank makes more than one turn."""
     begin = len(run.trace.events)
     iterable = iterable_of(run, value)
     loader = loader_in(iterable)
@@ -86,13 +101,15 @@ def _over_elements(run: Run, loop: ElementLoop, value: Value) -> Signal | None:
     if isinstance(iterable, Lazy) and iterable.drive is not None and iterable.elements is None:
         signal = _over_generator(run, loop, iterable)
     else:
-        signal = _over_known(run, loop, iterable)
+        signal = _over_known(run, loop, iterable, further)
     for name in begun if loader is None else [loader.id]:
         end_pass(run, name, loop.place)
     return signal
 
 
-def _over_known(run: Run, loop: ElementLoop, iterable: Value) -> Signal | None:
+def _over_known(
+    run: Run, loop: ElementLoop, iterable: Value, further: Guard | None
+) -> Signal | None:
     visited = read_all(run, iterable)
     elements, exact = visited.items, not visited.open
     _note_loop(run, loop, visited.every)
@@ -103,6 +120,8 @@ def _over_known(run: Run, loop: ElementLoop, iterable: Value) -> Signal | None:
     if repeats:
         elements, counts = number_turns(elements * 2)
     turns = [partial(assign, run, loop.target, element) for element in elements]
+    if further is not None and len(turns) > 1:
+        turns[1] = partial(_leave_and, run, further, turns[1])
     limit = MAX_MODULES if any(map(_holds_module, elements)) else MAX_ITEMS
     signal = _loop(
         *(run, loop.body, not exact, turns),
@@ -114,6 +133,12 @@ def _over_known(run: Run, loop: ElementLoop, iterable: Value) -> Signal | None:
         for count in counts:
             count.ended = len(run.trace.events)
     return signal
+
+
+def _leave_and(run: Run, guard: Guard, turn: Callable[[], None]) -> None:
+    """Begin the first of the turns that only some ranks make."""
+    run.leave_guards([(guard, "")], guard_end("break"))
+    turn()
 
 
 def _holds_module(element: Value) -> bool:

@@ -19,9 +19,10 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.parameter_filters import doubt_filter
+from fsdplint.interpreter.rank_turns import on_each_side, turns_by_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
-from fsdplint.interpreter.torch_values import Batches, Length, ModulesOf, ParametersOf
+from fsdplint.interpreter.torch_values import Batches, Length, ModulesOf, ParametersOf, RankChoice
 from fsdplint.interpreter.turn_tests import number_of_operation
 from fsdplint.interpreter.values import (
     Bound,
@@ -181,10 +182,23 @@ def make_range(run: Run, name: str, call: Call) -> Value:
     every = number is not None and number <= MAX_ELEMENTS and isinstance(call.args[0], Length)
     if number is not None and (every or number in {0, 1}):
         return Sequence([Const(at) for at in range(number)], "list", every=True)
+    if isinstance(last, RankChoice):
+        return _range_by_rank(last)
     if call.args and len(call.args) < 3:
         turn = Token(last=number_of_operation(call.args[-1], cst.Subtract(), Const(1)))
         return Sequence([Unknown(varying=True, below=call.args[-1], turn=turn)], "list", True)
     return Sequence([], "list", True)
+
+
+def _range_by_rank(number: RankChoice) -> Value:
+    """`range` of a number that the rank chooses: a further turn where it is higher."""
+    one, two = constant(number.one), constant(number.two)
+    if not isinstance(one, int) or not isinstance(two, int):
+        return replace(number, one=None, two=None, parts={})
+    common = min(one, two, 1)
+    turns = [common + (one > two), common + (two > one)]
+    sides = [Sequence([Unknown(varying=True) for _ in range(n)], "list") for n in turns]
+    return replace(number, one=sides[0], two=sides[1], parts={})
 
 
 @function("builtins.enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange", "builtins.zip",
@@ -192,6 +206,8 @@ def make_range(run: Run, name: str, call: Call) -> Value:
 def pass_through(run: Run, name: str, call: Call) -> Value:
     value = call.arg(0, "iterable") or Unknown()
     last = name.rpartition(".")[2]
+    if turns_by_rank(value) is not None and isinstance(value, RankChoice):
+        return on_each_side(value, lambda side: pass_through(run, name, _with_first(call, side)))
     if lazy.has_lazy(call):
         made = lazy.lazy(run, call.node, lambda: _consume_and_pass(run, name, call), value)
         if isinstance(value, Lazy) and len(call.args) == 1:
@@ -227,6 +243,11 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
     if last == "islice" and isinstance(value, ModulesOf):
         return replace(value, some=True)
     return value
+
+
+def _with_first(call: Call, value: Value) -> Call:
+    """A call with another first argument."""
+    return replace(call, args=[value, *call.args[1:]])
 
 
 def _first_row(columns: list[list[Value]]) -> Value:

@@ -1,0 +1,126 @@
+"""Loops that only some of the ranks run, or run more often, because the rank chose what they visit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import events, program
+
+from fsdplint.trace import Called, Collective, Ranks
+from fsdplint.trace.queries.rank_divergence import unmatched_collectives
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, DistributedSampler
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = nn.Linear(4, 1)
+fully_shard(model)
+data = torch.randn(8, 4)
+loader = DataLoader(data, sampler=DistributedSampler(data))
+"""
+
+
+def forwards(tmp_path: Path, body: str) -> list[Ranks]:
+    """The ranks of each forward of a program."""
+    return [event.ranks for event in events(program(tmp_path, body, header=HEAD), Called)]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "used = loader if rank == 0 else []",
+        "used = [] if rank else loader",
+        "used = loader\nif rank != 0:\n    used = ()",
+        "used = None\nif rank == 0:\n    used = loader\nused = used or []",
+        "def choose():\n    return loader if dist.get_rank() == 0 else []\nused = choose()",
+        "used = range(4 if rank == 0 else 0)",
+        "turns = 0\nif rank == 0:\n    turns = 4\nused = range(turns)",
+        "used = [data, data] if rank == 0 else []",
+    ],
+)
+@pytest.mark.parametrize("over", ["used", "enumerate(used)"])
+def test_a_loop_of_one_rank(tmp_path: Path, choice: str, over: str) -> None:
+    found = forwards(tmp_path, f"{choice}\nfor batch in {over}:\n    model(data)\n")
+    assert found
+    assert set(found) == {Ranks.ONE}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "used = range(4 if rank == 0 else 2)",
+        "turns = 2\nif rank == 0:\n    turns = 4\nused = range(turns)",
+        "used = [data, data, data] if rank == 0 else [data, data]",
+    ],
+)
+def test_further_turns_of_one_rank(tmp_path: Path, choice: str) -> None:
+    found = forwards(tmp_path, f"{choice}\nfor batch in used:\n    model(data)\n")
+    assert found[0] is Ranks.ALL
+    assert found[-1] is Ranks.ONE
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "used = [data, data] if rank == 0 else [data[:1], data[:1]]",
+        "used = range(4) if rank == 0 else range(4)",
+        "used = loader if rank == 0 else DataLoader(data)",
+        "used = enumerate(loader) if rank == 0 else loader",
+        "used = [input()] if rank == 0 else []\ndist.broadcast_object_list(used)",
+    ],
+)
+def test_a_loop_of_all_ranks(tmp_path: Path, choice: str) -> None:
+    found = forwards(tmp_path, f"{choice}\nfor batch in used:\n    model(data)\n")
+    assert set(found) == {Ranks.ALL}
+
+
+@pytest.mark.parametrize(
+    ("test", "ranks"),
+    [
+        ("used is not None", Ranks.ONE),
+        ("used is None", Ranks.OTHERS),
+        ("used", Ranks.ONE),
+        ("not used", Ranks.OTHERS),
+    ],
+)
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "used = loader if rank == 0 else None",
+        "used = None\nif rank == 0:\n    used = DataLoader(data)",
+        "used = DataLoader(data) if dist.get_rank() == 0 else None",
+    ],
+)
+def test_a_loader_that_one_rank_has(tmp_path: Path, choice: str, test: str, ranks: Ranks) -> None:
+    body = f"{choice}\nif {test}:\n    dist.barrier()\n"
+    assert [e.ranks for e in events(program(tmp_path, body, header=HEAD), Collective)] == [ranks]
+
+
+def test_a_loader_of_all_ranks_is_not_marked(tmp_path: Path) -> None:
+    body = """\
+        used = loader if rank == 0 else None
+        for batch in loader:
+            model(batch)
+        if loader is not None:
+            dist.barrier()
+        """
+    assert not any(
+        unmatched_collectives(trace) for trace in program(tmp_path, body, header=HEAD).traces
+    )
+
+
+def test_the_loop_over_the_loader_of_one_rank_ends(tmp_path: Path) -> None:
+    body = """\
+        used = loader if rank == 0 else []
+        for batch in used:
+            model(batch)
+        dist.barrier()
+        """
+    found = events(program(tmp_path, body, header=HEAD), Collective)
+    assert [event.ranks for event in found] == [Ranks.ALL]
