@@ -36,7 +36,8 @@ class CollectiveUnderRankGuard(Rule):
 
     ## What it does
     Finds collectives that only one rank, or all ranks but one, reach: under `if rank == 0:`, after
-    `if rank != 0: return`, and in other spellings (also of the local rank). Collectives are the gathered
+    `if rank != 0: return`, in a loop over `loader if rank == 0 else []`, and in other spellings (also of
+    the local rank). Collectives are the gathered
     state dict of a sharded model (`get_model_state_dict` with `full_state_dict=True`, FSDP1's
     `state_dict()`), `full_tensor()`, forward and backward of a sharded model, clipping its gradients,
     `torch.distributed.checkpoint.save`, and the collectives of `torch.distributed`. A model is sharded, too,
