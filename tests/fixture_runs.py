@@ -6,8 +6,12 @@ named here), its migrated text in `expected`, and a `Case` below.
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -53,6 +57,22 @@ def programs(folders: Sequence[str] = FOLDERS) -> dict[str, list[Path]]:
             name = path.relative_to(FIXTURES)
             found.setdefault("/".join(name.parts[:2]), []).append(name)
     return found
+
+
+@cache
+def projects() -> tuple[Path, Path]:
+    """Copies of `FIXTURES` and `EXPECTED`, each a project by itself.
+
+    A migration searches the project for other uses of what it changes. In place, that are all files
+    of this repository, and take most of the time.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="fsdplint-fixtures-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name, source in (("before", FIXTURES), ("after", EXPECTED)):
+        for one in FOLDERS:
+            shutil.copytree(source / one, folder / name / one)
+        (folder / name / "pyproject.toml").touch()
+    return folder / "before", folder / "after"
 
 
 def before(name: Path) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fixture_runs import after, projects
 from wrong_rewrites import WRONG, Edits
 
 from fsdplint.diagnostics.finding import Edit, Finding
@@ -18,21 +19,19 @@ from fsdplint.engine.validation import without_harmful_fixes
 from fsdplint.engine.workspace import Workspace
 from fsdplint.migration.planner import plans_of
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-EXPECTED = Path(__file__).parent / "expected"
 VALIDATED = {"FSDP201-fact-changed", "FSDP201-error-brought", "FSDP201-use-left"}
 
 
 @functools.cache
 def checked(fixture: str) -> CheckedProgram:
-    return examine(Workspace([FIXTURES / fixture]), [rule() for rule in migration_rules()])
+    return examine(Workspace([projects()[0] / fixture]), [rule() for rule in migration_rules()])
 
 
 def offered(fixture: str, edits: Edits) -> list[Finding]:
     """The findings of a fixture, tried with another text as their rewrite."""
     before = checked(fixture)
     (source,) = before.program.sources.values()
-    text = (EXPECTED / fixture).read_text(encoding="utf-8")
+    text = after(Path(fixture))
     for old, new in edits:
         assert old in text, old
         text = text.replace(old, new)
@@ -44,7 +43,7 @@ def offered(fixture: str, edits: Edits) -> list[Finding]:
         for one in before.found
     ]
     rules = [rule() for rule in migration_rules()]
-    workspace = Workspace([FIXTURES / fixture])
+    workspace = Workspace([projects()[0] / fixture])
     return without_harmful_fixes(workspace, replace(before, found=found), rules).found
 
 
