@@ -12,6 +12,7 @@ from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import (
+    Condition,
     Const,
     LibraryObject,
     Unknown,
@@ -141,7 +142,10 @@ def note_use(run: Run, name: str, call: Call) -> None:
 @function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
 def is_initialized(run: Run, name: str, call: Call) -> Value:
     exists = _group_exists(run)
-    return Unknown(origin=INITIALIZED) if exists is None else Const(exists)
+    if exists is not None:
+        return Const(exists)
+    # A condition, so that in `is_initialized() and get_rank() == 0` it decides about the call, too.
+    return Condition(INITIALIZED, run.text(call.node), subject=INITIALIZED, relation="truth")
 
 
 def _group_exists(run: Run) -> bool | None:
