@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -224,13 +225,14 @@ def test_a_migration(folder: Path, fix: tuple[str, ...]) -> None:
     assert before.endswith("before/train.py")
 
 
-def test_a_validation() -> None:
+def test_a_validation(tmp_path: Path) -> None:
     programs = Path(__file__).parents[1] / "comparison" / "programs"
     files = (programs / "before.py", programs / "after.py")
     data = report("validate", *files, "--output-format", "json")
     validate("validation", data)
     assert data["agrees"] > 10
-    validate("validation", report("validate", programs, programs.parent, "--output-format", "json"))
+    shutil.copytree(programs, tmp_path / "programs")
+    validate("validation", report("validate", programs, tmp_path, "--output-format", "json"))
 
 
 def test_the_published_schema_allows_new_keys_and_no_missing_ones(train: Path) -> None:
