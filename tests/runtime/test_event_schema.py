@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,13 @@ KINDS = {
 }
 
 
+@cache
 def sources() -> list[ast.Module]:
     files = Path(recorder.__file__).parent.rglob("*.py")
     return [ast.parse(file.read_text(encoding="utf-8")) for file in files]
 
 
+@cache
 def written() -> dict[str, set[str]]:
     """The fields that the recorder gives to events of each class when they happen."""
     found: dict[str, set[str]] = {}
@@ -39,6 +42,7 @@ def written() -> dict[str, set[str]]:
     return found
 
 
+@cache
 def updated() -> set[str]:
     """The fields that the recorder sets on some event later: `entry.event.copy = name`."""
     targets = [
