@@ -17,6 +17,13 @@ BLOCKED = {
         "optimizer.load_state_dict(loadable)",
         "refuses to broadcast one without tensors",
     ),
+    "an optimizer's state that only one rank takes": (
+        "def save(optimizer, model):\n    torch.save(optimizer.state_dict(), 'steps.pt')\n\n\n"
+        "model = FSDP(Net())\noptimizer = torch.optim.AdamW(model.parameters())\n"
+        "torch.save(model.state_dict(), 'model.pt')\n"
+        "if dist.get_rank() == 0:\n    save(optimizer, model)",
+        "only that rank takes it",
+    ),
     "one type or another": (
         "model = FSDP(Net())\nif os.environ.get('PARTS'):\n"
         "    FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)\nelse:\n"

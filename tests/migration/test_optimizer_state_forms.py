@@ -303,6 +303,70 @@ FORMS = {
             torch.save(state, "last.pt")
         """,
     ),
+    "the states of a rank that waits for the others": (
+        """
+        def save(model, optimizer):
+            if dist.get_rank() != 0:
+                return
+            weights = model.state_dict()
+            torch.save([weights, optimizer.state_dict()], "last.pt")
+
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        if dist.get_rank() == 0:
+            save(model, optimizer)
+        """,
+        """
+        def save(model, optimizer):
+            if dist.get_rank() != 0:
+                return
+            weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+            torch.save([weights, get_optimizer_state_dict(
+                model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+            )], "last.pt")
+
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        if dist.get_rank() == 0:
+            save(model, optimizer)
+        """,
+    ),
+    "the states of an object whose method one rank calls": (
+        """
+        class Saver:
+            def __init__(self, net, optimizer):
+                self.net, self.optimizer = net, optimizer
+
+            def states(self):
+                steps = self.optimizer.state_dict()
+                return {"net": self.net.state_dict(), "steps": steps}
+
+        net = FSDP(Net())
+        saver = Saver(net, torch.optim.AdamW(net.parameters()))
+        if local_rank == 0:
+            torch.save(saver.states(), "last.pt")
+        """,
+        """
+        class Saver:
+            def __init__(self, net, optimizer):
+                self.net, self.optimizer = net, optimizer
+
+            def states(self):
+                steps = get_optimizer_state_dict(
+                    self.net,
+                    self.optimizer,
+                    options=StateDictOptions(full_state_dict=True, cpu_offload=True),
+                )
+                return {"net": get_model_state_dict(
+                    self.net, options=StateDictOptions(full_state_dict=True)
+                ), "steps": steps}
+
+        net = fully_shard(Net())
+        saver = Saver(net, torch.optim.AdamW(net.parameters()))
+        if local_rank == 0:
+            torch.save(saver.states(), "last.pt")
+        """,
+    ),
     "each rank's part of the optimizer's state": (
         """
         model = FSDP(Net())

@@ -36,6 +36,9 @@ from fsdplint.trace import (
 )
 
 NOTE = "the optimizer's full state is saved (FSDP1: one rank's part, which can no longer be loaded)"
+WAITS = (
+    "only some ranks take the optimizer's whole state and wait for the others, as for the model's"
+)
 PARTS = (
     "files that FSDP1 has written with each rank's part of the optimizer's state can no longer be "
     "loaded"
@@ -46,7 +49,8 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
     """Gather a state that one rank saves. States that each rank saves in its own file stay.
 
     Raises:
-        Blocked: only one rank takes the state, or no variable of the function holds the model.
+        Blocked: only one rank takes the state and does not wait for the others now, or no variable of
+            the function holds the model.
     """
     modules = _modules(migration, node)
     if not modules:
@@ -58,11 +62,12 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
         return
     place = _place(migration, states.source, node) if partial else None
     if partial and place is None:
-        raise Blocked(
-            states.source,
-            node,
-            ONE_RANKS_STATE(),
+        if not _waits_now(migration, states.source, node):
+            raise Blocked(states.source, node, ONE_RANKS_STATE())
+        detail = (
+            "Call this code on all ranks: FSDP1 gathers the model's state with all of them, too."
         )
+        migration.note(WAITS, states.source, node, detail=detail)
     _put_call(migration, states, node, modules, "get_optimizer_state_dict", [])
     if place is not None:
         _move_out(migration, states.source, node, place)
@@ -104,6 +109,28 @@ def _events(migration: Migration, node: cst.Call) -> Iterator[StateTaken | State
         for event in states:
             if isinstance(event.site, NodeSite) and event.site.node is node:
                 yield event
+
+
+def _waits_now(migration: Migration, source: Source, node: cst.Call) -> bool:
+    """Whether the ranks that take a state wait for the others already, which never come.
+
+    The same function takes the model's whole state on these ranks only, wherever it takes this one.
+    """
+    function = function_around(source, node)
+    for trace in migration.program.traces:
+        here = [
+            event
+            for event in trace.of(StateTaken)
+            if isinstance(event.site, NodeSite)
+            and function_around(source, event.site.node) is function
+        ]
+        gathers = [event for event in here if event.collective and event.ranks.partial]
+        for event in here:
+            if event.site.node is not node or not event.ranks.partial:
+                continue
+            if not any(set(one.guards) <= set(event.guards) for one in gathers):
+                return False
+    return True
 
 
 def _place(migration: Migration, source: Source, node: cst.Call) -> GuardedStatement | None:
