@@ -22,6 +22,7 @@ from fsdplint.interpreter.values import (
     Condition,
     Const,
     Context,
+    GeneratorContext,
     Lazy,
     LibraryObject,
     Method,
@@ -181,9 +182,10 @@ def _choose(one: Value, two: Value) -> Value:
     It is not certain that a context is the one that is entered, or a method the one that is called.
     """
     value = one if matters(one) else two
-    if isinstance(value, Context | Method) and value.certain and one is not two:
-        return replace(value, certain=False)
-    return value
+    if not isinstance(value, Context | GeneratorContext | Method) or one is two:
+        return value
+    both = isinstance(one, GeneratorContext) and isinstance(two, GeneratorContext)
+    return replace(value, certain=False) if value.certain and not both else value
 
 
 _WITHOUT_PARTS = (Const, Condition, Unknown)

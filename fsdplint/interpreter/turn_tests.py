@@ -11,7 +11,16 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter.values import Condition, Const, Context, Method, Sequence, Unknown, Value
+from fsdplint.interpreter.values import (
+    Condition,
+    Const,
+    Context,
+    GeneratorContext,
+    Method,
+    Sequence,
+    Unknown,
+    Value,
+)
 from fsdplint.trace.numbers import Number, Token, of_atom, remainder
 from fsdplint.trace.predicates import (
     ALWAYS,
@@ -124,7 +133,8 @@ def conditional_predicate(test: Predicate | None, one: Value, other: Value) -> P
 def with_condition(test: Predicate | None, joined: Value, one: Value, other: Value) -> Value:
     """The joined value of `one if test else other`, with what decides between the two.
 
-    Of `no_sync()` and another context manager, the test decides whether `no_sync()` is open.
+    Of `no_sync()`, or the context of a function, and another context manager, the test decides
+    whether it is open.
     """
     if isinstance(joined, Unknown):
         if joined is not one and joined is not other:
@@ -132,16 +142,22 @@ def with_condition(test: Predicate | None, joined: Value, one: Value, other: Val
         return joined
     pauses = [_pauses(value) for value in (one, other)]
     pausing = one if pauses[0] else other
-    if test is None or pauses[0] == pauses[1] or not isinstance(pausing, Context | Method):
+    if (
+        test is None
+        or pauses[0] == pauses[1]
+        or not isinstance(pausing, Context | GeneratorContext | Method)
+    ):
         return joined
     pausing = replace(pausing, opens=test if pauses[0] else Not(test))
-    if isinstance(pausing, Context):
+    if not isinstance(pausing, Method):
         pausing.certain = False
     return pausing
 
 
 def _pauses(value: Value) -> bool:
-    """Whether a value is certainly `model.no_sync()`, or the method itself."""
+    """Whether a value is certainly `model.no_sync()`, the method, or the context of a function."""
+    if isinstance(value, GeneratorContext):
+        return True
     if isinstance(value, Method):
         return value.name == "no_sync"
     return isinstance(value, Context) and value.kind == "no_sync"

@@ -527,11 +527,16 @@ class LazyClass(LazyImport):
 
 @dataclass(eq=False, repr=False)
 class GeneratorContext(Value):
-    """A call of a function under @contextmanager, whose body runs around the `with` block."""
+    """A call of a function under @contextmanager, whose body runs around the `with` block.
+
+    certain, opens: as in `Context`.
+    """
 
     function: Value
     args: list[Value] = field(default_factory=list)
     kwargs: dict[str, Value] = field(default_factory=dict)
+    certain: bool = True
+    opens: Predicate | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)

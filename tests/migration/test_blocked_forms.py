@@ -168,13 +168,6 @@ BLOCKED = {
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nmodel = FSDP(Net())",
         "`FSDP` is `fairscale.* in some configurations",
     ),
-    "no_sync that the variable keeps from one time to the next": (
-        "from contextlib import nullcontext\nmodel = Net()\nif os.environ.get('FSDP'):\n"
-        "    model = FSDP(model)\ncontext = nullcontext\nfor i in range(4):\n"
-        "    if isinstance(model, FSDP) and i != 3:\n        context = model.no_sync\n"
-        "    with context():\n        model(torch.ones(2, 8)).sum().backward()",
-        "FSDP1's in some configurations only",
-    ),
     "a dict of arguments whose keys a text names": (
         "kwargs = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\n"
         "print('%(sharding_strategy)s' % kwargs)\nmodel = FSDP(Net(), **kwargs)",
@@ -186,13 +179,6 @@ BLOCKED = {
         "    kwargs['sharding_strategy'] = ShardingStrategy.FULL_SHARD\n"
         "print(kwargs)\nmodel = FSDP(Net(), **kwargs)",
         "the same key twice",
-    ),
-    "no_sync chosen for a model that may be in another wrapper": (
-        "from contextlib import nullcontext\nmodel = nn.DataParallel(Net())\n"
-        "if os.environ.get('FSDP'):\n    model = FSDP(Net())\nfor i in range(4):\n"
-        "    with model.no_sync() if i != 3 else nullcontext():\n"
-        "        model(torch.ones(2, 8)).sum().backward()",
-        "model that DDP wraps",
     ),
     "a norm without a name of a model that may be plain": (
         "model = Net()\nif os.environ.get('FSDP'):\n    model = FSDP(model)\n"
@@ -283,12 +269,6 @@ BLOCKED = {
     "a copy": (
         "import copy\nmodel = FSDP(Net())\nema = copy.deepcopy(model)",
         "copied",
-    ),
-    "DDP in other configurations": (
-        "net = Net()\nif os.environ.get('FSDP'):\n    model = FSDP(net)\nelse:\n"
-        "    model = nn.parallel.DistributedDataParallel(net)\n"
-        "with model.no_sync():\n    model(torch.ones(2, 8)).sum().backward()",
-        "model that DDP wraps",
     ),
     "a method on one rank": (
         "model = FSDP(Net())\nif dist.get_rank() == 0:\n    model.generate(torch.ones(2, 8))",

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from forms import HEAD, migrated
+from forms import HEAD, migrated, plan
 
 from fsdplint.config.options import Options
 from fsdplint.config.target_torch import explicit
@@ -106,6 +106,118 @@ FORMS = {
         model = build()
         model.set_requires_gradient_sync(not os.environ.get("HOLD"))
         model(torch.ones(2, 8)).sum().backward()
+        """,
+    ),
+    "no_sync looked for in a model that may have several wrappers": (
+        """
+        from contextlib import nullcontext
+
+        net = Net()
+        if os.environ.get("SHARD"):
+            net = FSDP(net)
+        elif os.environ.get("COPY"):
+            net = nn.parallel.DistributedDataParallel(net)
+        for i in range(4):
+            hold = net.no_sync if hasattr(net, "no_sync") and i < 3 else None
+            with hold() if hold is not None else nullcontext():
+                net(torch.ones(2, 8)).sum().backward()
+        """,
+        """
+        from contextlib import nullcontext
+
+        net = Net()
+        if os.environ.get("SHARD"):
+            fully_shard(net)
+        elif os.environ.get("COPY"):
+            net = nn.parallel.DistributedDataParallel(net)
+        for i in range(4):
+            hold = partial(without_gradient_sync, net) if (hasattr(net, "no_sync") or hasattr(net, "set_requires_gradient_sync")) and i < 3 else None
+            with hold() if hold is not None else nullcontext():
+                net(torch.ones(2, 8)).sum().backward()
+        """,
+    ),
+    "no_sync chosen for a model that may have several wrappers": (
+        """
+        from contextlib import nullcontext
+
+        net = Net()
+        if os.environ.get("SHARD"):
+            net = FSDP(net)
+        elif os.environ.get("COPY"):
+            net = nn.parallel.DistributedDataParallel(net)
+        for i in range(4):
+            with net.no_sync() if i != 3 else nullcontext():
+                net(torch.ones(2, 8)).sum().backward()
+        """,
+        """
+        from contextlib import nullcontext
+
+        net = Net()
+        if os.environ.get("SHARD"):
+            fully_shard(net)
+        elif os.environ.get("COPY"):
+            net = nn.parallel.DistributedDataParallel(net)
+        for i in range(4):
+            with without_gradient_sync(net) if i != 3 else nullcontext():
+                net(torch.ones(2, 8)).sum().backward()
+        """,
+    ),
+    "no_sync that a variable keeps from one time to the next": (
+        """
+        from contextlib import nullcontext
+
+        net = Net()
+        if os.environ.get("SHARD"):
+            net = FSDP(net)
+        elif os.environ.get("COPY"):
+            net = nn.parallel.DistributedDataParallel(net)
+        hold = nullcontext
+        for i in range(4):
+            if isinstance(net, FSDP) and i != 3:
+                hold = net.no_sync
+            with hold():
+                net(torch.ones(2, 8)).sum().backward()
+        """,
+        """
+        from contextlib import nullcontext
+
+        net = Net()
+        if os.environ.get("SHARD"):
+            fully_shard(net)
+        elif os.environ.get("COPY"):
+            net = nn.parallel.DistributedDataParallel(net)
+        hold = nullcontext
+        for i in range(4):
+            if isinstance(net, FSDPModule) and i != 3:
+                hold = partial(without_gradient_sync, net)
+            with hold():
+                net(torch.ones(2, 8)).sum().backward()
+        """,
+    ),
+    "no_sync of a model that may have several wrappers": (
+        """
+        from contextlib import nullcontext
+
+        net = Net()
+        if os.environ.get("SHARD"):
+            net = FSDP(net)
+        elif os.environ.get("COPY"):
+            net = nn.parallel.DistributedDataParallel(net)
+        if hasattr(net, "no_sync"):
+            with net.no_sync():
+                net(torch.ones(2, 8)).sum().backward()
+        """,
+        """
+        from contextlib import nullcontext
+
+        net = Net()
+        if os.environ.get("SHARD"):
+            fully_shard(net)
+        elif os.environ.get("COPY"):
+            net = nn.parallel.DistributedDataParallel(net)
+        if (hasattr(net, "no_sync") or hasattr(net, "set_requires_gradient_sync")):
+            with without_gradient_sync(net):
+                net(torch.ones(2, 8)).sum().backward()
         """,
     ),
     "no_sync held for a model that may be DDP's": (
@@ -590,3 +702,15 @@ def test_the_norm_is_put_together_for_an_older_torch(
     assert not found.blockers
     clip = f"torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0){tail}"
     assert clip in {edit.text.strip() for edit in found.edits}
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if "several wrappers" in name])
+def test_a_model_with_another_wrapper_keeps_its_no_sync(name: str, tmp_path: Path) -> None:
+    _, text = plan(tmp_path, FORMS[name][0])
+    other = """
+    if not hasattr(model, "set_requires_gradient_sync"):
+        with model.no_sync():
+            yield
+        return
+"""
+    assert other in text

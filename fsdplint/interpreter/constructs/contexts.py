@@ -31,7 +31,13 @@ def _with_items(run: Run, items: list[cst.WithItem], body: cst.BaseSuite) -> Sig
     item, rest = items[0], items[1:]
     context = run.eval(item.item)
     if isinstance(context, GeneratorContext):
-        return _with_generator(run, context, item, lambda: _with_items(run, rest, body))
+        inside: Callable[[], Signal | None] = lambda: _with_items(run, rest, body)  # noqa: E731
+        within: Callable[[], Signal | None] = lambda: _with_generator(run, context, item, inside)  # noqa: E731
+        if context.certain:
+            return within()
+        return branch(
+            run, item.item, Verdict(Truth.VARYING, predicate=context.opens), within, inside
+        )
     target = item.asname.name if item.asname is not None else None
     with entered_context(run, context, target):
         return _with_items(run, rest, body)

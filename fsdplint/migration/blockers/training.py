@@ -36,11 +36,6 @@ NORM_SOMETIMES_DTENSOR = Blocker(
     "the norm is a DTensor if FSDP2 shards the model, which happens in some configurations only",
     "Give the norm a name, and call `full_tensor()` on it if it is a DTensor.",
 )
-NO_SYNC_OF_DDP_TOO = Blocker(
-    "FSDP205-no-sync-of-ddp-too",
-    "in some configurations `no_sync` belongs to a model that DDP wraps",
-    advice.NO_SYNC_BLOCK,
-)
 NO_SYNC_LOOKED_FOR = Blocker(
     "FSDP205-no-sync-looked-for",
     "hasattr looks for `no_sync`",
@@ -99,12 +94,6 @@ FORWARD_AS_VALUE = Blocker(
     "`forward` of a wrapped model is used without a call",
     advice.FORWARD_METHOD,
 )
-NO_SYNC_NOT_HEAD = Blocker(
-    "FSDP205-no-sync-not-head",
-    "`no_sync` is not the head of a `with` block: in FSDP2 it is "
-    "`set_requires_gradient_sync(False)` before the backward and `True` after it",
-    advice.NO_SYNC_BLOCK,
-)
 SCALER_GROUP = Blocker(
     "FSDP209-scaler-group",
     "ShardedGradScaler has a process group: torch.amp.GradScaler uses the ranks that the model "
@@ -122,12 +111,6 @@ DATA_REPLACED = Blocker(
     "memory of its own",
     "Copy the values in place, `parameter.data.copy_(values)`, and keep a clone of the old "
     "values; then run this again.",
-)
-NO_SYNC_CHOSEN = Blocker(
-    "FSDP205-no-sync-chosen",
-    "the code chooses `no_sync` for a model that is FSDP1's in some configurations only",
-    "Put the choice under one test of whether FSDP shards the model: FSDP2 has "
-    "`model.set_requires_gradient_sync(...)`, which no other module has.",
 )
 GROUP_ASSIGNED = Blocker(
     "FSDP299-group-assigned",
@@ -208,11 +191,6 @@ GRADIENT_PART = Blocker(
     "whether the whole gradient (`p.grad.full_tensor()`) or this rank's part "
     "(`p.grad.to_local()`) is meant",
     advice.GRADIENT_PARTS,
-)
-NO_SYNC_AS_VALUE = Blocker(
-    "FSDP205-no-sync-as-value",
-    "`no_sync` of a wrapped model is used without a call",
-    advice.NO_SYNC_BLOCK,
 )
 METHOD_ON_SOME_RANKS = Blocker(
     "FSDP299-method-on-some-ranks",

@@ -117,19 +117,21 @@ def _waits_now(migration: Migration, source: Source, node: cst.Call) -> bool:
     The same function takes the model's whole state on these ranks only, wherever it takes this one.
     """
     function = function_around(source, node)
+    own = {id(event) for event in _events(migration, node)}
     for trace in migration.program.traces:
-        here = [
+        taken = trace.of(StateTaken)
+        gathers = [
             event
-            for event in trace.of(StateTaken)
-            if isinstance(event.site, NodeSite)
+            for event in taken
+            if event.collective
+            and event.ranks.partial
+            and isinstance(event.site, NodeSite)
             and function_around(source, event.site.node) is function
         ]
-        gathers = [event for event in here if event.collective and event.ranks.partial]
-        for event in here:
-            if event.site.node is not node or not event.ranks.partial:
-                continue
-            if not any(set(one.guards) <= set(event.guards) for one in gathers):
-                return False
+        for event in taken:
+            if id(event) in own and event.ranks.partial:
+                if not any(set(one.guards) <= set(event.guards) for one in gathers):
+                    return False
     return True
 
 

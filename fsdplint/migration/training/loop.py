@@ -16,10 +16,7 @@ from fsdplint.migration.blockers.training import (
     METHOD_AS_VALUE,
     MODULE_ASSIGNED,
     MODULE_OF_SOMETIMES_WRAPPED,
-    NO_SYNC_AS_VALUE,
     NO_SYNC_LOOKED_FOR,
-    NO_SYNC_NOT_HEAD,
-    NO_SYNC_OF_DDP_TOO,
     SCALER_ARGUMENTS,
     SCALER_GROUP,
     SCALER_NOT_CALLED,
@@ -52,34 +49,32 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     """Rewrite `with model.no_sync():` to calls of `set_requires_gradient_sync`.
 
     Raises:
-        Blocked: the code uses the context manager in another way.
+        Blocked: the code asks for `no_sync` of a model that is not known.
     """
     assert isinstance(node.func, cst.Attribute)
-    values = migration.values(node.func.value)
-    if any(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values):
-        raise Blocked(source, node, NO_SYNC_OF_DDP_TOO())
     _answer_questions(migration, source, node)
+    if no_sync_variables.may_be_others(migration, source, node.func):
+        sync_values.rewrite_as_value(migration, source, node)
+        migration.step(source, node, SYNC)
+        return
     if no_sync_variables.rewrite_under_isinstance(migration, source, node.func):
         migration.step(source, node, SYNC)
         return
     if not _switched_each_time(migration, source, node):
-        no_sync_variables.check_conditional_context(migration, source, node.func)
-        done = no_sync_variables.rewrite_context_variable(migration, source, node.func)
-        done = done or no_sync.rewrite_no_sync(migration.rewrite, source, node)
-        if not done and not sync_values.rewrite_as_value(migration, source, node):
-            raise Blocked(
-                source,
-                node,
-                NO_SYNC_NOT_HEAD(),
-            )
+        done = False
+        if not no_sync_variables.is_chosen(migration, source, node.func):
+            done = no_sync_variables.rewrite_context_variable(migration, source, node.func)
+            done = done or no_sync.rewrite_no_sync(migration.rewrite, source, node)
+        if not done:
+            sync_values.rewrite_as_value(migration, source, node)
     migration.step(source, node, SYNC)
 
 
-def _answer_questions(migration: Migration, source: Source, node: cst.Call) -> None:
-    """Ask for FSDP2's class instead of `hasattr(model, "no_sync")`.
+def _answer_questions(migration: Migration, source: Source, node: cst.Call | cst.Attribute) -> None:
+    """Ask for FSDP2's class instead of `hasattr(model, "no_sync")`, or for its method as well.
 
     Raises:
-        Blocked: the model may have another wrapper with this method.
+        Blocked: it is not known which models these are.
     """
     for question in nodes(source):
         if not isinstance(question, cst.Call) or not _looks_for_no_sync(question):
@@ -87,10 +82,13 @@ def _answer_questions(migration: Migration, source: Source, node: cst.Call) -> N
         model = question.args[0].value
         if not isinstance(model, cst.Name | cst.Attribute) or not migration.wrapping_of(model):
             raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
-        if no_sync_variables.kinds(migration, source, model) == "several":
-            raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
-        kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", question)
         text = expression(migration, source, model)
+        if no_sync_variables.kinds(migration, source, model) == "several":
+            name = string_literal(source, sync_values.SWITCH)
+            asked = f"({source.code(question)} or hasattr({text}, {name}))"
+            migration.substitute(source, question, asked)
+            continue
+        kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", question)
         migration.substitute(source, question, f"isinstance({text}, {kind})")
 
 
@@ -117,7 +115,11 @@ def _switched_each_time(migration: Migration, source: Source, node: cst.Call) ->
         return False
     assert isinstance(node.func, cst.Attribute)
     kinds = no_sync_variables.kinds(migration, source, node.func.value)
-    if kinds == "several" or any(migration.fsdp1(part) for part in descend(choice.test)):
+    asks = any(
+        migration.fsdp1(part) or isinstance(part, cst.Call) and _looks_for_no_sync(part)
+        for part in descend(choice.test)
+    )
+    if kinds == "several" or asks:
         return False
     other = choice.orelse if choice.body is node else choice.body
     if not _is_null(migration, other) or not _has_every_backward(migration, block):
@@ -327,10 +329,13 @@ def _method_as_value(migration: Migration, source: Source, node: cst.Attribute) 
     """Rewrite or block a method that is used without a call."""
     if node.attr.value != "no_sync":
         raise Blocked(source, node, METHOD_AS_VALUE(name=node.attr.value))
+    _answer_questions(migration, source, node)
     if not no_sync_variables.rewrite_under_isinstance(migration, source, node):
-        no_sync_variables.check_conditional_context(migration, source, node)
-        if not no_sync_variables.rewrite_context_variable(migration, source, node):
-            raise Blocked(source, node, NO_SYNC_AS_VALUE())
+        done = not no_sync_variables.is_chosen(
+            migration, source, node
+        ) and no_sync_variables.rewrite_context_variable(migration, source, node)
+        if not done:
+            sync_values.rewrite_as_value(migration, source, node)
     migration.step(source, node, SYNC)
 
 

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.fixes import no_sync
 from fsdplint.fixes.syntax import uses
 from fsdplint.interpreter.values import ModuleValue, Value
-from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.training import NO_SYNC_CHOSEN
 from fsdplint.migration.context import Migration, is_fsdp1
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend
+from fsdplint.trace import Replicated
 
 
-def check_conditional_context(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Block on a conditional context if the model may be another kind of module.
+def is_chosen(migration: Migration, source: Source, node: cst.Attribute) -> bool:
+    """Whether `model.no_sync` is one of two contexts, and FSDP1 does not always wrap the model.
 
-    The rewrite would call the setter on the other module as well.
-
-    Raises:
-        Blocked: `model.no_sync` is one of two contexts, and FSDP1 does not always wrap the model.
+    A call of FSDP2's switch in its place would reach the other module as well.
     """
     call = source.parent(node)
     value: cst.CSTNode = call if isinstance(call, cst.Call) and call.func is node else node
     choice = source.parent(value)
     if not isinstance(choice, cst.IfExp | cst.Assign):
-        return
+        return False
     tests_class = isinstance(choice, cst.IfExp) and any(
         migration.fsdp1(part) for part in descend(choice.test)
     )
-    if tests_class or not _always(migration, source, node.value):
-        raise Blocked(
-            source,
-            node,
-            NO_SYNC_CHOSEN(),
-        )
+    return tests_class or not _always(migration, source, node.value)
 
 
 def _always(migration: Migration, source: Source, model: cst.BaseExpression) -> bool:
@@ -60,12 +53,32 @@ def kinds(migration: Migration, source: Source, model: cst.BaseExpression) -> st
     """The kinds of module that a model is in its function.
 
     "always": FSDP1 always wraps it. "or plain": only in some configurations. "several": it may have
-    another wrapper.
+    another wrapper, in a run of its own or in one that was not tried.
     """
     if _always(migration, source, model):
         return "always"
+    if any(map(_calls_ddp, migration.program.sources.values())):
+        return "several"
     values = [v for use in _uses(migration, source, model) for v in migration.values(use)]
     return "or plain" if all(is_fsdp1(v) or _is_plain(v) for v in values) else "several"
+
+
+def may_be_others(migration: Migration, source: Source, node: cst.Attribute) -> bool:
+    """Whether the model of `model.no_sync` may have another wrapper than FSDP1's where it is read."""
+    if any(isinstance(v, ModuleValue) and v.wrapper == "ddp" for v in migration.values(node.value)):
+        return True
+    if any(True for trace in migration.program.traces for _ in trace.of(Replicated)):
+        return False  # the values are those of all wrappers
+    tests = [one.test for one in ancestors(source, node) if isinstance(one, cst.If | cst.IfExp)]
+    is_tested = any(migration.fsdp1(part) for test in tests for part in descend(test))
+    return not is_tested and kinds(migration, source, node.value) == "several"
+
+
+def _calls_ddp(source: Source) -> bool:
+    """Whether a file wraps a model with DistributedDataParallel."""
+    names = re.findall(r"DistributedDataParallel(?:\s+as\s+(\w+))?", source.text)
+    called = "|".join({"DistributedDataParallel", *filter(None, names)})
+    return bool(names) and re.search(rf"\b({called})\s*\(", source.text) is not None
 
 
 def _is_plain(value: Value) -> bool:
