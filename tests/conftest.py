@@ -16,6 +16,11 @@ sys.path.insert(0, str(Path(__file__).parent / "generated"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from forked import launcher
+from sampling import (  # noqa: F401 (hooks)
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+)
 from two_ranks import TwoRanks
 
 

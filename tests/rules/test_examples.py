@@ -14,7 +14,7 @@ from two_ranks import Outcome, TwoRanks
 
 from fsdplint.config.options import Options
 from fsdplint.config.target_torch import explicit
-from fsdplint.diagnostics.finding import Safety
+from fsdplint.diagnostics.finding import Finding, Safety
 from fsdplint.engine.check import check
 from fsdplint.engine.fix import fix
 from fsdplint.engine.workspace import Workspace
@@ -56,6 +56,13 @@ unfixed = pytest.mark.parametrize(("rule", "example"), list(examples_to_fix(Fals
 good = pytest.mark.parametrize(("rule", "example"), list(good_examples()))
 
 
+def of_each_rule(size: int) -> pytest.MarkDecorator:
+    """A sample of the examples of each rule: they are all checked, but not all run each time."""
+    return pytest.mark.sampled(
+        size, by=lambda case: (case["rule"].code, bool(case["example"].skip))
+    )
+
+
 def written(folder: Path, example: Bad | Good) -> Path:
     path = folder / f"program{example.suffix}"
     path.write_text(without_markers(example.code), encoding="utf-8")
@@ -69,8 +76,11 @@ def others(found: set[tuple[int, str]], rule: Rule) -> set[tuple[int, str]]:
     return {(line, code) for line, code in found if code not in MIGRATION}
 
 
-def static(path: Path, rule: Rule, example: Bad | Good) -> set[tuple[int, str]]:
-    found = check(load([path]), RULES, options(example))
+def static(path: Path, example: Bad | Good) -> list[Finding]:
+    return check(load([path]), RULES, options(example))
+
+
+def lines(found: list[Finding], rule: Rule) -> set[tuple[int, str]]:
     return others({(f.site.location().line, f.rule.code) for f in found}, rule)
 
 
@@ -140,20 +150,18 @@ def test_a_header_says_how_its_file_is_run() -> None:
 
 @bad
 def test_the_marked_lines_are_found(rule: Rule, example: Bad, tmp_path: Path) -> None:
-    """Of a rule that only a real run shows, nothing is found without one."""
-    path = written(tmp_path, example)
+    """A finding says whether it depends on a configuration.
+
+    Of a rule that only a real run shows, nothing is found without one.
+    """
+    found = static(written(tmp_path, example), example)
     unseen = {one.code for one in RULES if one.runtime_only}
-    wanted = {(line, code) for line, code in markers(example.code) if code not in unseen}
-    assert static(path, rule, example) == wanted
-
-
-@bad
-def test_a_finding_names_its_configuration(rule: Rule, example: Bad, tmp_path: Path) -> None:
-    if rule.runtime_only:
-        pytest.skip("only a real run shows it")
-    found = check(load([written(tmp_path, example)]), [rule], options(example))
-    assert {bool(f.configuration) for f in found} == {example.config_dependent}
-    assert all(f.message and f.rule is type(rule) for f in found)
+    assert lines(found, rule) == {
+        (line, code) for line, code in markers(example.code) if code not in unseen
+    }
+    own = [one for one in found if one.rule is type(rule)]
+    assert all(one.message for one in own)
+    assert {bool(one.configuration) for one in own} <= {example.config_dependent}
 
 
 @fixed
@@ -191,7 +199,7 @@ def test_what_has_no_fixed_text_is_not_touched(rule: Rule, example: Bad, tmp_pat
 
 @good
 def test_a_good_example_is_silent(rule: Rule, example: Good, tmp_path: Path) -> None:
-    assert static(written(tmp_path, example), rule, example) == set()
+    assert lines(static(written(tmp_path, example), example), rule) == set()
 
 
 # On two ranks ------------------------------------------------------------------------------------
@@ -206,6 +214,7 @@ def recorded(outcome: Outcome, rule: Rule, example: Bad | Good) -> set[tuple[int
     return others(found, rule)
 
 
+@of_each_rule(2)
 @bad
 def test_the_symptom_shows_and_the_record_has_the_finding(
     rule: Rule, example: Bad, two_ranks: TwoRanks
@@ -224,6 +233,7 @@ def test_the_symptom_shows_and_the_record_has_the_finding(
         assert any(code == rule.code for _, code in found), str(outcome)
 
 
+@of_each_rule(1)
 @fixed
 def test_the_fixed_program_is_healthy(rule: Rule, example: Bad, two_ranks: TwoRanks) -> None:
     if example.skip:
@@ -235,6 +245,7 @@ def test_the_fixed_program_is_healthy(rule: Rule, example: Bad, two_ranks: TwoRa
     assert not {code for _, code in recorded(outcome, rule, example)} & {rule.code}
 
 
+@of_each_rule(1)
 @good
 def test_a_good_example_runs_and_its_record_is_silent(
     rule: Rule, example: Good, two_ranks: TwoRanks

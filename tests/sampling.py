@@ -1,0 +1,67 @@
+"""Samples of tests with many cases.
+
+    @pytest.mark.sampled(2, by=lambda case: case["rule"].code)
+
+In a run of whole folders, two cases of each rule are tested. All cases are tested with
+`--full-matrix`, and if the tests are chosen by `-k` or by their file. The sample is the same in every
+run, and a new case leaves the others in it but for the one whose place it takes: each case has a
+number that only its own id determines, and the cases with the smallest numbers are taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OPTION = "--full-matrix"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "test all cases of the tests of which a run of whole folders tests a sample"
+    parser.addoption(OPTION, action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sampled(size, by): see `tests/sampling.py`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if samples(config):
+        gone = left_out(items)
+        config.hook.pytest_deselected(items=gone)
+        left = set(items) - set(gone)
+        items[:] = [one for one in items if one in left]
+
+
+def samples(config: pytest.Config) -> bool:
+    """Whether a run tests samples: it does unless somebody asks for certain tests."""
+    folders = all(Path(config.invocation_params.dir, one).is_dir() for one in config.args)
+    return folders and not config.option.keyword and not config.getoption(OPTION)
+
+
+def left_out(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The cases that are not in the sample of their test."""
+    groups: dict[tuple[str, object], list[pytest.Item]] = {}
+    sizes: dict[tuple[str, object], int] = {}
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None:
+            key = (item.nodeid.partition("[")[0], _group(item, **mark.kwargs))
+            groups.setdefault(key, []).append(item)
+            sizes[key] = mark.args[0]
+    return [
+        one for key, group in groups.items() for one in sorted(group, key=_number)[sizes[key] :]
+    ]
+
+
+def _group(item: pytest.Item, by: Callable[[dict[str, Any]], object] = lambda case: None) -> object:
+    """What the cases of a sample have in common."""
+    return by(item.callspec.params) if isinstance(item, pytest.Function) else None
+
+
+def _number(item: pytest.Item) -> str:
+    return hashlib.sha256(item.name.encode()).hexdigest()
