@@ -1,4 +1,4 @@
-"""Every FSDP1 fixture trains after its migration as it did before, on two ranks.
+"""Every FSDP1 fixture trains after its migration as it did before, on two ranks (most with `--full-matrix` only).
 
 Where a program can go on from a checkpoint, both forms of it go on from what either of them has saved.
 A program that runs with and without CUDA devices is also written for CUDA and NCCL alone (`cuda_form.py`),
@@ -107,11 +107,13 @@ def check_all(
     return ours, theirs
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", OTHERS, ids=str)
 def test_it_trains_as_before(case: Case, two_ranks: TwoRanks) -> None:
     check_all(case, *fixture_runs.texts(case), two_ranks)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", BOTH, ids=str)
 def test_its_form_for_cuda_trains_as_before_and_as_without_cuda(
     case: Case, two_ranks: TwoRanks, tmp_path: Path
@@ -133,6 +135,7 @@ def migrated(files: dict[str, str], folder: Path) -> dict[str, str]:
     return {name: result.texts.get(path, files[name]) for name, path in paths.items()}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FSDP2)
 def test_fsdp2_in_its_form_for_cuda_trains_as_without_cuda(name: str, two_ranks: TwoRanks) -> None:
     script = next(file for file in FSDP2[name] if file.name == "train.py" or len(file.parts) == 2)
