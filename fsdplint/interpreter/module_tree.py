@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import ModuleValue, Value
+from fsdplint.interpreter.values import Const, ModuleValue, Value, constant
 from fsdplint.trace import Checkpointed, Sharding
 from fsdplint.trace.groups import Groups
 
@@ -76,6 +76,22 @@ def sharding_inside(run: Run, module: ModuleValue) -> Sharding | None:
             return Sharding.FSDP2
         stack.extend(child_values(run, current))
     return None
+
+
+_WHOLE = "*whole parameters"  # an attribute of the module that a sharding call got
+
+
+def note_whole_parameters(run: Run, owner: str, *, whole: bool) -> None:
+    """Note that the program put whole parameters in place of the sharded ones, or these back."""
+    module = run.objects.get(owner)
+    if isinstance(module, ModuleValue):
+        module.attributes[_WHOLE] = Const(whole)
+
+
+def has_whole_parameters(run: Run, module: ModuleValue) -> bool:
+    """Whether the program put whole parameters in place of the sharded ones of a module."""
+    owner = run.objects.get(Groups(run.trace).owner(module.id) or "")
+    return isinstance(owner, ModuleValue) and constant(owner.attributes.get(_WHOLE)) is True
 
 
 def communicates(run: Run, module: ModuleValue) -> bool:

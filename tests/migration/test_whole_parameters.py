@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from forms import migrated, plan
+from forms import migrated, plan, refusals
 
 FORMS = {
     "read beside a copy under mixed precision": (
@@ -544,14 +544,51 @@ def test_a_tokenizer_takes_no_state(tmp_path: Path) -> None:
     assert "    print(p.sum())\ntokenizer.save_pretrained" in text
 
 
-def test_the_first_state_that_is_taken_blocks(tmp_path: Path) -> None:
+def test_a_state_that_other_code_takes_blocks(tmp_path: Path) -> None:
     body = """
         model = FSDP(Net())
         with FSDP.summon_full_params(model, writeback=False):
             if dist.get_rank() == 0:
-                model.module.save_pretrained("out")
+                model.module.push_to_hub("out")
                 tokenizer.save_pretrained("out")
         """
     found, _ = plan(tmp_path, textwrap.dedent(body))
     (blocker,) = [one for one in found.blockers if "summon_full_params" in one.reason]
-    assert blocker.source.code(blocker.node) == 'model.module.save_pretrained("out")'
+    assert blocker.source.code(blocker.node) == 'model.module.push_to_hub("out")'
+
+
+SAVES = {
+    "a model": """
+        with FSDP.summon_full_params(model, writeback=False, rank0_only=True):
+            if dist.get_rank() == 0:
+                model.save_pretrained("out")
+        """,
+    "the module in the wrapper": """
+        with FSDP.summon_full_params(model, writeback=False):
+            if local_rank == 0:
+                model.module.save_pretrained("out", safe_serialization=True)
+        """,
+    "a model whose adapters are merged": """
+        from contextlib import nullcontext
+
+        whole = FSDP.summon_full_params(model) if isinstance(model, FSDP) else nullcontext()
+        with whole:
+            if dist.get_rank() == 0:
+                merged = model.merge_and_unload()
+                merged.save_pretrained("out")
+        """,
+    "its state": """
+        with FSDP.summon_full_params(model, writeback=False):
+            weights = model.state_dict()
+            if dist.get_rank() == 0:
+                torch.save(weights, "out.pt")
+        """,
+}
+
+
+@pytest.mark.parametrize("name", SAVES)
+def test_what_saves_whole_parameters_gets_them(name: str, tmp_path: Path) -> None:
+    body = "\nmodel = FSDP(Net())\n" + textwrap.dedent(SAVES[name])
+    text = migrated(tmp_path, body)
+    assert "full_parameters(model)" in text
+    assert not refusals(tmp_path, body)

@@ -19,6 +19,7 @@ from fsdplint.interpreter.module_attributes import (
     WRAPPER_ATTRIBUTES,
     lacks_attribute,
 )
+from fsdplint.interpreter.module_tree import note_whole_parameters
 from fsdplint.interpreter.modules import hidden_child, set_element
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.run import Run
@@ -106,12 +107,13 @@ def replace_parameters(run: Run, module: ModuleValue, value: Value, call: Call) 
     """`setattr(module, name, parameter)` with the name of a parameter.
 
     A whole parameter in place of a sharded one has the effect of `unshard()`, and the sharded one
-    that of `reshard()`.
+    that of `reshard()`. Other than after `unshard()`, states have the whole parameters, too.
     """
     value = run.settle(value)
     owner = Groups(run.trace).owner(module.id)
     if owner is None or not (is_new_parameter(value) or isinstance(value, ParametersOf)):
         return
+    note_whole_parameters(run, owner, whole=is_new_parameter(value))
     run.emit(Gathered, call.node, module=owner, gathered=is_new_parameter(value))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.fsdp1 import FSDP1, emit_use
 from fsdplint.interpreter.models.registry import function, method
-from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.module_tree import has_whole_parameters, sharding_inside
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import optimizer_layout
 from fsdplint.interpreter.run import Run
@@ -106,8 +106,27 @@ def layout_of(context: Context) -> tuple[Layout, bool]:
     return TYPES.get(name, Layout.UNKNOWN), rank0
 
 
+def fsdp2_layout(run: Run, module: ModuleValue) -> Layout:
+    """The layout of `state_dict()` of a module that FSDP2 shards."""
+    return Layout.FULL if has_whole_parameters(run, module) else Layout.SHARDED
+
+
+def gathered_wrapper(run: Run, module: ModuleValue) -> ModuleValue | None:
+    """FSDP1's wrapper of a module in a block that gathers its parameters; None elsewhere.
+
+    States of both have the same names and whole tensors there.
+    """
+    if not gathers(run.contexts):
+        return None
+    for value in run.objects.values():
+        if isinstance(value, ModuleValue) and value.wrapper == "fsdp1" and value.inner is module:
+            return value
+    return None
+
+
 @method("ModuleValue", "state_dict")
 def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    receiver = gathered_wrapper(run, receiver) or receiver
     sharding = sharding_inside(run, receiver)
     if sharding is None and holds_units(run.trace, receiver.id):
         sharding = Sharding.FSDP1
@@ -122,7 +141,7 @@ def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
         return take_state(
             run, call, receiver, layout, "state_dict", collective=collective, rank0_only=rank0
         )
-    layout = Layout.SHARDED if sharding is Sharding.FSDP2 else Layout.PLAIN
+    layout = fsdp2_layout(run, receiver) if sharding is Sharding.FSDP2 else Layout.PLAIN
     if receiver.framework:
         layout = Layout.UNKNOWN
     collective = receiver.framework == "fsdp1" and not gathers(run.contexts)

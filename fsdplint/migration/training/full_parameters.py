@@ -30,7 +30,8 @@ DEFAULTS = {
     "offload_to_cpu": False,
     "with_grads": False,
 }
-STATES = {"state_dict", "load_state_dict"}  # methods of modules; they see the whole parameters
+# Methods of modules and of models of libraries that see the whole parameters.
+STATES = {"state_dict", "load_state_dict", "save_pretrained"}
 
 
 @dataclass(frozen=True)

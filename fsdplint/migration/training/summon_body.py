@@ -29,6 +29,8 @@ READING = {
     "sample", "forward", "__call__",
 }  # fmt: skip
 RUNNING = {"generate", "sample", "forward"}  # those of them that run the model
+# Methods of PEFT's models that write parameters and run no part of the model.
+MERGING = {"merge_and_unload", "merge_adapter", "unmerge_adapter", "unload"}
 BUILTINS = {
     "print", "len", "sum", "isinstance", "list", "dict", "tuple", "set", "sorted", "zip", "type",
     "enumerate", "getattr", "hasattr", "str", "repr", "any", "all", "max", "min", "float", "int",
@@ -169,7 +171,7 @@ class Body:
             if is_of_other_module(self.migration, call):
                 continue
             if isinstance(call.func, cst.Attribute) and self._is_of_model(call.func.value):
-                if call.func.attr.value not in (READING - RUNNING) | STATES:
+                if call.func.attr.value not in (READING - RUNNING) | STATES | MERGING:
                     return True
         return False
 
