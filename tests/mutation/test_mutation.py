@@ -45,6 +45,7 @@ def programs() -> dict[str, Program]:
     return {program.name: program for program in (*fixtures(), *good_examples())}
 
 
+@cache
 def first_mutant(made: Operator) -> tuple[Mutant, Program] | None:
     """A mutant in one of the programs of the sample that is not among the known misses."""
     for name in SAMPLE:
@@ -55,20 +56,19 @@ def first_mutant(made: Operator) -> tuple[Mutant, Program] | None:
     return None
 
 
-WITH_SITES = [one for one in OPERATORS.values() if first_mutant(one) is not None]
-
-
-@pytest.mark.parametrize("made", WITH_SITES, ids=lambda one: one.name)
+@pytest.mark.parametrize("made", OPERATORS.values(), ids=lambda one: one.name)
 def test_a_planted_bug_is_found(made: Operator) -> None:
     first = first_mutant(made)
-    assert first is not None
+    if first is None:
+        pytest.skip("no site in the sample")
     mutant, program = first
     found = verdict(mutant, program)
     assert found.result == FOUND, (mutant.file, mutant.line, found)
 
 
 def test_most_operators_have_a_site_in_the_sample() -> None:
-    assert len(WITH_SITES) >= 60 and len(OPERATORS) >= 70
+    with_sites = [one for one in OPERATORS.values() if first_mutant(one) is not None]
+    assert len(with_sites) >= 60 and len(OPERATORS) >= 70
 
 
 @pytest.mark.parametrize(("name", "program", "line"), list(MISSES))
