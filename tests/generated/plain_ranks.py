@@ -1,12 +1,11 @@
 """Runs many tiny programs on two ranks each, without the recorder and without importing torch twice.
 
 A helper process imports torch, warms it up, and then forks itself for every rank of every program, as
-`two_ranks` does. So a rank finds torch imported and its caches filled.
+`rank_server` does. So a rank finds torch imported and its caches filled.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import two_ranks
+import rank_server
 from torch_warm_up import warm_up
 from two_ranks import TwoRanks
 
@@ -112,10 +111,10 @@ def _be_rank(
     import warnings
 
     os.setpgid(0, 0)
-    two_ranks._die_with_parent()
-    two_ranks._redirect(rank, request["record"])
+    rank_server.die_with_parent()
+    rank_server.redirect(rank, request["record"])
     os.chdir(request["work"])
-    store = two_ranks._meet(rank, request, port_pipe)
+    store = rank_server.meet(rank, request, port_pipe)
     stack = open(os.path.join(request["record"], f"stack{rank}.txt"), "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False, chain=False)
     warnings.simplefilter("ignore")
@@ -153,12 +152,10 @@ def _execute(script: str) -> int:
     return 0
 
 
-def _serve() -> None:
-    """Answer one request a line until the standard input ends."""
+def _main() -> None:
     import warnings
 
-    two_ranks._die_with_parent()
-    two_ranks._be_rank = _be_rank
+    rank_server.die_with_parent()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
@@ -168,9 +165,8 @@ def _serve() -> None:
 
         activation.install()
         warm_up()
-    for line in sys.stdin:
-        print(json.dumps(two_ranks._supervise(json.loads(line))), flush=True)
+    rank_server.serve(_be_rank)
 
 
 if __name__ == "__main__":
-    _serve()
+    _main()
