@@ -78,7 +78,9 @@ def compare(run: Run, node: cst.Comparison) -> Value:
 def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) -> Value:
     if len(rights) != 1:
         varying = any(isinstance(v, Unknown) and v.varying for v in (left, *rights))
-        return Unknown(origin=run.text(node), varying=varying)
+        ordered = all(isinstance(one.operator, _ORDERS) for one in node.comparisons)
+        local = derive_rank_local(left, *rights) if ordered else None
+        return Unknown(origin=run.text(node), varying=varying, rank_local=local)
     op = node.comparisons[0].operator
     right = rights[0]
     if isinstance(left, Const) and isinstance(right, Const):
@@ -105,6 +107,10 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         if run.ranks() is Ranks.ONE:
             return Unknown(varying=True)  # no other rank is here
         return RankTest(Ranks.SOME, Ranks.SOME)  # of a value derived from the rank
+    if isinstance(op, cst.In | cst.NotIn) and _constants(right):
+        local = derive_rank_local(left)
+        if local is not None:
+            return Unknown(varying=True, rank_local=local)
     if isinstance(op, _ORDERS):
         local = derive_rank_local(left, right) or _own_number(left, right)
         if local is not None:

@@ -54,6 +54,11 @@ def undecided(folder: Path, body: str) -> list[str]:
         "(loss * 2).detach().cpu().numpy() > 3",
         "x.sum() == 0",
         "sum([loss.item()]) > 3",
+        "0 < loss.item() < 3",
+        "loss.item() not in (1, 2)",
+        "1 if loss.item() > 3 else 0",
+        "torch.tensor([1 if loss.item() > 3 else 0], dtype=torch.uint8).item()",
+        "(3 if loss.isnan() else step) > 5",
         "time.time() > 3",
     ],
 )
@@ -404,3 +409,35 @@ def test_a_slice_from_a_place_of_each_rank(tmp_path: Path, begin: str) -> None:
 @pytest.mark.parametrize("begin", THE_SAME.values(), ids=THE_SAME)
 def test_a_slice_that_ranks_may_share(tmp_path: Path, begin: str) -> None:
     assert undecided(tmp_path, LITE.format(begin=begin, reduce="pass")) == []
+
+
+@pytest.mark.parametrize("queue", ["deque()", "deque(maxlen=5)", "deque([0.0], 5)"])
+def test_a_queue_of_the_last_values(tmp_path: Path, queue: str) -> None:
+    body = f"""\
+        from collections import deque
+        recent = {queue}
+        for x, y in loader:
+            recent.append(nn.functional.mse_loss(model(x), y).item())
+            if sum(recent) / len(recent) > 3:
+                dist.barrier()
+        """
+    assert undecided(tmp_path, body) == ["sum(recent) / len(recent) > 3"]
+
+
+def test_a_forward_on_one_side_of_an_expression(tmp_path: Path) -> None:
+    body = TURN + "    again = model(x) if loss > 3 else None\n"
+    assert undecided(tmp_path, body) == ["loss > 3"]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "flag = torch.tensor([1 if loss.item() > 3 else 0])\n    dist.all_reduce(flag)",
+        "flag = 1 if step > 3 else 0",
+        "flag = loss if step > 3 else loss * 2\n    dist.broadcast(flag, src=0)",
+    ],
+)
+def test_a_choice_that_all_ranks_make_alike(tmp_path: Path, choice: str) -> None:
+    assert (
+        undecided(tmp_path, f"{TURN}    {choice}\n    if flag > 0:\n        dist.barrier()\n") == []
+    )

@@ -9,9 +9,9 @@ import libcst as cst
 from fsdplint.interpreter import branch_conditions
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
-from fsdplint.interpreter.branch_conditions import Truth, truth
+from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
 from fsdplint.interpreter.decided_values import chosen_value
-from fsdplint.interpreter.merging import decisive, join_by_rank, join_values
+from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.ranks import depends_on_rank, is_distinct, value_by_name
@@ -31,6 +31,7 @@ from fsdplint.interpreter.values import (
     Const,
     Function,
     LibraryObject,
+    RankLocal,
     Sequence,
     Symbol,
     Unknown,
@@ -143,6 +144,8 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
         with run.under_guards([(branch_conditions.rank_guard(run, node.test, test, False), "")]):
             two = run.eval(node.orelse)
         value = join_by_rank(branch_conditions.placed(run, test, node.test), one, two)
+    elif verdict.local is not None:
+        value = _chosen_by_data(run, node, verdict, verdict.local)
     else:
         one, two = run.eval(node.body), run.eval(node.orelse)
         value = with_condition(verdict.predicate, join_values(one, two), one, two)
@@ -150,6 +153,16 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
         with run.under_guards(verdict.guards):
             run.mark_relevant()
     return chosen_value(value, verdict.keys, begin)
+
+
+def _chosen_by_data(run: Run, node: cst.IfExp, verdict: Verdict, local: RankLocal) -> Value:
+    """One of two values between which each rank chooses by its own data."""
+    sides: list[Value] = []
+    for holds, side in ((True, node.body), (False, node.orelse)):
+        guard = branch_conditions.varying_guard(run, node.test, holds, local, verdict.predicate)
+        with run.under_guards([*verdict.guards, (guard, "")]):
+            sides.append(run.eval(side))
+    return join_by_data(*sides, local)
 
 
 @evaluates(cst.NamedExpr)

@@ -85,6 +85,17 @@ def collect(run: Run, name: str, call: Call) -> Value:
     return set_of(taken.items, not taken.open) if name.endswith("set") else taken
 
 
+@function("collections.deque")
+def double_ended(run: Run, name: str, call: Call) -> Value:
+    """`deque(elements, maxlen)`: a list, which loses elements at one end if it has a bound."""
+    given = call.arg(0, "iterable")
+    bounded = not is_none(call.arg(1, "maxlen") or Const(None))
+    if isinstance(given, Unknown):
+        return given
+    items = read_all(run, given) if given is not None else Sequence([], "list")
+    return replace(items, open=items.open or bounded, every=items.every and not bounded)
+
+
 def _sort(run: Run, items: list[Value], exact: bool, call: Call) -> Value:
     """Sort strings or numbers, also as the first elements of tuples.
 
