@@ -39,20 +39,31 @@ MAX_ITERATORS = 4  # in a chain in which each object is the iterator of the prev
 
 def iterable_of(run: Run, value: Value) -> Value:
     """What a loop over a value visits: for an object of the program, the result of `__iter__`."""
+    value = iterator_of(run, value)
+    following = next_of(value)
+    if following is None:
+        return value
+    return Sequence([call_function(run, following, value, [], {}, run.executing)], "iter", True)
+
+
+def iterator_of(run: Run, value: Value) -> Value:
+    """The iterator that a loop over a value makes, if it is an object of the program."""
     value = run.settle(value)
     value = as_tuple(value) or value
     for _ in range(MAX_ITERATORS):
         begin = value.cls.lookup("__iter__") if isinstance(value, Instance) else None
         if not isinstance(begin, Function):
             return value
-        result = run.settle(call_function(run, begin, value, [], {}, run.executing))
-        if isinstance(result, Instance):
-            following = result.cls.lookup("__next__")
-            if isinstance(following, Function):
-                element = call_function(run, following, result, [], {}, run.executing)
-                return Sequence([element], "iter", open=True)
-        value = result
+        value = run.settle(call_function(run, begin, value, [], {}, run.executing))
+        if next_of(value) is not None:
+            return value
     return value
+
+
+def next_of(value: Value) -> Function | None:
+    """The method of an iterator of the program that gives its next element."""
+    following = value.cls.lookup("__next__") if isinstance(value, Instance) else None
+    return following if isinstance(following, Function) else None
 
 
 def covers(run: Run, value: Value) -> bool:

@@ -96,7 +96,17 @@ def _join_varying(one: Value, two: Value) -> Value:
     if not isinstance(one, Const | Symbol) and not isinstance(two, Const | Symbol):
         return one
     same = type(one) is type(two) and _identity(one) == _identity(two)
-    return one if same else Unknown(varying=True)
+    return one if same else Unknown(varying=True, rank_local=_local_beside(one, two))
+
+
+def _local_beside(one: Value, two: Value) -> RankLocal | None:
+    """What makes a value different on each rank that stands beside a constant."""
+    for constant, other in ((one, two), (two, one)):
+        if isinstance(constant, Const) and isinstance(other, Unknown | TensorValue):
+            local = other.rank_local
+            if local is not None and not local.agreed:
+                return RankLocal(local.source, immutable=local.immutable)
+    return None
 
 
 def _identity(value: Value) -> object:

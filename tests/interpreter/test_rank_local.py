@@ -441,3 +441,42 @@ def test_a_choice_that_all_ranks_make_alike(tmp_path: Path, choice: str) -> None
     assert (
         undecided(tmp_path, f"{TURN}    {choice}\n    if flag > 0:\n        dist.barrier()\n") == []
     )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def stops(step, loss):\n    if step < 10:\n        return False\n    return loss.item() > 3",
+        "def stops(step, loss):\n    if step > 10:\n        return loss.item() > 3\n    return False",
+        "def stops(step, loss):\n    if step > 10:\n        if loss > 3:\n            return True\n"
+        "    return step == 100",
+    ],
+)
+def test_a_function_that_asks_the_own_data_at_times(tmp_path: Path, function: str) -> None:
+    assert undecided(
+        tmp_path, f"{function}\n{TURN}    if stops(step, loss):\n        dist.barrier()\n"
+    ) == ["stops(step, loss)"]
+
+
+def test_an_iterator_of_the_program_that_reads_the_clock(tmp_path: Path) -> None:
+    body = """\
+        class Steps:
+            def __init__(self, number):
+                self.number, self.done, self.begin = number, 0, None
+            def __iter__(self):
+                return self
+            def __next__(self):
+                if self.done == self.number:
+                    raise StopIteration
+                self.done += 1
+                if self.begin is None:
+                    self.begin = time.time()
+                elif self.done > 2 and time.time() - self.begin > 3600:
+                    dist.barrier()
+                return self.done
+
+        for step in Steps(100):
+            model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+        """
+    assert undecided(tmp_path, body) == ["self.done > 2 and time.time() - self.begin > 3600"]

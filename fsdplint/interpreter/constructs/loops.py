@@ -18,7 +18,8 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.constructs.branches import execute_test
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
-from fsdplint.interpreter.iteration import covers, iterable_of, read_all
+from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.iteration import covers, iterator_of, next_of, read_all
 from fsdplint.interpreter.loop_certainty import passes_all_on
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
 from fsdplint.interpreter.merging import matters
@@ -31,7 +32,7 @@ from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, guard_end, terminates
 from fsdplint.interpreter.torch_values import Batches, RankTest, each_parameter
 from fsdplint.interpreter.turn_tests import number_turns
-from fsdplint.interpreter.values import Lazy, ModuleValue, RankLocal, Value
+from fsdplint.interpreter.values import Function, Lazy, ModuleValue, RankLocal, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.syntax.dotted import leaves
 from fsdplint.trace import Guard, GuardKind
@@ -93,7 +94,10 @@ def _over_iterable(
 ) -> Signal | None:
     """further: the condition under which a rank makes more than one turn."""
     begin = len(run.trace.events)
-    iterable = iterable_of(run, value)
+    iterable = iterator_of(run, value)
+    following = next_of(iterable)
+    if following is not None:
+        return _over_iterator(run, loop, iterable, following)
     loader = loader_in(iterable)
     if loader is not None and not (isinstance(iterable, Batches) and iterable.begun):
         begin_pass(run, loader, loop.place)
@@ -103,6 +107,24 @@ def _over_iterable(
     else:
         signal = _over_known(run, loop, iterable, further)
     for name in begun if loader is None else [loader.id]:
+        end_pass(run, name, loop.place)
+    return signal
+
+
+def _over_iterator(
+    run: Run, loop: ElementLoop, iterator: Value, following: Function
+) -> Signal | None:
+    """Execute a loop over an object of the program, whose method gives the element of each turn."""
+    begun: list[str] = []
+
+    def turn() -> None:
+        begin = len(run.trace.events)
+        element = call_function(run, following, iterator, [], {}, loop.node)
+        begun.extend(passes_begun(run, begin))
+        assign(run, loop.target, element)
+
+    signal = _loop(run, loop.body, True, [turn, turn], repeats=True)
+    for name in dict.fromkeys(begun):
         end_pass(run, name, loop.place)
     return signal
 
