@@ -162,7 +162,7 @@ def _chosen_by_data(run: Run, node: cst.IfExp, verdict: Verdict, local: RankLoca
         guard = branch_conditions.varying_guard(run, node.test, holds, local, verdict.predicate)
         with run.under_guards([*verdict.guards, (guard, "")]):
             sides.append(run.eval(side))
-    return join_by_data(*sides, local)
+    return join_by_data(sides[0], sides[1], local)
 
 
 @evaluates(cst.NamedExpr)
