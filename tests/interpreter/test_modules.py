@@ -120,64 +120,6 @@ def test_the_wrapped_model_reaches_the_optimizer(tmp_path: Path, code: str) -> N
     assert trace.modules[trace.modules[wrapped].inner or ""].class_name == "Net"
 
 
-PARAMETERS = {
-    "list": "list(model.parameters())",
-    "filter": "filter(lambda p: p.requires_grad, model.parameters())",
-    "comprehension": "[p for p in model.parameters() if p.requires_grad]",
-    "generator": "(p for n, p in model.named_parameters() if 'bias' not in n)",
-    "groups": "[{'params': [p for n, p in model.named_parameters()], 'lr': 1e-3}]",
-    "two groups": "[{'params': model.head.parameters()}, {'params': model.layers.parameters()}]",
-    "helper": "groups(model)",
-    "attribute of a layer": "model.head.parameters()",
-}
-
-
-@pytest.mark.parametrize("parameters", PARAMETERS.values(), ids=PARAMETERS)
-def test_parameters_keep_their_owner(tmp_path: Path, parameters: str) -> None:
-    found = program(
-        tmp_path,
-        f"""
-        def groups(m):
-            decay, rest = [], []
-            for name, p in m.named_parameters():
-                if p.dim() > 1:
-                    decay.append(p)
-                else:
-                    rest.append(p)
-            return [{{"params": decay, "weight_decay": 0.1}}, {{"params": rest}}]
-
-        model = Net()
-        optim = torch.optim.AdamW({parameters}, lr=1e-3)
-        fully_shard(model)
-        """,
-    )
-    trace = found.traces[0]
-    (optimizer,) = trace.of(OptimizerBuilt)
-    (sharded,) = trace.of(Sharded)
-    assert optimizer.modules
-    assert all(trace.contains(sharded.module, module) for module in optimizer.modules)
-
-
-def test_an_optimizer_class_of_an_unknown_library_is_one(tmp_path: Path) -> None:
-    found = program(
-        tmp_path, "import bnb\nmodel = Net()\nopt = bnb.optim.Adam8bit(model.parameters())\n"
-    )
-    assert [e.class_name for e in events(found, OptimizerBuilt)] == ["Adam8bit"]
-
-
-@pytest.mark.parametrize("made", ["ExponentialMovingAverage({}, decay=0.9)", "Gathered([{}])"])
-def test_not_every_class_that_gets_parameters_is_an_optimizer(tmp_path: Path, made: str) -> None:
-    made = made.format("model.parameters()")
-    found = program(tmp_path, f"import lib\nmodel = Net()\nwhole = lib.{made}\n")
-    assert not list(events(found, OptimizerBuilt))
-
-
-@pytest.mark.parametrize("made", ["Sign(model.parameters(), lr=0.1)", "Lion(model.parameters())"])
-def test_an_optimizer_is_told_by_its_name_or_its_settings(tmp_path: Path, made: str) -> None:
-    found = program(tmp_path, f"import lib\nmodel = Net()\noptimizer = lib.{made}\n")
-    assert len(list(events(found, OptimizerBuilt))) == 1
-
-
 def test_a_class_of_the_users_called_fsdp_is_not_torchs(tmp_path: Path) -> None:
     found = program(
         tmp_path,
@@ -211,58 +153,6 @@ def test_a_model_of_an_unknown_library_is_one_module_everywhere(tmp_path: Path) 
     assert optimizer.modules == (root,)
     assert all(trace.contains(root, e.module) for e in trace.of(Sharded))
     assert not trace.modules[root].children_known
-
-
-def test_files_of_the_project_are_followed(tmp_path: Path) -> None:
-    found = program(
-        tmp_path,
-        """
-        from parallel import shard
-        import lib.models as zoo
-
-        model = shard(zoo.make())
-        """,
-        parallel="""
-        from lib.compat import FSDP2 as _shard
-
-        def shard(model):
-            for layer in model.layers:
-                _shard(layer)
-            return _shard(model)
-        """,
-        lib____init__="",
-        lib__compat="from torch.distributed.fsdp import fully_shard as FSDP2\n",
-        lib__models="""
-        from .blocks import *
-
-        def make():
-            return Model()
-        """,
-        lib__blocks="""
-        from torch import nn
-
-        class Layer(nn.Module):
-            pass
-
-        class Model(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layers = nn.ModuleList(Layer() for _ in range(3))
-        """,
-    )
-    names = [class_of(found, e.module) for e in found.traces[0].of(Sharded)]
-    assert names == ["Layer", "Model"]
-    assert {Path(e.site.path).name for e in events(found, Sharded)} == {"parallel.py"}
-
-
-def test_imports_in_a_circle_end(tmp_path: Path) -> None:
-    found = program(
-        tmp_path,
-        "from one import thing\nmodel = FSDP(Net())\nthing(model)\n",
-        one="from two import thing\n",
-        two="from one import thing\n",
-    )
-    assert len(list(found.traces[0].of(Wrapped))) == 1
 
 
 def test_recursion_ends(tmp_path: Path) -> None:
@@ -314,32 +204,6 @@ def test_a_reference_to_the_parent_makes_no_circle(tmp_path: Path) -> None:
     trace = found.traces[0]
     names = [trace.modules[m].class_name for m in trace.submodules(next(trace.of(Sharded)).module)]
     assert names == ["Whole", "Part"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "optim.param_groups = [{'params': list(model.parameters())}]",
-        "optim.param_groups[0]['params'] = list(model.parameters())",
-        "for group in optim.param_groups:\n    group['params'] = list(model.parameters())",
-    ],
-)
-def test_an_optimizer_with_other_parameters_put_in_is_not_certain(
-    tmp_path: Path, change: str
-) -> None:
-    found = program(
-        tmp_path, f"model = Net()\noptim = torch.optim.SGD(model.parameters())\n{change}\n"
-    )
-    assert [e.complete for e in events(found, OptimizerBuilt)] == [False]
-
-
-def test_a_learning_rate_changes_no_parameters(tmp_path: Path) -> None:
-    found = program(
-        tmp_path,
-        "model = Net()\noptim = torch.optim.SGD(model.parameters())\n"
-        "for group in optim.param_groups:\n    group['lr'] = 0.1\n",
-    )
-    assert [e.complete for e in events(found, OptimizerBuilt)] == [True]
 
 
 def test_the_elements_of_a_sequential_are_called(tmp_path: Path) -> None:
@@ -450,99 +314,10 @@ def test_what_is_cached_is_executed_once(tmp_path: Path, body: str, sharded: int
     assert len(list(found.traces[0].of(Sharded))) == sharded
 
 
-@pytest.mark.parametrize("module", ["", ".fully_sharded_data_parallel"])
-def test_a_star_gives_fsdps_names(tmp_path: Path, module: str) -> None:
-    star = f"from torch.distributed.fsdp{module} import *\n"
-    found = program(tmp_path, star + "FullyShardedDataParallel(Net())\n")
-    assert len(list(events(found, Wrapped))) == 1
-
-
 def test_a_decorator_of_the_programs_own_may_be_called_cache(tmp_path: Path) -> None:
     own = "def cache(function):\n    return function\n\n@cache\ndef model():\n"
     found = program(tmp_path, own + "    return fully_shard(Net())\n\nmodel()\nmodel()\n")
     assert len(list(found.traces[0].of(Sharded))) == 2
-
-
-NAMED = {
-    "module": 'lib = importlib.import_module("torch.distributed.fsdp")\nlib.fully_shard(model)',
-    "function": "from importlib import import_module\nNAME = 'torch.distributed.fsdp'\n"
-    "import_module(NAME).fully_shard(model)",
-    "relative": 'importlib.import_module(".fsdp", package="torch.distributed").fully_shard(model)',
-    "above": 'importlib.import_module("..fsdp", "torch.distributed.tensor").fully_shard(model)',
-    "file": 'importlib.import_module("parts.wrap").shard(model)',
-    "file beside": 'importlib.import_module(".wrap", "parts").shard(model)',
-}
-
-
-@pytest.mark.parametrize("body", NAMED.values(), ids=NAMED)
-def test_modules_that_are_imported_by_name(tmp_path: Path, body: str) -> None:
-    wrap = """\
-        from torch.distributed.fsdp import fully_shard
-        def shard(m):
-            fully_shard(m)
-        """
-    text = f"import importlib\nmodel = Net()\n{body}\n"
-    found = program(tmp_path, text, parts__wrap=wrap)
-    assert [class_of(found, e.module) for e in events(found, Sharded)] == ["Net"]
-
-
-@pytest.mark.parametrize(
-    "arguments", ["name()", '".fsdp"', '".fsdp", name()', '"....fsdp", "torch.distributed"', '""']
-)
-def test_imports_by_name_that_are_not_known(tmp_path: Path, arguments: str) -> None:
-    text = f"import importlib\nimportlib.import_module({arguments}).fully_shard(Net())\n"
-    assert list(events(program(tmp_path, text), Sharded)) == []
-
-
-@pytest.mark.parametrize(
-    ("steps", "sharded_first"),
-    [
-        ("sorted(STEPS.items(), reverse=True)", True),
-        ("sorted(STEPS.items())", False),
-        ("[(name, STEPS[name]) for name in sorted(STEPS, reverse=True)]", True),
-        ("sorted(STEPS.items(), key=lambda item: order(item[0]))", None),
-        ("sorted(STEPS.items(), reverse=backwards())", None),
-    ],
-)
-def test_steps_run_in_the_order_of_their_names(
-    tmp_path: Path, steps: str, sharded_first: bool | None
-) -> None:
-    found = program(
-        tmp_path,
-        f"""\
-        from settings import backwards, order
-
-        STEPS = {{}}
-
-
-        def step(name):
-            def put(function):
-                STEPS[name] = function
-                return function
-            return put
-
-
-        @step("optimizer")
-        def make_optimizer(model):
-            torch.optim.SGD(model.parameters(), lr=0.1)
-
-
-        @step("shard")
-        def shard(model):
-            fully_shard(model)
-
-
-        model = Net()
-        for name, function in {steps}:
-            function(model)
-        """,
-    )
-    for trace in found.traces:
-        built, sharded = list(trace.of(OptimizerBuilt)), list(trace.of(Sharded))
-        if sharded_first is None:
-            assert not built or not sharded
-        else:
-            assert (sharded[0].index < built[0].index) is sharded_first
 
 
 def test_arguments_of_fully_shard_are_recorded_in_their_order(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""Whose parameters an optimizer gets, and what an optimizer is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import events, program
+
+from fsdplint.trace import (
+    OptimizerBuilt,
+    Sharded,
+)
+
+PARAMETERS = {
+    "list": "list(model.parameters())",
+    "filter": "filter(lambda p: p.requires_grad, model.parameters())",
+    "comprehension": "[p for p in model.parameters() if p.requires_grad]",
+    "generator": "(p for n, p in model.named_parameters() if 'bias' not in n)",
+    "groups": "[{'params': [p for n, p in model.named_parameters()], 'lr': 1e-3}]",
+    "two groups": "[{'params': model.head.parameters()}, {'params': model.layers.parameters()}]",
+    "helper": "groups(model)",
+    "attribute of a layer": "model.head.parameters()",
+}
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS.values(), ids=PARAMETERS)
+def test_parameters_keep_their_owner(tmp_path: Path, parameters: str) -> None:
+    found = program(
+        tmp_path,
+        f"""
+        def groups(m):
+            decay, rest = [], []
+            for name, p in m.named_parameters():
+                if p.dim() > 1:
+                    decay.append(p)
+                else:
+                    rest.append(p)
+            return [{{"params": decay, "weight_decay": 0.1}}, {{"params": rest}}]
+
+        model = Net()
+        optim = torch.optim.AdamW({parameters}, lr=1e-3)
+        fully_shard(model)
+        """,
+    )
+    trace = found.traces[0]
+    (optimizer,) = trace.of(OptimizerBuilt)
+    (sharded,) = trace.of(Sharded)
+    assert optimizer.modules
+    assert all(trace.contains(sharded.module, module) for module in optimizer.modules)
+
+
+def test_an_optimizer_class_of_an_unknown_library_is_one(tmp_path: Path) -> None:
+    found = program(
+        tmp_path, "import bnb\nmodel = Net()\nopt = bnb.optim.Adam8bit(model.parameters())\n"
+    )
+    assert [e.class_name for e in events(found, OptimizerBuilt)] == ["Adam8bit"]
+
+
+@pytest.mark.parametrize("made", ["ExponentialMovingAverage({}, decay=0.9)", "Gathered([{}])"])
+def test_not_every_class_that_gets_parameters_is_an_optimizer(tmp_path: Path, made: str) -> None:
+    made = made.format("model.parameters()")
+    found = program(tmp_path, f"import lib\nmodel = Net()\nwhole = lib.{made}\n")
+    assert not list(events(found, OptimizerBuilt))
+
+
+@pytest.mark.parametrize("made", ["Sign(model.parameters(), lr=0.1)", "Lion(model.parameters())"])
+def test_an_optimizer_is_told_by_its_name_or_its_settings(tmp_path: Path, made: str) -> None:
+    found = program(tmp_path, f"import lib\nmodel = Net()\noptimizer = lib.{made}\n")
+    assert len(list(events(found, OptimizerBuilt))) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "optim.param_groups = [{'params': list(model.parameters())}]",
+        "optim.param_groups[0]['params'] = list(model.parameters())",
+        "for group in optim.param_groups:\n    group['params'] = list(model.parameters())",
+    ],
+)
+def test_an_optimizer_with_other_parameters_put_in_is_not_certain(
+    tmp_path: Path, change: str
+) -> None:
+    found = program(
+        tmp_path, f"model = Net()\noptim = torch.optim.SGD(model.parameters())\n{change}\n"
+    )
+    assert [e.complete for e in events(found, OptimizerBuilt)] == [False]
+
+
+def test_a_learning_rate_changes_no_parameters(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        "model = Net()\noptim = torch.optim.SGD(model.parameters())\n"
+        "for group in optim.param_groups:\n    group['lr'] = 0.1\n",
+    )
+    assert [e.complete for e in events(found, OptimizerBuilt)] == [True]
