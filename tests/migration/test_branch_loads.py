@@ -141,3 +141,29 @@ def test_state_that_other_code_reads_stays(tmp_path: Path) -> None:
     """
     found, _ = plan(tmp_path, SETUP + textwrap.dedent(body))
     assert [one.blocker.code for one in found.blockers] == ["FSDP203-optimizer-state-unseen"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "unsafe"),
+    [
+        ("raise SystemExit('no state')", False),
+        ("loadable = saved['optim']", False),
+        ("return", True),
+        ("print('no state')\n            return", True),
+    ],
+)
+def test_a_handler_that_hides_errors_of_the_load_is_unsafe(
+    tmp_path: Path, handler: str, unsafe: bool
+) -> None:
+    body = f"""
+    def resume(model, optimizer, saved):
+        try:
+            loadable = FSDP.optim_state_dict_to_load(model, optimizer, saved["optim"])
+        except KeyError:
+            {handler}
+        optimizer.load_state_dict(loadable)
+
+    """
+    found, _ = plan(tmp_path, textwrap.dedent(body) + SETUP + "resume(model, optimizer, saved)\n")
+    (note,) = [note for note in found.notes if "is handled" in note.text]
+    assert note.unsafe is unsafe

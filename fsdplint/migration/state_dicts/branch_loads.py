@@ -6,7 +6,9 @@
         state = saved
     optimizer.load_state_dict(state)
 
-torch's function converts and loads in one call, so the load moves to the end of each branch.
+torch's function converts and loads in one call, so the load moves to the end of each branch. The
+handlers of a `try` then cover the load, too. Where one of them leaves without an error, the program may
+go on without a state that it cannot load, so that the migration is unsafe.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from fsdplint.migration.state_dicts.kinds import OPTIMIZER_METHODS
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import statement_of
 
+HANDLED = "an error of the load of the optimizer's state is handled as one of its conversion is"
+HANDLED_DETAIL = "torch converts and loads in one call."
 _LEAVES = (cst.Raise, cst.Return, cst.Continue, cst.Break)
 
 
@@ -75,6 +79,9 @@ def move(
     if branch.load in moved:
         return
     moved.add(branch.load)
+    if isinstance(branch.choice, cst.Try):
+        silent = any(map(_is_silent, branch.choice.handlers))
+        migration.note(HANDLED, source, node, detail=HANDLED_DETAIL, unsafe=silent)
     name = source.code(branch.load.args[0].value)
     load = expression(migration, source, branch.load)
     method = expression(migration, source, branch.load.func)
@@ -171,3 +178,11 @@ def _end_of(suite: cst.BaseSuite) -> cst.CSTNode | None:
     if isinstance(last, cst.SimpleStatementLine):
         last = last.body[-1]
     return None if isinstance(last, _LEAVES) else last
+
+
+def _is_silent(handler: cst.ExceptHandler) -> bool:
+    """Whether a handler leaves the block without an error."""
+    last: cst.CSTNode = handler.body.body[-1]
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    return isinstance(last, cst.Return | cst.Continue | cst.Break)
