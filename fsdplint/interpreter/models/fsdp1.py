@@ -27,6 +27,7 @@ from fsdplint.interpreter.torch_values import ModulesOf
 from fsdplint.interpreter.values import (
     Context,
     LibraryObject,
+    Method,
     ModuleValue,
     OptimizerValue,
     Symbol,
@@ -93,6 +94,24 @@ def constructor(run: Run, name: str, call: Call) -> Value:
         )
     _describe_own(run, event, own, call)
     return wrapper
+
+
+@function(
+    *(
+        f"{FSDP1}.{name}"
+        for name in (
+            "clip_grad_norm_", "forward", "load_state_dict", "named_parameters", "no_sync",
+            "parameters", "state_dict", "zero_grad",
+        )
+    )
+)  # fmt: skip
+def method_of_class(run: Run, name: str, call: Call) -> Value:
+    """`FullyShardedDataParallel.method(model, ...)` is `model.method(...)`."""
+    model = as_module(run, call.args[0]) if call.args else None
+    if model is None:
+        return Unknown()
+    rest = replace(call, args=call.args[1:])
+    return run.call(Method(model, name.rpartition(".")[2]), rest)
 
 
 def _is_default(name: str, value: Value) -> bool:

@@ -10,6 +10,8 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     calls           calls through partials, lambdas, method callers and helpers; spread arguments
     chosen_calls    calls of FSDP1 or of something else
     refused_calls   calls that raise TypeError, as they are meant
+    class_calls     methods of a model that are called on FSDP1's class
+    api_questions   tests of which API FSDP1 has
     forwarding      functions that only hand their arguments on to FSDP1
     forwarding_policies  functions that only call a policy with their own arguments
     argument_dicts  dicts that calls of FSDP1 spread, with all of their uses

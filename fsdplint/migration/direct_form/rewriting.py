@@ -16,11 +16,13 @@ from fsdplint.interpreter import Program
 from fsdplint.migration.analysis.components import full_program, parts
 from fsdplint.migration.context import Migration, Note
 from fsdplint.migration.direct_form import (
+    api_questions,
     argument_dicts,
     assignments,
     attributes,
     calls,
     chosen_calls,
+    class_calls,
     constants,
     contexts,
     forwarding,
@@ -41,10 +43,16 @@ MAX_ROUNDS = 4  # what one change makes direct may let another one follow
 
 def _rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     return (
-        refused_calls.rewrite_call(inlining, node)
+        api_questions.rewrite_expression(inlining, node)
+        or class_calls.rewrite_call(inlining, node)
+        or refused_calls.rewrite_call(inlining, node)
         or chosen_calls.rewrite_call(inlining, node)
         or calls.rewrite_call(inlining, node)
     )
+
+
+def _rewrite_if(inlining: Inlining, node: cst.If) -> bool:
+    return api_questions.rewrite_if(inlining, node) or assignments.rewrite_test(inlining, node)
 
 
 FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
@@ -56,7 +64,9 @@ FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
     cst.Lambda: forwarding_policies.rewrite_lambda,
     cst.FunctionDef: forwarding_policies.rewrite_function,
     cst.Assign: assignments.rewrite_assignment,
-    cst.If: assignments.rewrite_test,
+    cst.If: _rewrite_if,
+    cst.IfExp: api_questions.rewrite_choice,
+    cst.Comparison: api_questions.rewrite_expression,
 }
 
 
