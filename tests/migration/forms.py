@@ -60,6 +60,7 @@ local_rank = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local_rank)
 dist.init_process_group("nccl")
 """
+POLICY = "auto_wrap_policy=ModuleWrapPolicy({Block})"
 
 
 def plan(

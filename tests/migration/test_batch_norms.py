@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forms import migrated, plan
+from forms import POLICY, migrated, plan
 from two_ranks import TwoRanks
 
 from fsdplint.engine.fix import fix
@@ -90,7 +90,6 @@ def test_batch_norms_compute_as_before(policy: str, tmp_path: Path, two_ranks: T
 
 
 GIVEN = "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"
-POLICY = "auto_wrap_policy=ModuleWrapPolicy({Block})"
 
 
 def test_a_batch_norm_is_one_of_torchs(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import test_optimizer_state_forms as optimizer_states
 import test_part_state_forms as part_states
 import test_precision_forms as precisions
 import test_state_forms as states
-from forms import refusals
+from forms import POLICY, refusals
 
 FORMS = [
     (ignored_parameters, "ignored modules that are None"),
@@ -30,7 +30,6 @@ FORMS = [
     (states, "types that are set one after the other"),
     (states, "one type within another, and a model that none is about"),
 ]
-POLICY = "auto_wrap_policy=ModuleWrapPolicy({Block})"
 CHOSEN = {
     "by an expression": """
         strategy = (

@@ -1,0 +1,92 @@
+"""Functions that a migration writes for dicts of arguments, and where they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forms import migrated, plan
+
+
+def test_two_results_of_a_function_have_variables_of_their_own(tmp_path: Path) -> None:
+    body = """
+        def options(dtype):
+            return dict(mixed_precision=MixedPrecision(param_dtype=dtype))
+
+
+        one = options(torch.bfloat16)
+        other = options(torch.float16)
+        first = FSDP(Net(), **one)
+        second = FSDP(Net(), **other)
+    """
+    lines = migrated(tmp_path, body).splitlines()
+    names = [line.partition(" = ")[0] for line in lines if " = options(" in line]
+    assert len(set(names)) == 2
+    policies = [line.partition("mp_policy=")[2].rstrip(")") for line in lines[-2:]]
+    assert policies == names
+
+
+def test_helpers_stand_above_the_first_call(tmp_path: Path) -> None:
+    body = """
+        model = FSDP(Net(), sharding_strategy=ShardingStrategy[os.environ["HOW"]])
+        other = FSDP(Net(), sharding_strategy=ShardingStrategy[os.environ["HOW"]])
+    """
+    text = migrated(tmp_path, body)
+    assert text.index("def sharding_arguments") < text.index("model = fully_shard")
+
+
+FILLED = """
+STRATEGIES = {"chosen": ShardingStrategy.NO_SHARD, "other": ShardingStrategy.FULL_SHARD}
+SETTINGS = {"strategy": "chosen"}
+fsdp_arguments = {"use_orig_params": True}
+ITEMS
+model = FSDP(Net(), **fsdp_arguments)
+"""
+
+
+@pytest.mark.parametrize(
+    ("items", "function"),
+    [
+        (
+            'fsdp_arguments["sharding_strategy"] = STRATEGIES[SETTINGS["strategy"]]',
+            "sharding_arguments",
+        ),
+        (
+            'fsdp_arguments["sharding_strategy"] = ShardingStrategy.HYBRID_SHARD\n'
+            'fsdp_arguments["process_group"] = (dist.new_group([0, 1]), dist.new_group([0]))',
+            "mesh_of_groups",
+        ),
+    ],
+)
+def test_a_function_is_defined_before_a_dict_needs_it(
+    items: str, function: str, tmp_path: Path
+) -> None:
+    text = migrated(tmp_path, FILLED.replace("ITEMS", items))
+    assert text.index(f"def {function}(") < text.index("fsdp_arguments")
+
+
+def test_a_new_function_does_not_hide_one_of_the_program(tmp_path: Path) -> None:
+    body = """
+    STRATEGIES = {"chosen": ShardingStrategy.NO_SHARD, "other": ShardingStrategy.FULL_SHARD}
+    SETTINGS = {"strategy": "chosen"}
+
+
+    def sharding_arguments(name):
+        return name.lower()
+
+
+    name = sharding_arguments("OTHER")
+    model = FSDP(Net(), sharding_strategy=STRATEGIES[SETTINGS["strategy"]])
+    """
+    text = migrated(tmp_path, body)
+    assert text.count("def sharding_arguments(") == 1
+    assert 'fsdp_sharding_arguments(STRATEGIES[SETTINGS["strategy"]])' in text
+
+
+def test_an_offload_that_is_off_needs_no_import(tmp_path: Path) -> None:
+    body = """
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    config = dict(auto_wrap_policy=policy, cpu_offload=CPUOffload(offload_params=False))
+    model = FSDP(Net(), **config)
+    """
+    assert "OffloadPolicy" not in plan(tmp_path, body)[1]
