@@ -75,13 +75,16 @@ def _fsdp_plugin(run: Run, receiver: Unknown) -> Unknown | None:
 def _note_preparation(run: Run, receiver: Unknown, call: Call) -> None:
     """Record that a framework wraps models by FSDP1 and leaves the optimizers as they are.
 
-    A plugin of Accelerate may also stand for FSDP2, unless its parameters are flat.
+    A plugin of Accelerate may also stand for FSDP2, unless its parameters are flat. A model that
+    was prepared before is not wrapped again.
     """
     plugin = _fsdp_plugin(run, receiver)
     flat = plugin is not None and constant(plugin.parts.get("use_orig_params")) is False
     by_fabric = plugin is None and _shards_by_strategy(run, receiver)
     values = [run.settle(value) for value in call.values]
-    modules = tuple(value.id for value in values if isinstance(value, ModuleValue))
+    modules = tuple(
+        value.id for value in values if isinstance(value, ModuleValue) and not value.framework
+    )
     if modules and (flat or by_fabric):
         framework = "Fabric" if by_fabric else "Accelerate"
         run.emit(Prepared, call.node, modules=modules, framework=framework, flat=flat)
