@@ -22,7 +22,8 @@ PROGRAMS = [
 CODES = ",".join(rule.code for rule in migration_rules())
 
 
-@pytest.mark.parametrize("program", PROGRAMS[::3], ids=str)
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_all_ways_agree(program: Path, tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
