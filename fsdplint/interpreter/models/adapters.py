@@ -6,6 +6,8 @@ from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import TRAINED_SINCE, doubt_wholly_frozen, set_frozen
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.module_calls import call_library_method
+from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import DELEGATE, as_module, new_module, set_module_attribute
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
@@ -17,7 +19,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import ModuleBuilt, RequiresGradSet
+from fsdplint.trace import ModuleBuilt, RequiresGradSet, Sharding
 
 _HOMES = ("peft", "peft.mapping", "peft.mapping_func", "peft.peft_model", "peft.utils.other")
 
@@ -34,6 +36,7 @@ def add_adapters(run: Run, name: str, call: Call) -> Value:
         return call_unknown(run, Symbol(name), call)
     _freeze(run, model, call)
     doubt_wholly_frozen(run, model)
+    _put_into_sharded(run, model, call)
     for part in run.trace.submodules(model.id):
         run.trace.modules[part].children_known = False
     tuner = _wrap_module(run, "BaseTuner", "model", model, call)
@@ -42,6 +45,34 @@ def add_adapters(run: Run, name: str, call: Call) -> Value:
     if name.endswith("get_peft_model") or constant(call.kwargs.get("is_trainable")) is True:
         result.attributes[TRAINED_SINCE] = Const(built.index)
     return result
+
+
+@function(*(f"{home}.inject_adapter_in_model" for home in _HOMES))
+def inject_adapters(run: Run, name: str, call: Call) -> Value:
+    """Replaces layers of the model by layers with adapters, and returns it."""
+    model = as_module(run, call.arg(1, "model"))
+    if model is not None and _put_into_sharded(run, model, call):
+        return model
+    return call_unknown(run, Symbol(name), call)
+
+
+@method("ModuleValue", "add_adapter")
+def add_to_library_model(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """The same for a model of Transformers or Diffusers."""
+    if _put_into_sharded(run, receiver, call):
+        return Const(None)
+    return call_library_method(run, receiver, name, call)
+
+
+def _put_into_sharded(run: Run, model: ModuleValue, call: Call) -> bool:
+    """Put adapters into a model that is sharded already; returns whether it is."""
+    if sharding_inside(run, model) not in (Sharding.FSDP1, Sharding.FSDP2):
+        return False
+    layer = new_module(
+        run, call.node, "LoraLayer", library_class="peft.LoraLayer", own_parameters=True
+    )
+    set_module_attribute(run, model, f"adapters of {layer.id}", layer)
+    return True
 
 
 def _wrap_module(
