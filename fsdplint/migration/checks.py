@@ -16,7 +16,7 @@ from fsdplint.migration.analysis.variables import (
 )
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers import constructor as blockers
-from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN
+from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN, WRAPPED_PARTS
 from fsdplint.migration.blockers.program import CALLER_NOT_GIVEN, MODEL_COPIED
 from fsdplint.migration.blockers.state_dicts import INNER_STATE, LOCAL_STATE_ONE_WAY
 from fsdplint.migration.blockers.training import PART_FIRST
@@ -63,6 +63,7 @@ def run(migration: Migration) -> None:
         _check_part_states,
         _check_devices,
         _check_first_calls,
+        _check_wrapped_parts,
         gradients.check,
         parameters.check,
         replaced_data.check,
@@ -179,6 +180,20 @@ def _check_inner_states(migration: Migration, calls: list[tuple[Source, cst.Call
 
 def _check_part_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     part_states.check(migration)
+
+
+def _check_wrapped_parts(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block on a policy for a module with wrapped parts, which FSDP1 refuses."""
+    for trace in migration.program.traces:
+        for event in trace.of(Wrapped):
+            parts = set(trace.submodules(event.inner)) - {event.module}
+            before = trace.before(event, Wrapped)
+            inside = any(parts & {one.module, *(one.units or ())} for one in before)
+            site = event.site
+            if not inside or event.units is None or "auto_wrap_policy" not in event.options:
+                continue
+            if isinstance(site, NodeSite) and not migration.is_blocked(site.node):
+                _block(migration, site.source, site.node, WRAPPED_PARTS())
 
 
 def _check_first_calls(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -15,7 +15,8 @@ import functools
 import torch.nn as nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
 from torch.distributed.fsdp.wrap import (
-    CustomPolicy, _or_policy, lambda_auto_wrap_policy, transformer_auto_wrap_policy,
+    CustomPolicy, _or_policy, always_wrap_policy, lambda_auto_wrap_policy,
+    transformer_auto_wrap_policy,
 )
 
 
@@ -49,6 +50,7 @@ POLICIES = {
     "functools.partial(_or_policy, policies=[])": [],
     "functools.partial(_or_policy, policies=[classes, print])": None,
     "CustomPolicy(choose)": ["Block"],
+    "always_wrap_policy": ["Block", "Linear", "Linear"],
 }
 
 

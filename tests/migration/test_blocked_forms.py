@@ -270,6 +270,16 @@ BLOCKED = {
         "import copy\nmodel = FSDP(Net())\nema = copy.deepcopy(model)",
         "copied",
     ),
+    "a policy for a module with wrapped parts": (
+        "policy = ModuleWrapPolicy({Block})\nmodel = FSDP(Net(), auto_wrap_policy=policy)\n"
+        "model.blocks = FSDP(model.blocks, auto_wrap_policy=policy)",
+        "FSDP1 raises ValueError here",
+    ),
+    "a policy for a model of wrapped blocks": (
+        "net = Net()\nnet.blocks[0] = FSDP(net.blocks[0])\n"
+        "model = FSDP(net, auto_wrap_policy=always_wrap_policy)",
+        "FSDP1 raises ValueError here",
+    ),
     "a method on one rank": (
         "model = FSDP(Net())\nif dist.get_rank() == 0:\n    model.generate(torch.ones(2, 8))",
         "only some ranks",

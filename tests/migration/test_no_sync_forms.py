@@ -170,6 +170,20 @@ FORMS = {
                 net(torch.ones(2, 8)).sum().backward()
         """,
     ),
+    "no_sync in a dict": (
+        """
+        net = FSDP(Net())
+        contexts = {True: net.no_sync}
+        with contexts[True]():
+            net(torch.ones(2, 8)).sum().backward()
+        """,
+        """
+        net = fully_shard(Net())
+        contexts = {True: partial(without_gradient_sync, net)}
+        with contexts[True]():
+            net(torch.ones(2, 8)).sum().backward()
+        """,
+    ),
     "no_sync held for a model that may be DDP's": (
         """
         from contextlib import nullcontext

@@ -276,7 +276,8 @@ FORMS = {
             # for the second model
             other = ModuleWrapPolicy({Block})
 
-            second = FSDP(model, auto_wrap_policy=other)
+            second = Net()
+            second = FSDP(second, auto_wrap_policy=other)
 
             # for both
             third_policy = ModuleWrapPolicy({Block})
@@ -297,12 +298,13 @@ FORMS = {
                     fully_shard(module)
             fully_shard(model)
 
+            second = Net()
             # another policy
             # for the second model
-            for module in reversed(list(model.modules())):
+            for module in reversed(list(second.modules())):
                 if isinstance(module, Block):
                     fully_shard(module)
-            second = fully_shard(model)
+            fully_shard(second)
 
             # for both
             third = Net()

@@ -395,10 +395,6 @@ BLOCKED = {
         MODEL + 'print([n for n, _ in model.named_parameters() if "_fsdp_wrapped_module" in n])',
         "searches names",
     ),
-    "a method in a dict": (
-        MODEL + "contexts = {True: model.no_sync}\nwith contexts[True]():\n    print(model)",
-        "used without a call",
-    ),
     "an unknown module's handle": (
         MODEL + "for part in FSDP.fsdp_modules(model):\n    print(part._handle)",
         "no flat parameters",

@@ -34,6 +34,8 @@ from fsdplint.trace import PolicyCalled
 WRAP = "torch.distributed.fsdp.wrap"
 Answer = bool | dict[str, Value] | None  # of a policy; the dict holds arguments for the unit
 Test = Callable[[ModuleValue], Answer]
+# Modules without a forward: FSDP1 wraps them too, but never gathers them.
+_CONTAINERS = {"torch.nn.ModuleList", "torch.nn.ModuleDict"}
 _GIVEN_BY_FSDP = ("module", "recurse", "nonwrapped_numel")
 
 
@@ -85,6 +87,8 @@ def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     kinds = _classes(run, policy)
     if kinds is not None:
         return functools.partial(_is_one_of, run, kinds)
+    if isinstance(policy, Symbol) and policy.name == f"{WRAP}.always_wrap_policy":
+        return lambda part: part.library_class not in _CONTAINERS
     if isinstance(policy, Partial) and option(policy.function) == f"{WRAP}._or_policy":
         return _any_of(run, policy.kwargs.get("policies"), node)
     if isinstance(policy, Function) or (

@@ -279,3 +279,9 @@ CLASS_USE = Blocker(
     "wrapper",
     advice.BY_HAND,
 )
+WRAPPED_PARTS = Blocker(
+    "FSDP201-wrapped-parts",
+    "FSDP1 raises ValueError here: parts of the module are wrapped already, and the call has a "
+    "wrapping policy",
+    "Decide which call is meant to shard the parts, and remove the other call or its policy.",
+)
