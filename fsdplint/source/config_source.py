@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from fsdplint.source.source import Source
@@ -27,6 +27,7 @@ _FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}
 _COLON = re.compile(r"[ \t]*:")
 _SEVERAL = "expected a single document in the stream"  # the error of ruamel for several documents
 _TOO_DEEP = "nested too deeply to be read"
+_MAX_BRACKETS = 400  # that are open; a little less than the parser can take
 _INTEGER = re.compile(r"[-+]?[0-9][0-9_]*")
 
 
@@ -191,6 +192,23 @@ class ConfigSource(Source):
         return node
 
 
+@cache
+def _bounded_scanner() -> type[Any]:
+    """A scanner of ruamel that ends where too many brackets are open.
+
+    The time that it takes for a bracket grows with the number of open ones.
+    """
+    from ruamel.yaml.scanner import Scanner
+
+    class BoundedScanner(Scanner):
+        def fetch_flow_collection_start(self, *args: Any, **kwargs: Any) -> None:
+            if self.flow_level >= _MAX_BRACKETS:
+                raise RecursionError
+            super().fetch_flow_collection_start(*args, **kwargs)
+
+    return BoundedScanner
+
+
 class _Reader:
     """Converts a text to nodes."""
 
@@ -202,6 +220,8 @@ class _Reader:
     def read(self) -> Node:
         from ruamel.yaml import YAML
 
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Scanner = _bounded_scanner()
         text = self.text
         if self.is_json:
             try:
@@ -213,7 +233,7 @@ class _Reader:
                 raise ConfigSyntaxError(f"not JSON: {error}", line) from None
             text = text.replace("\t", " ")  # only between values: strings of JSON have none
         try:
-            root = YAML(typ="safe", pure=True).compose(text)
+            root = yaml.compose(text)
         except RecursionError:
             raise ConfigSyntaxError(_TOO_DEEP) from None
         except Exception as error:  # the parser may raise any exception for invalid text

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import pytest
 
+from fsdplint.source.config_source import ConfigSource, ConfigSyntaxError
 from fsdplint.source.nesting import RECURSION_LIMIT, deep_stack, too_deep
 
 
@@ -41,3 +43,11 @@ def test_what_is_raised_is_raised_here() -> None:
 )
 def test_too_deep(text: str, line: int | None) -> None:
     assert too_deep(text) == line
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "[a, " * 50_000, '{"a": ' * 50_000])
+def test_brackets_in_yaml_are_refused_at_once(text: str) -> None:
+    started = time.process_time()
+    with pytest.raises(ConfigSyntaxError, match="too deeply"):
+        ConfigSource("a.yaml", "x: " + text).parse()
+    assert time.process_time() - started < 5
