@@ -41,6 +41,8 @@ CLOCKS = frozenset(
     "time.time time.time_ns time.perf_counter time.perf_counter_ns time.monotonic "
     "time.monotonic_ns time.process_time datetime.datetime.now datetime.datetime.utcnow".split()
 )
+# `shard(number, index)` of a dataset, and the function of Hugging Face's `datasets`.
+_PARTS = frozenset({"shard", "datasets.distributed.split_dataset_by_node"})
 _PATHS = frozenset("os.path.join os.path.abspath os.fspath pathlib.Path builtins.str".split())
 _COMPUTES = _PATHS | frozenset(
     f"builtins.{name}" for name in "abs all any bool divmod float int max min pow round sum".split()
@@ -111,7 +113,7 @@ def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | N
     """What makes the batches of a loader different on each rank."""
     if run.decisions.single_rank:
         return None
-    if loader.sampler is not None and loader.sampler.splits:
+    if loader.own_parts or (loader.sampler is not None and loader.sampler.splits):
         return own_data(run, loader.created_at or run.site(node))
     held = local_of(loader.dataset)
     return RankLocal(held.source) if held is not None else None
@@ -135,7 +137,7 @@ def is_batch(value: Value) -> bool:
 
 def through_call(run: Run, function: Value, call: Call, result: Value, begin: int) -> None:
     """Mark the new result of a call. `begin`: the number of events before it."""
-    if not run.has_own_data and not (isinstance(function, Symbol) and _reads_clock(function, call)):
+    if not run.has_own_data and not _begins(function, call):
         return
     if not isinstance(result, Unknown | TensorValue) or result.created_at is not None:
         return
@@ -144,6 +146,20 @@ def through_call(run: Run, function: Value, call: Call, result: Value, begin: in
     if isinstance(result, Unknown) and isinstance(function, Unknown) and not call.values:
         _mark_items(function, result)
     result.rank_local = _of_result(run, function, call, begin)
+
+
+def _begins(function: Value, call: Call) -> bool:
+    """Whether a call gives the rank data of its own."""
+    return _reads_clock(function, call) or _takes_part(function, call)
+
+
+def _takes_part(function: Value, call: Call) -> bool:
+    """Whether a library takes the part of a dataset that is the rank's."""
+    name = function.name if isinstance(function, Symbol) else ""
+    if isinstance(function, Unknown) and function.owner is not None:
+        name = _name(function)
+    by_rank = call.arg(1, "index" if name == "shard" else "rank")
+    return name in _PARTS and isinstance(by_rank, RankValue)
 
 
 def _reads_clock(function: Value, call: Call) -> bool:
@@ -162,6 +178,8 @@ def _mark_items(function: Unknown, result: Unknown) -> None:
 
 
 def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal | None:
+    if _takes_part(function, call) and not run.decisions.single_rank:
+        return own_data(run, run.site(call.node))
     if isinstance(function, Symbol):
         if _reads_clock(function, call) and not run.decisions.single_rank:
             return own_data(run, run.site(call.node), immutable=True)

@@ -7,6 +7,7 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.own_parts import gives_own_part
 from fsdplint.interpreter.rank_local import batch_of, local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
@@ -138,6 +139,11 @@ def loader(run: Run, name: str, call: Call) -> Value:
         shuffle=known if ordered and isinstance(known, bool) else None,
         collate=call.arg(6, "collate_fn"),
         generator=generator if isinstance(generator, GeneratorValue) else None,
+        own_parts=any(
+            gives_own_part(run.settle(value))
+            for value in (call.arg(0, "dataset"), sampler, batches)
+            if value is not None
+        ),
     )
     run.emit(
         LoaderBuilt,

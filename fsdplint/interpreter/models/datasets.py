@@ -45,6 +45,12 @@ def note_seed(run: Run, value: Value | None) -> None:
         run.seeded = True
 
 
+@function(f"{DATA}.Subset")
+def subset(run: Run, name: str, call: Call) -> Value:
+    given = {"dataset": call.arg(0, "dataset"), "indices": call.arg(1, "indices")}
+    return LibraryObject(name, {n: v for n, v in given.items() if v is not None}, call.open)
+
+
 @function(f"{DATA}.TensorDataset")
 def tensor_dataset(run: Run, name: str, call: Call) -> Value:
     return LibraryObject(name, {str(n): v for n, v in enumerate(call.args)}, call.open)
