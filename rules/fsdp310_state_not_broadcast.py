@@ -16,10 +16,11 @@ class StateNotBroadcast(Rule):
     ## What it does
     Finds `set_model_state_dict` and `set_optimizer_state_dict` with `full_state_dict=True` and without
     `broadcast_from_rank0=True`, on all ranks, of a state that is empty on all ranks but 0: it was taken
-    with `full_state_dict=True, cpu_offload=True`, or read under a test of the rank.
+    with `full_state_dict=True, cpu_offload=True`, or read under a test of the rank, or taken under one
+    from the model before it was sharded.
 
     ## Why is this bad?
-    The other ranks raise an error, and rank 0 waits for them:
+    The other ranks raise an error (with `strict=False` they go on), and rank 0 waits for them:
 
         RuntimeError: The option indicates that model state_dict is required to save or load, but model
         state_dict is empty.
@@ -60,6 +61,8 @@ def _of_rank0(trace: Trace, event: StateLoaded) -> tuple[Event, str] | None:
         return None
     for taken in trace.before(event, StateTaken):
         if taken.state == event.state:
+            if side(taken) is Ranks.ONE and not taken.collective:
+                return taken, "taken on one rank only"
             whole = taken.rank0_only and not taken.ranks.partial
             return (taken, "empty on all ranks but rank 0") if whole else None
     for read in trace.before(event, Loaded):
