@@ -119,7 +119,7 @@ def _waits_now(migration: Migration, source: Source, node: cst.Call) -> bool:
     function = function_around(source, node)
     own = {id(event) for event in _events(migration, node)}
     for trace in migration.program.traces:
-        taken = trace.of(StateTaken)
+        taken = list(trace.of(StateTaken))
         gathers = [
             event
             for event in taken
