@@ -74,7 +74,7 @@ class RootOnlySharding(Rule):
                 continue
             blocks = _repeated_blocks(trace, module)
             names = " and ".join(dict.fromkeys(f"`{b.class_name}`" for b in blocks))
-            if blocks and not trace.family_escaped(module):
+            if blocks and not trace.family_escaped(module, trace.first_backward):
                 seen.add(event.site)
                 yield self._finding(trace, event, f"none of its {names} blocks", f"each {names}")
             elif (
@@ -175,10 +175,10 @@ def _is_block(trace: Trace, event: Shard) -> bool:
 
 def _holds_stack(trace: Trace, root: str) -> bool:
     """Whether a model is or holds a language model of Transformers, whose blocks nothing shards."""
-    family = [trace.module(name) for name in (*trace.submodules(root), *trace.ancestors(root))]
-    if not trace.complete or any(one.escaped for one in family):
+    family = {*trace.submodules(root), *trace.ancestors(root)}
+    if not trace.complete or trace.any_escaped(family, trace.first_backward):
         return False
-    return any(_STACKS.fullmatch(one.qualified_class or "") for one in family)
+    return any(_STACKS.fullmatch(trace.module(one).qualified_class or "") for one in family)
 
 
 def _repeated_blocks(trace: Trace, root: str) -> list[_RepeatedBlocks]:

@@ -72,7 +72,7 @@ class RootNotSharded(Rule):
                 continue
             seen.add(root)
             shards = _shards_below(groups, root)
-            if not shards or trace.family_escaped(root):
+            if not shards or trace.family_escaped(root, call):
                 continue
             unsharded = _unsharded_modules(groups, root)
             if not unsharded or shards[-1].site in sites or not _are_trained(trace, unsharded):

@@ -8,7 +8,7 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Replicated, Trace, Wrapped
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.common import only_fsdp2, sharded_here
+from fsdplint.trace.queries.common import only_fsdp2, sharded_here, unseen_before
 
 
 class DdpOverFsdp(Rule):
@@ -55,7 +55,7 @@ class DdpOverFsdp(Rule):
                 continue
             if not all(trace.certainty.of_module(one) for one, _ in because):
                 continue
-            if trace.producer == "static" and trace.family_escaped(event.inner):
+            if trace.producer == "static" and _may_be_ignored(trace, event):
                 continue
             seen.add(event.site)
             yield self.finding(
@@ -71,6 +71,15 @@ class DdpOverFsdp(Rule):
                 ),
                 because=because,
             )
+
+
+def _may_be_ignored(trace: Trace, event: Replicated) -> bool:
+    """Whether code out of sight may have told DDP to ignore the sharded parameters.
+
+    DDP refuses a model without any other parameters, as a root of FSDP2 is.
+    """
+    root = trace.unwrap(event.inner)
+    return root not in trace.shardings(event) and unseen_before(trace, event.inner, event)
 
 
 _SHARDS = (None, "FULL_SHARD", "SHARD_GRAD_OP")  # strategies over all ranks of the group

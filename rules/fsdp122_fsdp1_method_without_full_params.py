@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Called, Module, Site, Trace, Wrapped
+from fsdplint.trace import BackwardRun, Called, Event, Module, Site, Trace, Wrapped
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.wrappers import (
     FREEING,
@@ -148,7 +148,7 @@ def _ungathered_part(groups: Groups, event: Called) -> tuple[Wrapped | None, Cal
     Each unit but the outermost one frees its parameters after its own forward.
     """
     trace = groups.trace
-    if event.via in ("call", "forward") or trace.family_escaped(event.module):
+    if event.via in ("call", "forward") or trace.family_escaped(event.module, event):
         return None, None
     for wrapper in trace.before(event, Wrapped):
         is_unit = event.module in (wrapper.units or ())
@@ -173,7 +173,7 @@ def _ungathered_part(groups: Groups, event: Called) -> tuple[Wrapped | None, Cal
 def _first_ungathered_call(groups: Groups, event: Called, wrapper: Wrapped) -> Called | None:
     """The first call that computes with parameters of the wrapper's unit, or None."""
     trace = groups.trace
-    if _is_unknown(trace, wrapper.module) or _still_gathered(trace, event, wrapper):
+    if _is_unknown(trace, wrapper.module, event) or _still_gathered(trace, event, wrapper):
         return None
     unit = unit_of(groups, wrapper, event)
     inside = groups.nested_calls(event) if event.via != "call" else ()
@@ -185,12 +185,14 @@ def _first_ungathered_call(groups: Groups, event: Called, wrapper: Wrapped) -> C
     return None
 
 
-def _is_unknown(trace: Trace, module: str) -> bool:
-    """Whether unknown code may have changed a module, or its parts cannot be followed."""
-    family = [trace.modules[m] for m in (*trace.submodules(module), *trace.ancestors(module))]
-    return not trace.complete or any(
-        one.escaped or not (one.children_known or _of_library(one)) for one in family
-    )
+def _is_unknown(trace: Trace, module: str, before: Event) -> bool:
+    """Whether unknown code may have changed a module before an event, or its parts cannot be
+    followed."""
+    family = {*trace.submodules(module), *trace.ancestors(module)}
+    if not trace.complete or trace.any_escaped(family, before):
+        return True
+    infos = (trace.modules[one] for one in family)
+    return any(not (one.children_known or _of_library(one)) for one in infos)
 
 
 def _of_library(module: Module) -> bool:

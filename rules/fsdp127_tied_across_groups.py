@@ -139,7 +139,7 @@ def _makes_tie_late(groups: Groups, tie: ParametersTied) -> Wrapped | Called | N
     pair = {tie.module, tie.other}
     if any({one.module, one.other} & pair for one in trace.before(tie, ParametersTied)):
         return None
-    if any(module is None or trace.family_escaped(module) for module in pair):
+    if any(module is None or trace.family_escaped(module, tie) for module in pair):
         return None
     events: Iterator[Event] = trace.before(tie, Wrapped, Called)
     for event in events:

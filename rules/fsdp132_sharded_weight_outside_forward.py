@@ -114,7 +114,7 @@ def _has_sharded_parameters(groups: Groups, event: Called, owner: str) -> bool:
     trace = groups.trace
     if event.via != "call" or trace.modules[owner].container:
         return False  # FSDP101, FSDP102, FSDP108
-    if any(trace.modules[one].escaped for one in (owner, *groups.ancestors(owner))):
+    if trace.any_escaped([owner, *groups.ancestors(owner)], event):
         return False  # code out of sight may gather them
     options = (name for shard in groups.shards(owner) for name in shard.options)
     if any(name.startswith(("ignored_", "**")) for name in options):

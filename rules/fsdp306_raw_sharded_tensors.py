@@ -55,7 +55,7 @@ class RawShardedTensors(Rule):
             if event.layout is not Layout.SHARDED or any(guard.of_tensor for guard in event.guards):
                 continue
             if event.of is not None and (
-                not only_fsdp2(trace, event.of, event) or trace.family_escaped(event.of)
+                not only_fsdp2(trace, event.of, event) or trace.family_escaped(event.of, event)
             ):
                 continue
             yield self._finding(trace, event)

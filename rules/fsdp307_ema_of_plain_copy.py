@@ -46,7 +46,7 @@ class EmaOfPlainCopy(Rule):
         groups = Groups(trace)
         for event in trace.of(TensorsMixed):
             modules = {*event.plain_modules, *event.sharded_modules}
-            if any(trace.family_escaped(module) for module in modules):
+            if any(trace.family_escaped(module, event) for module in modules):
                 continue
             if any(guard.of_tensor for guard in event.guards):
                 continue
@@ -55,7 +55,7 @@ class EmaOfPlainCopy(Rule):
                 yield self._finding(trace, event)
         for loaded in trace.of(StateLoaded):
             taken = _sharded_state(trace, loaded)
-            if taken is not None and not _may_be_sharded(trace, loaded.into):
+            if taken is not None and not _may_be_sharded(trace, loaded):
                 yield self._load(trace, loaded, taken)
 
     def _finding(self, trace: Trace, event: TensorsMixed) -> Finding:
@@ -98,8 +98,9 @@ def _sharded_state(trace: Trace, event: StateLoaded) -> StateTaken | None:
     return None
 
 
-def _may_be_sharded(trace: Trace, module: str) -> bool:
-    """Whether anything shards a module, a part of it or one that contains it, at any time."""
-    if module not in trace.modules or trace.family_escaped(module):
+def _may_be_sharded(trace: Trace, loaded: StateLoaded) -> bool:
+    """Whether anything shards the module of a load, a part of it or one that contains it."""
+    module = loaded.into
+    if module not in trace.modules or trace.family_escaped(module, loaded):
         return True
     return any(trace.sharded_within(one) for one in (module, *trace.ancestors(module)))

@@ -116,7 +116,7 @@ def _same_on_all_ranks(trace: Trace, begun: LoaderIterated) -> bool:
     """Whether a pass certainly has the same batches on all ranks."""
     if begun.same_batches is not True or begun.sampler is not None:
         return False
-    if begun.ranks is not Ranks.ALL or out_of_sight(trace, begun.loader):
+    if begun.ranks is not Ranks.ALL or out_of_sight(trace, begun.loader, begun):
         return False
     return not _is_broadcast_in_pass(trace, begun)
 

@@ -86,18 +86,21 @@ class EpochNeverSet(Rule):
     @staticmethod
     def _passes(trace: Trace, built: SamplerBuilt) -> Iterator[LoaderIterated]:
         """The training passes at one place that have the same order."""
-        if built.shuffle is not True or out_of_sight(trace, built.sampler):
+        passes = [p for p in training_passes(trace) if p.sampler == built.sampler]
+        if built.shuffle is not True or not passes:
+            return
+        last = passes[-1]
+        if out_of_sight(trace, built.sampler, last):
             return
         epochs = [one for one in trace.of(EpochSet) if one.sampler in (built.sampler, None)]
         if any(one.sampler is None or one.epoch is None for one in epochs):
             return
         if len({one.epoch for one in epochs}) > 1 or 0 < len(epochs) < 2:
             return
-        passes = [p for p in training_passes(trace) if p.sampler == built.sampler]
         sites = Counter(one.site for one in passes)
         site = next((one.site for one in passes if sites[one.site] > 1), None)
         for one in passes:
-            if one.site == site and not out_of_sight(trace, one.loader):
+            if one.site == site and not out_of_sight(trace, one.loader, last):
                 yield one
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

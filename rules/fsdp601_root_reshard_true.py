@@ -100,7 +100,7 @@ class RootReshardTrue(Rule):
 def _is_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
     """Whether the module has no parent, and has sharded parts and parameters of its own."""
     root = event.module
-    if not trace.complete or trace.modules[root].escaped:
+    if not trace.complete or trace.any_escaped([root], trace.first_backward):
         return False
     if any(trace.modules[m].inner is None for m in groups.ancestors(root)):
         return False

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from fsdplint.trace.base import Event, Module, Sharding
 from fsdplint.trace.certainty import Certainty
 from fsdplint.trace.history import History, Shardings
+from fsdplint.trace.launch import Escaped
 from fsdplint.trace.modules import Sharded, Wrapped
+from fsdplint.trace.training import BackwardRun, OptimizerStepped
 
 if TYPE_CHECKING:
     from fsdplint.trace.arguments import Arguments
@@ -196,12 +198,34 @@ class Trace:
             current = info.inner if info is not None else None
         return None
 
-    def family_escaped(self, module: str) -> bool:
-        """Whether the module, or one that it is part of or consists of, went out of sight."""
+    def family_escaped(self, module: str, before: Event | None = None) -> bool:
+        """Whether the module, or one that it is part of or consists of, went out of sight.
+
+        before: code out of sight that gets it later than this event does not count.
+        """
         if not self.complete:
             return True
         family = {*self.submodules(module), *self.ancestors(module)}
-        return any(self.modules[m].escaped or not self.modules[m].children_known for m in family)
+        return self.any_escaped(family, before) or any(
+            not self.modules[member].children_known for member in family
+        )
+
+    def any_escaped(self, modules: Iterable[str], before: Event | None = None) -> bool:
+        """Whether code out of sight got one of some modules (before an event, if one is given)."""
+        if before is None:
+            return any(self.modules[module].escaped for module in modules)
+        return any(event.module in modules for event in self.before(before, Escaped))
+
+    @property
+    def first_backward(self) -> BackwardRun | None:
+        """The backward pass with which the training begins; None if the trace has none."""
+        return next(self.of(BackwardRun), None)
+
+    @property
+    def last_step(self) -> Event | None:
+        """The event that ends the training; None if the trace has none."""
+        events = self._of((BackwardRun, OptimizerStepped))
+        return events[-1] if events else None
 
     # Sharding -------------------------------------------------------------------------------
 

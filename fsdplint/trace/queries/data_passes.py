@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.trace import BackwardRun, DataEscaped, LoaderIterated, LoaderLeft, Trace
+from fsdplint.trace import BackwardRun, DataEscaped, Event, LoaderIterated, LoaderLeft, Trace
 
 
 def training_passes(trace: Trace) -> Iterator[LoaderIterated]:
@@ -18,6 +18,6 @@ def training_passes(trace: Trace) -> Iterator[LoaderIterated]:
                 break
 
 
-def out_of_sight(trace: Trace, data: str | None) -> bool:
-    """Whether unknown code got the sampler or loader."""
-    return any(event.data == data for event in trace.of(DataEscaped))
+def out_of_sight(trace: Trace, data: str | None, before: Event) -> bool:
+    """Whether unknown code got the sampler or loader before an event."""
+    return any(event.data == data for event in trace.before(before, DataEscaped))

@@ -88,10 +88,10 @@ def _out_of_sight(trace: Trace, family: set[str]) -> bool:
     A model whose structure is not known is fine if its library initialised it.
     """
     random = {event.module: event.random_weights for event in trace.of(ModuleBuilt)}
-    return not trace.complete or any(
-        info.escaped
-        or random.get(info.id) is False
-        or not (info.children_known or random.get(info.id))
+    if not trace.complete or trace.any_escaped(family, trace.first_backward):
+        return True
+    return any(
+        random.get(info.id) is False or not (info.children_known or random.get(info.id))
         for info in (trace.modules[member] for member in family)
     )
 

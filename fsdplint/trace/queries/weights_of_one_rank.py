@@ -50,7 +50,7 @@ def weights_of_one_rank(trace: Trace) -> Iterator[OneRankWeights]:
     for module, first in sharded_roots(trace):
         sharded = _on_all_ranks(trace, first)
         family = {*trace.submodules(module), *trace.ancestors(module)}
-        if sharded is None or any(trace.modules[one].escaped for one in family):
+        if sharded is None or trace.any_escaped(family, trace.first_backward):
             continue
         source = _source(trace, family, sharded)
         if source is None or were_equal(trace, family):
