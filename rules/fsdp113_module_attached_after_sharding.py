@@ -133,9 +133,14 @@ def _enclosing_shard(groups: Groups, event: ModuleAttached) -> Shard | None:
 
 
 def _unsharded_new_modules(trace: Trace, event: ModuleAttached) -> set[str]:
-    """The new modules that are trained and that nothing shards, or may shard, afterwards."""
+    """The new modules that are trained and that nothing shards, or may shard, afterwards.
+
+    Code out of sight may shard what it gets before the training.
+    """
     later = [_sharded_modules(trace, shard) for shard in shard_events(trace, after=event)]
-    lost = [set(trace.submodules(e.module)) for e in trace.after(event, Escaped)]
+    training = next(trace.after(event, BackwardRun), None)
+    escaped = [] if training is None else trace.before(training, Escaped)
+    lost = [set(trace.submodules(e.module)) for e in escaped if e.index > event.index]
     removed = set().union(*later, *lost)
     return {
         part
