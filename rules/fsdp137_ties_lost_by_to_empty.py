@@ -87,8 +87,13 @@ def _held_paths(trace: Trace, event: Sharded) -> set[str]:
 
 
 def _tied_again(trace: Trace, tie: ParametersTied, moved: ModuleMoved) -> bool:
-    """Whether the program, or code that is not followed, may share the weight again."""
-    for event in trace.after(moved, ParametersTied, Escaped):
+    """Whether the program, or code that is not followed, may share the weight again in time.
+
+    The first step of an optimizer shows whether it did.
+    """
+    for event in trace.after(moved, ParametersTied, Escaped, OptimizerStepped):
+        if isinstance(event, OptimizerStepped):
+            return False
         if isinstance(event, ParametersTied):
             if {event.module, event.other} & {tie.module, tie.other}:
                 return True

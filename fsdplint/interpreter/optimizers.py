@@ -24,7 +24,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Layout, OptimizerBuilt, Sharding
+from fsdplint.trace import Layout, OptimizerBuilt, OptimizerStepped, Sharding
 from fsdplint.trace.groups import Groups, Shard
 from fsdplint.trace.queries.wrappers import unit_around
 
@@ -108,8 +108,13 @@ def state_by_parameter(run: Run, optimizer: OptimizerValue) -> StateValue:
 
 
 def lose_optimizer(run: Run, value: Value) -> None:
-    """Record that the optimizers in a value may update other parameters than at their creation."""
+    """Record that the optimizers in a value may update other parameters than at their creation.
+
+    Nothing changes what the first step of an optimizer has updated.
+    """
     for optimizer in optimizers_in(value, run.settle):
+        if any(step.optimizer == optimizer.id for step in run.trace.of(OptimizerStepped)):
+            continue
         for event in run.trace.of(OptimizerBuilt):
             if event.optimizer == optimizer.id:
                 event.complete = False
