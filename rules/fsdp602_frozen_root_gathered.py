@@ -96,7 +96,12 @@ def _leaves_frozen_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
     keeps = event.options.get("reshard_after_forward") in (None, False)
     if not event.frozen or event.group or not keeps or "**" in event.options:
         return False
-    if not trace.complete or varying(event) or event.ranks.partial or trace.family_escaped(root, trace.first_backward):
+    if (
+        not trace.complete
+        or varying(event)
+        or event.ranks.partial
+        or trace.family_escaped(root, trace.first_backward)
+    ):
         return False
     if trace.ancestors(root) or not trace.certainty.of_module(event):
         return False

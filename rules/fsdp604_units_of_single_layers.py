@@ -53,7 +53,11 @@ class UnitsOfSingleLayers(Rule):
         seen = set[Site]()
         for block, events in layers.items():
             units = {event.module for event in events}
-            if len(units) < 2 or events[0].site in seen or trace.family_escaped(block, trace.first_backward):
+            if (
+                len(units) < 2
+                or events[0].site in seen
+                or trace.family_escaped(block, trace.first_backward)
+            ):
                 continue
             seen.update(event.site for event in events)
             yield self.finding(

@@ -210,11 +210,10 @@ class Trace:
             not self.modules[member].children_known for member in family
         )
 
-    def any_escaped(self, modules: Iterable[str], before: Event | None = None) -> bool:
+    def any_escaped(self, modules: Container[str], before: Event | None = None) -> bool:
         """Whether code out of sight got one of some modules (before an event, if one is given)."""
-        if before is None:
-            return any(self.modules[module].escaped for module in modules)
-        return any(event.module in modules for event in self.before(before, Escaped))
+        escaped = self.of(Escaped) if before is None else self.before(before, Escaped)
+        return any(event.module in modules for event in escaped)
 
     @property
     def first_backward(self) -> BackwardRun | None:

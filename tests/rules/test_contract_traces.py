@@ -12,6 +12,7 @@ from fsdplint.trace import (
     BackwardRun,
     Called,
     Collective,
+    Escaped,
     Event,
     FixedSite,
     Gathered,
@@ -192,19 +193,37 @@ def test_a_list_of_torch_s_plain_layers_is_none_of_blocks() -> None:
     assert story.lines("FSDP104") == []
 
 
+def _story(unknown: str) -> Story:
+    story = Story(complete=unknown != "trace")
+    story.trace.modules["head"].children_known = unknown != "children"
+    if unknown == "escaped":
+        story.add(Escaped, module="b1")
+    return story
+
+
 @pytest.mark.parametrize("unknown", ["escaped", "children", "trace"])
 def test_what_is_missing_is_only_missed_where_all_is_known(unknown: str) -> None:
-    story = Story(complete=unknown != "trace")
-    story.trace.modules["b1"].escaped = unknown == "escaped"
-    story.trace.modules["head"].children_known = unknown != "children"
+    story = _story(unknown)
     story.shard("net")
+    story.train()
     assert story.lines("FSDP104") == []
-    story = Story(complete=unknown != "trace")
-    story.trace.modules["b1"].escaped = unknown == "escaped"
-    story.trace.modules["head"].children_known = unknown != "children"
+    story = _story(unknown)
     story.shard("b0", "b1")
     story.train()
     assert story.lines("FSDP105") == []
+
+
+def test_code_that_gets_the_model_after_the_training_hides_nothing() -> None:
+    story = Story()
+    story.shard("net")
+    story.train()
+    story.add(Escaped, module="b1")
+    assert story.lines("FSDP104") == [1]
+    story = Story()
+    story.shard("b0", "b1")
+    story.train()
+    story.add(Escaped, module="b1")
+    assert story.lines("FSDP105") == [2]
 
 
 def test_the_message_names_what_is_left_over() -> None:
