@@ -30,6 +30,7 @@ from fsdplint.interpreter.values import (
     Function,
     Method,
     Partial,
+    Sequence,
     Symbol,
     Unknown,
     Value,
@@ -54,6 +55,10 @@ _REPORTS = re.compile(r"^(info|debug|warning|warn|error|critical|exception|log\w
 
 # Methods of tensors and batches that copy them to a device.
 _MOVES = {"cuda", "to", "xpu"}
+
+
+# Functions without arguments that give the same answer at all times.
+_SETTLED = re.compile(r"(accelerate|importlib|lightning|os|platform|sys|torch|transformers)\.")
 
 
 def _library_of(function: Value) -> str:
@@ -122,10 +127,27 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         result.library = function.library if isinstance(function, Unknown) else ""
         result.argument = derives_from_argument(function)
         result.by_rank = _depends_on_rank(function, call)
-        result.varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
+        result.varying = _answers_anew(run, function, call) or any(map(_varies, call.values))
         if any(isinstance(v, TensorValue) for v in call.values):
             return TensorValue("derived", scaled=True)
     return result
+
+
+def _answers_anew(run: Run, function: Value, call: Call) -> bool:
+    """Whether a call may return another value in each turn of a loop: what it depends on is out of
+    sight, as that of `accumulator.is_last()`."""
+    if not run.loop_depth or call.values or call.open:
+        return False
+    if isinstance(function, Symbol):
+        return not _SETTLED.match(function.name)
+    return isinstance(function, Unknown) and function.owner is not None
+
+
+def _varies(value: Value) -> bool:
+    """Whether a value, or an element of a list, differs from turn to turn."""
+    if isinstance(value, Sequence):
+        return any(map(_varies, value.items))
+    return isinstance(value, Unknown) and value.varying
 
 
 def _given_constants(function: Value, call: Call) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 CAUSES: dict[str, list[tuple[str, str]]] = {
     "an argument of the command line whose name is a setting is not known": [
         ("environment_defaults", "FSDP506/device_index"),
+        ("environment_defaults", "FSDP506/rank_guard"),
     ],
     "the device in a variable of the environment may not be meta": [
         ("environment_defaults", "FSDP134/initialized_on_meta"),
