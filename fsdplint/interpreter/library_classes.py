@@ -76,6 +76,9 @@ _READERS = re.compile(
 )
 
 
+_REPORTS = re.compile(r"info|debug|warning|warn|error|critical|exception|log\w*|print\w*")
+
+
 @lru_cache(maxsize=4096)
 def is_module_class(name: str) -> bool:
     """Whether the objects of a library class are modules."""
@@ -143,6 +146,11 @@ def may_be_module(library: str, origin: str) -> bool:
 def only_reads(name: str) -> bool:
     """Whether a library function, or a method of what it returned, only reads its arguments."""
     return bool(_READERS.fullmatch(name))
+
+
+def is_report(name: str) -> bool:
+    """Whether functions of this name show their arguments, and select nothing."""
+    return bool(_REPORTS.fullmatch(name))
 
 
 def initialises_at_random(base: str) -> bool:

@@ -1,7 +1,9 @@
 """Objects of the program that give each rank its own part of the data: samplers and datasets.
 
-Such an object holds the rank, and its methods read it. A subclass of torch's `DistributedSampler`
-that keeps its `__iter__` does what the class does.
+Such an object holds the rank, and computes with it where it gives its data. It does not count that
+it tests for one rank, reports the rank, or moves data to the rank's device: the ranks may still get
+the same data. A subclass of torch's `DistributedSampler` that keeps its `__iter__` does what the
+class does.
 """
 
 from __future__ import annotations
@@ -10,11 +12,16 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.interpreter.ranks import depends_on_rank
-from fsdplint.interpreter.values import Class, Instance, Value
+from fsdplint.interpreter.library_classes import is_report
+from fsdplint.interpreter.ranks import is_distinct, names_device
+from fsdplint.interpreter.values import Class, Function, Instance, Value
 from fsdplint.source.positions import code_children
+from fsdplint.syntax.dotted import dotted_name
 
 _DISTRIBUTED = "torch.utils.data.DistributedSampler"
+# The methods with which such an object gives its data.
+_GIVING = ("__iter__", "__next__", "__getitem__", "__getitems__")
+_CONSTANTS = (cst.Integer, cst.Float, cst.BaseString)
 
 
 def gives_own_part(value: Value | None) -> bool:
@@ -23,23 +30,56 @@ def gives_own_part(value: Value | None) -> bool:
         return False
     if _DISTRIBUTED in value.cls.library_bases() and value.cls.lookup("__iter__") is None:
         return True
-    held = {name for name, one in value.attributes.items() if depends_on_rank(one)}
-    return bool(held) and any(_reads(klass, held) for klass in value.cls.mro())
+    held = {name for name, one in value.attributes.items() if is_distinct(one)}
+    return bool(held) and any(
+        _computes(function.body, _receiver(function), held) for function in _giving(value.cls)
+    )
 
 
-def _reads(klass: Class, names: set[str]) -> bool:
-    """Whether a method other than the constructor reads one of the attributes."""
-    for statement in klass.node.body.body:
-        if isinstance(statement, cst.FunctionDef) and statement.name.value != "__init__":
-            if any(name in names for name in _read_attributes(statement.body)):
-                return True
-    return False
+def _giving(klass: Class) -> list[cst.FunctionDef]:
+    """The methods that give the data, and those that they call."""
+    found: list[cst.FunctionDef] = []
+    names = [*_GIVING]
+    for name in names:
+        method = klass.lookup(name)
+        node = method.node if isinstance(method, Function) else None
+        if isinstance(node, cst.FunctionDef):
+            found.append(node)
+            read = _read_attributes(node.body, _receiver(node))
+            names += [other for other in dict.fromkeys(read) if other not in names]
+    return found
 
 
-def _read_attributes(node: cst.CSTNode) -> Iterator[str]:
-    """The attributes of `self` in code."""
+def _receiver(function: cst.FunctionDef) -> str:
+    params = (*function.params.posonly_params, *function.params.params)
+    return params[0].name.value if params else ""
+
+
+def _computes(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
+    """Whether code computes with one of the attributes."""
+
+    def reads(part: cst.CSTNode) -> bool:
+        return any(name in held for name in _read_attributes(part, receiver))
+
+    if isinstance(node, cst.Call) and is_report(dotted_name(node.func).rpartition(".")[2]):
+        return False
+    if isinstance(node, cst.Comparison):
+        sides = (node.left, *(one.comparator for one in node.comparisons))
+        return reads(node) and not any(isinstance(side, _CONSTANTS) for side in sides)
+    if isinstance(node, cst.Call) and dotted_name(node.func) in ("range", "islice"):
+        if any(map(reads, node.args)):
+            return True
+    if isinstance(node, cst.BinaryOperation | cst.AugAssign | cst.SubscriptElement):
+        return reads(node)
+    if isinstance(node, cst.FormattedString):
+        return reads(node) and not names_device(node)
+    return any(_computes(child, receiver, held) for child in code_children(node))
+
+
+def _read_attributes(node: cst.CSTNode, receiver: str) -> Iterator[str]:
+    """The attributes of a method's first argument in its code."""
     if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
-        if node.value.value == "self":
+        if node.value.value == receiver:
             yield node.attr.value
     for child in code_children(node):
-        yield from _read_attributes(child)
+        yield from _read_attributes(child, receiver)

@@ -45,6 +45,15 @@ WORLD_SIZE = "world size"  # the origin of the number of ranks, which is above o
 LAUNCHED = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # environment variables of the launcher
 
 
+_DEVICE = re.compile(r"(cuda|cpu|hpu|npu|xpu):", re.IGNORECASE)
+
+
+def names_device(text: cst.FormattedString) -> bool:
+    """Whether a formatted string is the name of a device: `f"cuda:{rank}"`."""
+    first = text.parts[0] if text.parts else None
+    return isinstance(first, cst.FormattedStringText) and bool(_DEVICE.match(first.value))
+
+
 def is_rank_name(name: str) -> bool:
     """Whether a name alone identifies a rank, a test of it or the number of ranks."""
     return name in RANK_NAMES or name in MAIN_NAMES or name in WORLD_SIZE_NAMES

@@ -10,7 +10,7 @@ from fsdplint.interpreter import lazy, meta_device
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
-from fsdplint.interpreter.library_classes import only_reads
+from fsdplint.interpreter.library_classes import is_report, only_reads
 from fsdplint.interpreter.merging import derives_from_argument
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.datasets import note_seed
@@ -49,10 +49,6 @@ _STATES = {"state_dict", "load_state_dict"}
 _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
 
 
-# Functions that show their arguments, and select nothing.
-_REPORTS = re.compile(r"^(info|debug|warning|warn|error|critical|exception|log\w*|print\w*)$")
-
-
 # Methods of tensors and batches that copy them to a device.
 _MOVES = {"cuda", "to", "xpu"}
 
@@ -85,7 +81,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if isinstance(function, Symbol):
         name = function.name.rpartition(".")[2]
         origin = function.name
-    if not _REPORTS.search(name):
+    if not is_report(name):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
     if isinstance(function, Unknown):
         of_object = find_object_method(function.owner, name)
@@ -111,7 +107,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         run.emit(EpochSet, call.node)
     if any(depends_on_rank(v) for v in call.values):
         varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
-        if name in PICKS or (varying and not _REPORTS.search(name)):
+        if name in PICKS or (varying and not is_report(name)):
             run.emit(PickedByRank, call.node)
     if "seed" in name and call.values:
         note_seed(run, call.values[0])

@@ -10,14 +10,17 @@ from programs import program
 from fsdplint.trace.queries.own_data import own_data_tests, undecided_collectives
 
 HEAD = """\
+import logging
+
 import datasets
 import torch
 import torch.distributed as dist
 from datasets.distributed import split_dataset_by_node
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler, Subset
+from torch.utils.data import DataLoader, DistributedSampler, Dataset, IterableDataset, Sampler, Subset
 
+log = logging.getLogger()
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 model = nn.Linear(4, 1)
@@ -65,7 +68,58 @@ class Logged(Sampler):
         self.rank = dist.get_rank()
 
     def __iter__(self):
+        if self.rank == 0:
+            print("begins")
         return iter(range(len(self.data)))
+
+    def __repr__(self):
+        return f"rank {self.rank}"
+
+
+class Rows(Dataset):
+    def __init__(self, data):
+        self.data = data
+        self.rank = dist.get_rank()
+        self.device = f"cuda:{self.rank}"
+
+    def __len__(self):
+        return len(self.data)
+
+
+class Moved(Rows):
+    def __getitem__(self, index):
+        return self.data[index].to(self.device)
+
+
+class MovedHere(Rows):
+    def __getitem__(self, index):
+        return self.data[index].to(f"cuda:{self.rank}").cuda(self.rank)
+
+
+class Reported(Rows):
+    def __getitem__(self, index):
+        print(f"rank {self.rank} reads row {index + self.rank}")
+        return self.data[index]
+
+
+class FirstLogged(Rows):
+    def __getitem__(self, index):
+        if not self.rank:
+            log.info("first")
+        return self.data[index]
+
+
+class Shifted(Rows):
+    def __getitem__(this, index):
+        return this.data[this.place(index)]
+
+    def place(this, index):
+        return index * 2 + this.rank
+
+
+class Listed(Rows):
+    def __getitem__(self, index):
+        return self.data.parts[self.rank][index]
 """
 TURNS = """
 for batch in loader:
@@ -95,6 +149,8 @@ def undecided(folder: Path, loader: str) -> list[str]:
         "loader = DataLoader(data, batch_sampler=Batches(data))",
         "loader = DataLoader(Stream(rank))",
         "loader = DataLoader(data, batch_size=2, sampler=Ordered(data))",
+        "loader = DataLoader(Shifted(data), batch_size=2)",
+        "loader = DataLoader(Listed(data), batch_size=2)",
     ],
 )
 def test_a_part_of_each_rank(tmp_path: Path, loader: str) -> None:
@@ -110,6 +166,10 @@ def test_a_part_of_each_rank(tmp_path: Path, loader: str) -> None:
         "loader = DataLoader(Subset(data, range(0, len(data), world)), batch_size=2)",
         "loader = DataLoader(data, batch_size=2, sampler=Part(data, 0, 1))",
         "loader = DataLoader(data, batch_size=2, sampler=Logged(data))",
+        "loader = DataLoader(Moved(data), batch_size=2)",
+        "loader = DataLoader(MovedHere(data), batch_size=2)",
+        "loader = DataLoader(Reported(data), batch_size=2)",
+        "loader = DataLoader(FirstLogged(data), batch_size=2)",
         "loader = DataLoader(Stream(3))",
     ],
 )

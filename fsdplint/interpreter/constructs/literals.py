@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.rank_local import derive_rank_local
-from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, note_rank_use
+from fsdplint.interpreter.ranks import (
+    depends_on_process,
+    depends_on_rank,
+    names_device,
+    note_rank_use,
+)
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.settings import override_entries
@@ -27,8 +31,6 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-
-_DEVICE = re.compile(r"""f["'](cuda|cpu|xpu|npu):""", re.I)
 
 
 @evaluates(cst.Integer)
@@ -86,7 +88,7 @@ def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
             result.by_rank = depends_on_rank(value) or result.by_rank
             result.by_process = depends_on_process(value) or result.by_process
             result.rank_local = result.rank_local or derive_rank_local(value)
-            if _DEVICE.match(run.text(node)):
+            if names_device(node):
                 note_rank_use(run, node, value)
     known = [text for text in texts if text is not None]
     short = sum(map(len, known)) <= MAX_ELEMENTS
