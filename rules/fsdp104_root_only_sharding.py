@@ -175,7 +175,7 @@ def _is_block(trace: Trace, event: Shard) -> bool:
 
 def _holds_stack(trace: Trace, root: str) -> bool:
     """Whether a model is or holds a language model of Transformers, whose blocks nothing shards."""
-    family = {*trace.submodules(root), *trace.ancestors(root)}
+    family = trace.family(root)
     if not trace.complete or trace.any_escaped(family, trace.first_backward):
         return False
     return any(_STACKS.fullmatch(trace.module(one).qualified_class or "") for one in family)

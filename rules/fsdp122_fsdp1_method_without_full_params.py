@@ -188,7 +188,7 @@ def _first_ungathered_call(groups: Groups, event: Called, wrapper: Wrapped) -> C
 def _is_unknown(trace: Trace, module: str, before: Event) -> bool:
     """Whether unknown code may have changed a module before an event, or its parts cannot be
     followed."""
-    family = {*trace.submodules(module), *trace.ancestors(module)}
+    family = trace.family(module)
     if not trace.complete or trace.any_escaped(family, before):
         return True
     infos = (trace.modules[one] for one in family)

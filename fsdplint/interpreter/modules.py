@@ -32,7 +32,7 @@ from fsdplint.trace import Module, ModuleAttached, ModuleBuilt, ParametersTied, 
 
 # The key of the module whose attributes are those that a module lacks.
 DELEGATE = "*delegate"
-_LISTS = {"torch.nn.ModuleList", "torch.nn.ModuleDict"}
+LISTS = {"torch.nn.ModuleList", "torch.nn.ModuleDict"}
 SEQUENTIAL = "torch.nn.Sequential"
 
 
@@ -77,7 +77,7 @@ def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
         children_known=known and not klass.has_unknown_base(),
         own_parameters=own_parameters,
         container=klass.lookup("forward") is None
-        and any(base in _LISTS for base in klass.library_bases()),
+        and any(base in LISTS for base in klass.library_bases()),
     )
     init = klass.lookup("__init__")
     depth: int = run.loop_depth
@@ -239,7 +239,7 @@ def container_base(module: ModuleValue) -> str:
     """The container of torch.nn that the class of a module is or inherits from, or ""."""
     if module.cls is None:
         return module.library_class or ""
-    found = [b for b in module.cls.library_bases() if b == SEQUENTIAL or b in _LISTS]
+    found = [b for b in module.cls.library_bases() if b == SEQUENTIAL or b in LISTS]
     return found[0] if found else ""
 
 

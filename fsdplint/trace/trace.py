@@ -171,6 +171,10 @@ class Trace:
                     result.setdefault(child, []).append(module)
         return result
 
+    def family(self, module: str) -> set[str]:
+        """The module, what it consists of, and what it is part of."""
+        return {*self.submodules(module), *self.ancestors(module)}
+
     def related(self, one: str, other: str) -> bool:
         """Whether one of the two contains the other: they share parameters."""
         return self.contains(one, other) or self.contains(other, one)
@@ -205,7 +209,7 @@ class Trace:
         """
         if not self.complete:
             return True
-        family = {*self.submodules(module), *self.ancestors(module)}
+        family = self.family(module)
         return self.any_escaped(family, before) or any(
             not self.modules[member].children_known for member in family
         )

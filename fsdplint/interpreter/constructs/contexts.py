@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import libcst as cst
 
@@ -31,13 +32,12 @@ def _with_items(run: Run, items: list[cst.WithItem], body: cst.BaseSuite) -> Sig
     item, rest = items[0], items[1:]
     context = run.eval(item.item)
     if isinstance(context, GeneratorContext):
-        inside: Callable[[], Signal | None] = lambda: _with_items(run, rest, body)  # noqa: E731
-        within: Callable[[], Signal | None] = lambda: _with_generator(run, context, item, inside)  # noqa: E731
+        inside = partial(_with_items, run, rest, body)
+        within = partial(_with_generator, run, context, item, inside)
         if context.certain:
             return within()
-        return branch(
-            run, item.item, Verdict(Truth.VARYING, predicate=context.opens), within, inside
-        )
+        verdict = Verdict(Truth.VARYING, predicate=context.opens)
+        return branch(run, item.item, verdict, within, inside)
     target = item.asname.name if item.asname is not None else None
     with entered_context(run, context, target):
         return _with_items(run, rest, body)

@@ -28,18 +28,22 @@ PICKLED = "torch.save"  # with `safe_serialization=False`
 @method("ModuleValue", "save_pretrained")
 def save_pretrained(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """Without a state it takes that of the model itself."""
-    by_safetensors = constant(call.kwargs.get("safe_serialization")) is not False
     receiver = gathered_wrapper(run, receiver) or receiver
-    sharding = sharding_inside(run, receiver)
+    if not call.open:
+        _note_saved(run, receiver, call)
+    return call_library_method(run, receiver, name, call)
+
+
+def _note_saved(run: Run, model: ModuleValue, call: Call) -> None:
+    by_safetensors = constant(call.kwargs.get("safe_serialization")) is not False
+    sharding = sharding_inside(run, model)
     sharded = sharding in (Sharding.FSDP1, Sharding.FSDP2)
     given = run.settle(call.arg(2, "state_dict") or Const(None))
-    if call.open:
-        pass
-    elif not is_none(given) and (sharded or isinstance(given, StateValue)):
-        _save(run, call, API if by_safetensors else PICKLED, given)
-    elif is_none(given) and sharded and by_safetensors:
-        _save(run, call, API, _own_state(run, call, receiver, sharding))
-    return call_library_method(run, receiver, name, call)
+    if not is_none(given):
+        if sharded or isinstance(given, StateValue):
+            _save(run, call, API if by_safetensors else PICKLED, given)
+    elif sharded and by_safetensors:
+        _save(run, call, API, _own_state(run, call, model, sharding))
 
 
 def _own_state(run: Run, call: Call, model: ModuleValue, sharding: Sharding | None) -> Value:

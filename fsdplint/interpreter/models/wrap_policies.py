@@ -10,7 +10,7 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.type_tests import module_is
-from fsdplint.interpreter.modules import submodule_values
+from fsdplint.interpreter.modules import LISTS, submodule_values
 from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf
@@ -34,8 +34,6 @@ from fsdplint.trace import PolicyCalled
 WRAP = "torch.distributed.fsdp.wrap"
 Answer = bool | dict[str, Value] | None  # of a policy; the dict holds arguments for the unit
 Test = Callable[[ModuleValue], Answer]
-# Modules without a forward: FSDP1 wraps them too, but never gathers them.
-_CONTAINERS = {"torch.nn.ModuleList", "torch.nn.ModuleDict"}
 _GIVEN_BY_FSDP = ("module", "recurse", "nonwrapped_numel")
 
 
@@ -88,7 +86,8 @@ def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     if kinds is not None:
         return functools.partial(_is_one_of, run, kinds)
     if isinstance(policy, Symbol) and policy.name == f"{WRAP}.always_wrap_policy":
-        return lambda part: part.library_class not in _CONTAINERS
+        # FSDP1 wraps lists of modules, too, but never gathers what has no forward.
+        return lambda part: part.library_class not in LISTS
     if isinstance(policy, Partial) and option(policy.function) == f"{WRAP}._or_policy":
         return _any_of(run, policy.kwargs.get("policies"), node)
     if isinstance(policy, Function) or (

@@ -5,24 +5,17 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.context import is_fsdp1
+from fsdplint.migration.direct_form.api_questions import METHODS
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.text import atom
-
-# The methods of the class and of instances, which get no model as `self`.
-_OF_CLASS = {
-    "flatten_sharded_optim_state_dict", "fsdp_modules", "full_optim_state_dict",
-    "get_state_dict_type", "optim_state_dict", "optim_state_dict_to_load", "rekey_optim_state_dict",
-    "scatter_full_optim_state_dict", "set_state_dict_type", "shard_full_optim_state_dict",
-    "sharded_optim_state_dict", "state_dict_type", "summon_full_params",
-}  # fmt: skip
 
 
 def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     """`FSDP.method(model, x)` becomes `model.method(x)`; whether a call has this form."""
     migration = inlining.migration
     owner, _, method = migration.fsdp1(node.func).partition(".")
-    if owner != FSDP or not method or method in _OF_CLASS or method.startswith("_"):
+    if owner != FSDP or not method or _is_of_class(method) or method.startswith("_"):
         return False
     if not node.args or node.args[0].star or node.args[0].keyword is not None:
         return False
@@ -36,3 +29,8 @@ def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
         given.append(name + inlining.text(arg.value))
     inlining.put_call(node, f"{atom(inlining.text(model))}.{method}", given)
     return True
+
+
+def _is_of_class(method: str) -> bool:
+    """Whether a method gets the class, or no `self`: the model stays an argument then."""
+    return METHODS.get(method, ("self",))[0] != "self"

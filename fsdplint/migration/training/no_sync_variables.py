@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from fsdplint.fixes import no_sync
@@ -15,6 +13,8 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import Replicated
+
+DDP = "torch.nn.parallel.DistributedDataParallel"
 
 
 def is_chosen(migration: Migration, source: Source, node: cst.Attribute) -> bool:
@@ -57,7 +57,7 @@ def kinds(migration: Migration, source: Source, model: cst.BaseExpression) -> st
     """
     if _always(migration, source, model):
         return "always"
-    if any(map(_calls_ddp, migration.program.sources.values())):
+    if _uses_ddp(migration):
         return "several"
     values = [v for use in _uses(migration, source, model) for v in migration.values(use)]
     return "or plain" if all(is_fsdp1(v) or _is_plain(v) for v in values) else "several"
@@ -74,11 +74,19 @@ def may_be_others(migration: Migration, source: Source, node: cst.Attribute) -> 
     return not is_tested and kinds(migration, source, node.value) == "several"
 
 
-def _calls_ddp(source: Source) -> bool:
-    """Whether a file wraps a model with DistributedDataParallel."""
-    names = re.findall(r"DistributedDataParallel(?:\s+as\s+(\w+))?", source.text)
-    called = "|".join({"DistributedDataParallel", *filter(None, names)})
-    return bool(names) and re.search(rf"\b({called})\s*\(", source.text) is not None
+def _uses_ddp(migration: Migration) -> bool:
+    """Whether the program wraps models with DistributedDataParallel, or hands the class on."""
+    return any(
+        full == DDP and not any(_only_names_class(source, one) for one in ancestors(source, node))
+        for source, node, full in migration.program.references(DDP.rpartition(".")[0])
+    )
+
+
+def _only_names_class(source: Source, node: cst.CSTNode) -> bool:
+    """Whether code in a node uses a class for a test or a type only."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
+        return node.func.value in ("isinstance", "issubclass")
+    return isinstance(node, cst.Annotation)
 
 
 def _is_plain(value: Value) -> bool:

@@ -8,7 +8,6 @@ from fsdplint.trace import (
     ANY_ATTRIBUTE,
     BackwardRun,
     Collective,
-    Escaped,
     Event,
     Fsdp1Used,
     GuardKind,
@@ -152,9 +151,7 @@ def side(event: Event) -> Ranks:
 
 def unseen_before(trace: Trace, module: str, event: Event) -> bool:
     """Whether unknown code got the module, a part or a parent of it before an event."""
-    return not trace.complete or any(
-        trace.related(module, escaped.module) for escaped in trace.before(event, Escaped)
-    )
+    return not trace.complete or trace.any_escaped(trace.family(module), event)
 
 
 def optimizer_named(built: OptimizerBuilt) -> str:

@@ -59,7 +59,7 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
     if not any(seed.per_rank for seed in seeds) or other_parallelism(trace):
         return
     for module, sharded in sharded_roots(trace):
-        family = {*trace.submodules(module), *trace.ancestors(module)}
+        family = trace.family(module)
         if _out_of_sight(trace, family):
             continue
         builds = [

@@ -109,7 +109,7 @@ def out_of_sight(trace: Trace, api: str, module: str) -> bool:
 
     Another object may be the same as a module of unknown structure, or a part of it.
     """
-    family = {*trace.submodules(module), *trace.ancestors(module)}
+    family = trace.family(module)
     if not trace.complete or trace.any_escaped(family, trace.last_step):
         return True
     if all(trace.modules[name].children_known for name in family):

@@ -49,7 +49,7 @@ def weights_of_one_rank(trace: Trace) -> Iterator[OneRankWeights]:
         return
     for module, first in sharded_roots(trace):
         sharded = _on_all_ranks(trace, first)
-        family = {*trace.submodules(module), *trace.ancestors(module)}
+        family = trace.family(module)
         if sharded is None or trace.any_escaped(family, trace.first_backward):
             continue
         source = _source(trace, family, sharded)
