@@ -190,7 +190,7 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
             return Verdict(Truth.VARYING, local=value.own_number)
         if local_of(value) is not None:
             return Verdict(Truth.VARYING, local=None if is_batch(value) else local_of(value))
-        if value.varying or (not value.origin and run.loop_depth):
+        if value.differs or (not value.origin and run.loop_depth):
             return Verdict(Truth.VARYING)
         return decide(run, condition(run, value, node), node, prefer)
     if isinstance(value, LibraryObject):

@@ -193,10 +193,11 @@ def _condition(
     if of_ranks is not None:
         run.decisions.world_size_tested = True
         return Const(of_ranks)
-    varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
     text = run.text(node)
-    if varying:
+    if any(isinstance(v, Unknown) and v.differs for v in (left, right)):
         return Unknown(varying=True)
+    if run.loop_depth and isinstance(left, Symbol) and isinstance(right, Symbol):
+        return Unknown(varying=True)  # `tracker.step == tracker.steps` of a library's object
     negated = isinstance(op, NEGATED)
     positive = _positive_text(run, node) if negated else text
     if isinstance(left, Unknown) and left.origin and isinstance(right, Const):

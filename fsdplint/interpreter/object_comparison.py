@@ -60,10 +60,20 @@ def identity(left: Value, right: Value) -> bool | None:
         mine, theirs = left.name.split("."), right.name.split(".")
         if mine != theirs and mine[-1] == theirs[-1] and mine[:-1] and mine[-2][:1].isupper():
             return None  # attributes of two classes: one class may inherit from the other
-        return left.name == right.name
+        if mine == theirs:
+            return True
+        return False if _is_fixed(mine) or _is_fixed(theirs) else None
     if isinstance(left, _OBJECTS) and isinstance(right, _OBJECTS):
         return left is right
     return None
+
+
+def _is_fixed(path: list[str]) -> bool:
+    """Whether a name of a library is a function of torch, a class, or a member of an enum.
+
+    Of any other, `settings.step`, the library may hold the same value under another name.
+    """
+    return path[0] == "torch" or any(part[:1].isupper() for part in path[-2:])
 
 
 def _is_name_of(name: object, namespace: Namespace) -> bool | None:

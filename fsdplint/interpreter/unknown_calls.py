@@ -96,6 +96,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
             tensors.gather_unseen(run, function, call.node)
         if function.part_of is not None:
             return _call_within(run, function, call)
+    _note_effect(run, function, call)
     note_reduction(run, name, call)
     remove_hooks(run, function, call)
     optimizer = optimizer_by_parameters(run, name, call)
@@ -129,6 +130,14 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     return result
 
 
+def _note_effect(run: Run, function: Value, call: Call) -> None:
+    """Note that a loop calls a method of an object out of sight without using the result."""
+    is_statement = isinstance(run.executing, cst.Expr) and run.executing.value is call.node
+    owner = function.owner if isinstance(function, Unknown) else None
+    if run.loop_depth and is_statement and owner is not None:
+        owner.changes = True
+
+
 def _answers_anew(run: Run, function: Value, call: Call) -> bool:
     """Whether a call may return another value in each turn of a loop: what it depends on is out of
     sight, as that of `accumulator.is_last()`."""
@@ -136,7 +145,7 @@ def _answers_anew(run: Run, function: Value, call: Call) -> bool:
         return False
     if isinstance(function, Symbol):
         return not _SETTLED.match(function.name)
-    return isinstance(function, Unknown) and function.owner is not None
+    return isinstance(function, Unknown)
 
 
 def _varies(value: Value) -> bool:

@@ -135,6 +135,8 @@ class Unknown(Value):
     own_number: set if it is the length of a list, and the length may differ between ranks.
     term: the number or the predicate that it is: see `turn_tests`.
     turn: set if it is the number of the current turn of a loop; each turn gets a token like it.
+    changes: whether a loop calls a method of it for its effect, so that its attributes may differ
+        from turn to turn.
     """
 
     settles: ClassVar[bool] = True
@@ -165,6 +167,12 @@ class Unknown(Value):
     own_number: RankLocal | None = field(default=None, repr=False)
     term: Number | Predicate | None = field(default=None, repr=False)
     turn: Token | None = field(default=None, repr=False)
+    changes: bool = False
+
+    @property
+    def differs(self) -> bool:
+        """Whether a test of it may have another result in another turn of a loop."""
+        return self.varying or (self.owner is not None and self.owner.changes)
 
 
 @dataclass(frozen=True)

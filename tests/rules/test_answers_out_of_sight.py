@@ -48,6 +48,10 @@ ANSWERS = (
     "should_reduce()",
     "tracker.step() == 3",
     "tracker.order((index, part))[0] == 3",
+    "tracker.step == tracker.steps",
+    "tracker.step == 3",
+    "tracker.is_last",
+    "accumulator.step == accumulator.steps",
 )
 
 

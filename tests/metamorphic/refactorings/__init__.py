@@ -8,12 +8,12 @@ from refactorings import (
     entries,
     escapes,
     halves,
-    holes,
     imports,
     loops,
     object_model,
     settings,
     several_files,
+    unknown_code,
     values,
 )
 
@@ -25,11 +25,11 @@ __all__ = [
     "entries",
     "escapes",
     "halves",
-    "holes",
     "imports",
     "loops",
     "object_model",
     "settings",
     "several_files",
+    "unknown_code",
     "values",
 ]
