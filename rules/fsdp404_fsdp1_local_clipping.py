@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Clipped, Prepared, Trace, Wrapped
+from fsdplint.trace import (
+    BackwardRun,
+    Clipped,
+    Event,
+    OptimizerStepped,
+    Prepared,
+    Trace,
+    Wrapped,
+)
 from fsdplint.trace.queries.common import class_name, perhaps_one_rank
 from fsdplint.trace.queries.wrappers import (
     outermost,
@@ -71,6 +80,8 @@ class Fsdp1LocalClipping(Rule):
             of_wrapper = event.api in ("method", "framework")
             if of_wrapper or not event.by_norm or _infinite(event.max_norm):
                 continue
+            if _for_other_models(trace, event):
+                continue
             for module in event.modules:
                 wrapper = _sharding_wrapper(trace, module, event)
                 if wrapper is not None:
@@ -124,6 +135,25 @@ def _sharding_wrapper(trace: Trace, module: str, event: Clipped) -> Wrapped | Pr
     if not shards(around) or not uses_original_parameters(around):
         return None
     return around
+
+
+def _for_other_models(trace: Trace, event: Clipped) -> bool:
+    """Whether the program also clips the same model by its wrapper, for the same step.
+
+    A program does not clip twice: a test that is not followed tells models that FSDP1 shards from
+    others.
+    """
+    before = reversed(trace.events[: event.index])
+    return any(
+        other.api in ("method", "framework") and set(other.modules) & set(event.modules)
+        for side in (before, trace.events[event.index + 1 :])
+        for other in takewhile(_is_of_one_step, side)
+        if isinstance(other, Clipped)
+    )
+
+
+def _is_of_one_step(event: Event) -> bool:
+    return not isinstance(event, BackwardRun | OptimizerStepped)
 
 
 def _infinite(bound: object) -> bool:

@@ -17,6 +17,7 @@ from fsdplint.trace import (
     LoaderLeft,
     MeshBuilt,
     PickedByRank,
+    ProcessGroupInit,
     Ranks,
     Sharded,
     Trace,
@@ -101,6 +102,8 @@ _OTHER_DIMENSIONS = re.compile(r"tp|cp|sp|pp|ep|tensor|context|sequence|pipe|exp
 def _only_data_parallel(trace: Trace) -> bool:
     """Whether a model is sharded over all ranks, with no other kind of parallelism."""
     if not trace.shardings():
+        return False
+    if any(event.options.get("world_size") == 1 for event in trace.of(ProcessGroupInit)):
         return False
     if any("process_group" in event.options for event in trace.of(Wrapped)):
         return False

@@ -59,6 +59,18 @@ def is_of_builtin_type(value: Value, wanted: Wanted[Value]) -> bool | None:
     return None
 
 
+def is_plain_class(kind: Value) -> bool:
+    """Whether no text, number or None is an object of a class: it is the project's own.
+
+    A class that derives from `str` or from an enum may have such objects.
+    """
+    return (
+        isinstance(kind, Class)
+        and not kind.has_unknown_base()
+        and PLAIN_BASES.issuperset(kind.library_bases())
+    )
+
+
 def _is_setting_of(setting: Unknown, names: set[str]) -> bool | None:
     """The same of a setting with a default: another setting has the same kind of value.
 

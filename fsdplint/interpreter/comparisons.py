@@ -20,6 +20,7 @@ from fsdplint.interpreter.torch_values import (
     ShardTensor,
     TensorValue,
 )
+from fsdplint.interpreter.torch_version import compare_versions, is_version
 from fsdplint.interpreter.turn_tests import comparison_predicate
 from fsdplint.interpreter.values import (
     Condition,
@@ -115,7 +116,10 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         local = derive_rank_local(left, right) or _own_number(left, right)
         if local is not None:
             return Unknown(varying=True, rank_local=local)
-    if isinstance(op, _EQUALITIES):
+    by_version = compare_versions(left, type(op), right)
+    if by_version is not None:
+        return Const(by_version)
+    if isinstance(op, _EQUALITIES) and not (is_version(left) and is_version(right)):
         known = identity(left, right)
         if known is not None:
             return Const(known != isinstance(op, NEGATED))

@@ -93,6 +93,7 @@ class Call:
     """A call that is being executed, as models of library functions get it.
 
     open: a `*args` or `**kwargs` could not be followed, so it may have further arguments.
+    shifted: a `*args` could not be followed, so the position of what follows it is not known.
     spread: the values of such `args` and `kwargs`.
     """
 
@@ -100,6 +101,7 @@ class Call:
     args: list[Value] = field(default_factory=list)
     kwargs: dict[str, Value] = field(default_factory=dict)
     open: bool = False
+    shifted: bool = False
     spread: list[Value] = field(default_factory=list)
 
     def arg(self, position: int, name: str) -> Value | None:

@@ -62,6 +62,7 @@ from fsdplint.interpreter.models import (
     torch_contexts,
     training_frameworks,
     type_tests,
+    versions,
     wrap_policies,
 )
 
@@ -76,5 +77,5 @@ MODELS = (
     library_modules, mixed_operations, module_methods, module_wrappers, named_in_settings,
     namespaces, nn, optim, pretrained, process_groups, processes, python, randomness, records,
     removals, state_dicts, state_loading, tensor_creation, tensor_memory, tensors, text_patterns,
-    torch_contexts, training_frameworks, type_tests, wrap_policies,
+    torch_contexts, training_frameworks, type_tests, versions, wrap_policies,
 )  # fmt: skip

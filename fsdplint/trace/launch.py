@@ -155,6 +155,7 @@ class Collective(Event):
     of_output: whether its tensor is the output of a model, or was computed from it: a loss.
     on_cpu: whether its tensor is certainly on the CPU of a program that may use other devices.
     sizes_differ: whether ranks give it tensors of different size, which it does not allow.
+    unknown_group: whether its process group is not known, and may be that of all ranks.
     """
 
     # The functions that need tensors of the same size.
@@ -167,6 +168,7 @@ class Collective(Event):
     of_output: bool = unrecorded("a tensor does not say what it was computed from", default=False)
     on_cpu: bool = unrecorded("all tensors of a recorded run may be on the CPU", default=False)
     sizes_differ: bool = combined(differs, default=False)
+    unknown_group: bool = unrecorded("a recorder knows the group", default=False)
 
 
 @event

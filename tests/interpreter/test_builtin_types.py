@@ -24,6 +24,12 @@ TESTS = {
     "isinstance('a', (tuple, list))": {False},
     "isinstance('a', str)": BOTH,  # the member of an enum would stand for its value
     "isinstance(Plain(), (tuple, list))": {False},
+    "isinstance('a', Plain)": {False},
+    "isinstance(None, (Plain, Strategy))": {False},
+    "isinstance(1, Strategy)": {False},
+    "isinstance('a', Kind)": BOTH,
+    "isinstance('a', (Plain, Text))": BOTH,
+    "isinstance('a', Open)": BOTH,
     "isinstance(Pair(), tuple)": BOTH,
     "isinstance(Named(), dict)": BOTH,
     "isinstance(Open(), dict)": BOTH,
@@ -37,11 +43,14 @@ TESTS = {
 def test_types_of_python_are_known(test: str, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(
-        "import collections.abc\nimport typing\nimport omegaconf\nfrom torch import nn\n"
+        "import abc\nimport collections.abc\nimport dataclasses\nimport enum\nimport typing\nimport omegaconf\nfrom torch import nn\n"
         "from torch.distributed.fsdp import fully_shard\nfrom data import Base, read\n"
         "class Plain:\n    pass\n"
         "class Pair(typing.NamedTuple):\n    x: int = 0\n"
         "class Named(dict):\n    pass\n"
+        "class Kind(enum.Enum):\n    A = 'a'\n"
+        "class Text(str):\n    pass\n"
+        "@dataclasses.dataclass\nclass Strategy(abc.ABC):\n    pass\n"
         "class Open(Base):\n    pass\n"
         f"model = nn.Linear(2, 2)\nif {test}:\n    fully_shard(model)\nmodel(read())\n"
     )

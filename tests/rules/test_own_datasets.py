@@ -21,7 +21,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, Dataset
 
-dist.init_process_group("gloo")
+dist.init_process_group("gloo"{group})
 torch.manual_seed(0)
 args = argparse.ArgumentParser().parse_args()
 SCALE = 2.0
@@ -80,7 +80,7 @@ for batch in DataLoader({samples}, batch_size=4):
 
 def _findings(folder: Path, **texts: str) -> list[Finding]:
     path = folder / "train.py"
-    texts = {"index": "index", "order": "[]", "samples": "Samples()", **texts}
+    texts = {"index": "index", "order": "[]", "samples": "Samples()", "group": "", **texts}
     path.write_text(PROGRAM.format(**texts))
     rule = rule_by_code("FSDP511")
     assert rule is not None
@@ -131,3 +131,10 @@ def test_the_seed_of_torch_sets_no_other_generator(
     tmp_path: Path, order: str, findings: int
 ) -> None:
     assert len(_findings(tmp_path, order=order)) == findings
+
+
+@pytest.mark.parametrize(
+    ("group", "findings"), [(", rank=0, world_size=1", 0), (", timeout=None", 1)]
+)
+def test_a_group_of_one_process(tmp_path: Path, group: str, findings: int) -> None:
+    assert len(_findings(tmp_path, group=group)) == findings

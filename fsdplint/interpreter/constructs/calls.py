@@ -82,7 +82,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
                 call.args.extend(items)
                 _stands_for_several(run, value)
             else:
-                call.open = True
+                call.open = call.shifted = True
                 call.spread.append(value)
         elif arg.star == "**":
             _spread_argument(call, value)

@@ -126,6 +126,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         call.node,
         api=last,
         collective=whole,
+        unknown_group=call.open if group is None else isinstance(run.settle(group), Unknown),
         of_output=losses.is_output(tensor),
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=last in Collective.OF_ONE_SIZE
@@ -149,7 +150,7 @@ def device_mesh(run: Run, name: str, call: Call) -> Value:
     shape = call.arg(1, "mesh_shape")
     names = call.kwargs.get("mesh_dim_names")
     sizes = [_size(run, v) for v in shape.items] if isinstance(shape, Sequence) else []
-    known = isinstance(shape, Sequence) and not shape.open and not call.open
+    known = isinstance(shape, Sequence) and not shape.open and not call.shifted
     dims = [constant(v) for v in names.items] if isinstance(names, Sequence) else ["?"]
     if (names is None or is_none(names)) and not call.open:
         dims = []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
-from fsdplint.interpreter.builtin_types import is_of_builtin_type
+from fsdplint.interpreter.builtin_types import is_of_builtin_type, is_plain_class
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.library_classes import is_bare_base, is_module_class
 from fsdplint.interpreter.models import tensors
@@ -45,6 +45,8 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
     known = is_of_builtin_type(value, wanted) if name == "builtins.isinstance" else None
     if known is not None:
         return Const(known)
+    if isinstance(value, Const) and wanted and all(map(is_plain_class, wanted)):
+        return Const(False)
     if isinstance(value, ModuleValue):
         answers = [module_is(run, value, kind) for kind in wanted]
         if any(a is True for a in answers):

@@ -45,7 +45,26 @@ def unmatched_events(trace: Trace) -> list[Event]:
             continue
         result.extend(_without_counterpart(trace, one, others, some))
         one, others, some = [], [], []
-    return result
+    elsewhere = _of_unknown_groups(trace)
+    return [event for event in result if _other_side(trace, event) not in elsewhere]
+
+
+_Side = tuple[object, Ranks, tuple[str, ...]]
+
+
+def _of_unknown_groups(trace: Trace) -> set[_Side]:
+    """The collectives under tests of the rank whose group may be that of all ranks."""
+    return {
+        (_place_of_test(event), event.ranks, signature(trace, event))
+        for event in trace.of(Collective)
+        if event.unknown_group and event.ranks.partial
+    }
+
+
+def _other_side(trace: Trace, event: Event) -> _Side:
+    """The same collective on the other side of the test that guards the event."""
+    other = {Ranks.ONE: Ranks.OTHERS, Ranks.OTHERS: Ranks.ONE}.get(event.ranks, event.ranks)
+    return _place_of_test(event), other, signature(trace, event)
 
 
 def ran_out(trace: Trace, event: Event) -> bool:

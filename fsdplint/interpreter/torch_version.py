@@ -1,0 +1,79 @@
+"""Tests of the installed torch: `version.parse(torch.__version__) >= version.parse("2.1")`."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Value
+from fsdplint.trace.torch_versions import FIRST
+
+PARSERS = (
+    "packaging.version.parse",
+    "packaging.version.Version",
+    "packaging.version.LegacyVersion",
+    "distutils.version.LooseVersion",
+    "distutils.version.StrictVersion",
+    "pkg_resources.parse_version",
+    "torch.torch_version.TorchVersion",
+)
+_INSTALLED = {"torch.__version__", "torch.version.__version__", "torch.torch_version.__version__"}
+_ORDERS: dict[type[cst.BaseCompOp], Callable[[Any, Any], bool]] = {
+    cst.LessThan: operator.lt,
+    cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt,
+    cst.GreaterThanEqual: operator.ge,
+}
+_BY_TEXT = {"<": cst.LessThan, "<=": cst.LessThanEqual, ">": cst.GreaterThan,
+            ">=": cst.GreaterThanEqual}  # fmt: skip
+
+
+def is_version(value: Value) -> bool:
+    """Whether a value is a parsed version."""
+    return isinstance(value, LibraryObject) and value.name in PARSERS
+
+
+def compare_versions(left: Value, op: type[cst.BaseCompOp], right: Value) -> bool | None:
+    """The result of a test of the installed torch; None if it depends on the installation.
+
+    A program is followed as with a torch that has FSDP2: tests for an older one are decided.
+    """
+    if op not in _ORDERS:
+        return None
+    if _is_installed(left):
+        bound = _numbers(right)
+        return _ORDERS[op](FIRST_NUMBERS, bound) if bound and bound < FIRST_NUMBERS else None
+    if _is_installed(right):
+        bound = _numbers(left)
+        return _ORDERS[op](bound, FIRST_NUMBERS) if bound and bound < FIRST_NUMBERS else None
+    return None
+
+
+def compare_with_installed(op: str, version: Value) -> bool | None:
+    """The same for a function that gets the comparison as text: `is_torch_version(">=", "2.1")`."""
+    known = _BY_TEXT.get(op)
+    return compare_versions(Symbol("torch.__version__"), known, version) if known else None
+
+
+def _is_installed(value: Value) -> bool:
+    inner = _parsed(value)
+    return isinstance(inner, Symbol) and inner.name in _INSTALLED
+
+
+def _parsed(value: Value) -> Value | None:
+    """What a version was parsed from; the value itself if it is not parsed."""
+    return value.get("0") if isinstance(value, LibraryObject) and is_version(value) else value
+
+
+def _numbers(value: Value) -> tuple[int, ...] | None:
+    inner = _parsed(value)
+    text = inner.value if isinstance(inner, Const) else None
+    found = re.match(r"v?(\d+(?:\.\d+)*)", text) if isinstance(text, str) else None
+    return tuple(int(number) for number in found[1].split(".")) if found else None
+
+
+FIRST_NUMBERS = _numbers(Const(FIRST)) or ()
