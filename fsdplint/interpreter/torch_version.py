@@ -22,13 +22,13 @@ PARSERS = (
     "torch.torch_version.TorchVersion",
 )
 _INSTALLED = {"torch.__version__", "torch.version.__version__", "torch.torch_version.__version__"}
-_ORDERS: dict[type[cst.BaseCompOp], Callable[[Any, Any], bool]] = {
+_ORDERS: dict[type, Callable[[Any, Any], bool]] = {
     cst.LessThan: operator.lt,
     cst.LessThanEqual: operator.le,
     cst.GreaterThan: operator.gt,
     cst.GreaterThanEqual: operator.ge,
 }
-_BY_TEXT = {"<": cst.LessThan, "<=": cst.LessThanEqual, ">": cst.GreaterThan,
+_BY_TEXT: dict[str, type] = {"<": cst.LessThan, "<=": cst.LessThanEqual, ">": cst.GreaterThan,
             ">=": cst.GreaterThanEqual}  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def is_version(value: Value) -> bool:
     return isinstance(value, LibraryObject) and value.name in PARSERS
 
 
-def compare_versions(left: Value, op: type[cst.BaseCompOp], right: Value) -> bool | None:
+def compare_versions(left: Value, op: type, right: Value) -> bool | None:
     """The result of a test of the installed torch; None if it depends on the installation.
 
     A program is followed as with a torch that has FSDP2: tests for an older one are decided.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.context_entry import EXIT_STACK, enter, leave
 from fsdplint.interpreter.frames import Call
@@ -65,7 +67,7 @@ def add_callback(run: Run, receiver: Context, name: str, call: Call) -> Value:
     if not isinstance(entered, Sequence) or not call.args:
         return call_unknown(run, Method(receiver, name), call)
     function, *args = call.args
-    later = Call(call.node, args, dict(call.kwargs), call.open, list(call.spread))
+    later = replace(call, args=args, kwargs=dict(call.kwargs), spread=list(call.spread))
     at_exit = lazy.in_frame(run, lambda: run.call(function, later))
     made = Context("callback")
 
