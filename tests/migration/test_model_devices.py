@@ -99,3 +99,36 @@ def test_one_rank_needs_no_device(tmp_path: Path) -> None:
     found, text = plan(tmp_path, "model = FSDP(Net())\n", alone)
     assert not found.blockers
     assert text.endswith("model = fully_shard(Net())\n")
+
+
+ACCELERATORS = {
+    "an object of a type": ('torch.device("xpu", local_rank)', "xpu"),
+    "an object of a name": ('torch.device("hpu:0")', "hpu"),
+}
+
+
+@pytest.mark.parametrize(("device", "kind"), ACCELERATORS.values(), ids=ACCELERATORS)
+def test_another_accelerator_is_set(device: str, kind: str, tmp_path: Path) -> None:
+    body = f"device = {device}\nmodel = FSDP(Net(), device_id=device)\n"
+    found, text = plan(tmp_path, body, NO_DEVICE.replace('"nccl"', ""))
+    assert not found.blockers
+    assert f"torch.{kind}.set_device(device)\n" in text
+    assert "cuda" not in text
+
+
+def test_an_accelerator_without_an_index_is_not_set(tmp_path: Path) -> None:
+    body = 'model = FSDP(Net(), device_id=torch.device("xpu"))\n'
+    _, text = plan(tmp_path, body, NO_DEVICE.replace('"nccl"', ""))
+    assert "set_device" not in text
+
+
+WITHOUT_MESH = {
+    "the argument": "model = FSDP(Net(), device_id=torch.device('mps:0'))\n",
+    "a variable": "device = torch.device('mps')\nmodel = FSDP(Net(), device_id=device)\n",
+}
+
+
+@pytest.mark.parametrize("body", WITHOUT_MESH.values(), ids=WITHOUT_MESH)
+def test_an_accelerator_without_a_mesh_blocks(body: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, body, NO_DEVICE.replace('"nccl"', ""))
+    assert [one.code for one in found.blockers] == ["FSDP201-device-without-mesh"]

@@ -7,6 +7,11 @@ DEVICE_UNKNOWN = Blocker(
     "neither `device_id` nor `torch.cuda.set_device` nor a mesh says which device is this rank's",
     advice.SET_DEVICE,
 )
+DEVICE_WITHOUT_MESH = Blocker(
+    "FSDP201-device-without-mesh",
+    "FSDP2 does not shard on `{name}`: `torch.{name}` has no current device for a DeviceMesh",
+    "Shard on CUDA or on the CPU, or stay with FSDP1 on this device.",
+)
 QUANTIZED_WEIGHTS = Blocker(
     "FSDP201-quantized-weights",
     "the quantized weights of `{name}` carry attributes that FSDP2 does not keep",

@@ -13,6 +13,8 @@ import libcst as cst
 from fsdplint.edits.quotes import string_literal
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Unknown, Value
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import DEVICE_WITHOUT_MESH
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.source.source import Source
 from fsdplint.trace import MeshBuilt, ModuleMoved, Wrapped
@@ -21,10 +23,16 @@ from fsdplint.trace.torch_versions import MESH_SETS_DEVICE_SINCE
 CURRENT = ("torch.cuda.current_device", "torch.accelerator.current_device_index")
 NUMBERED = re.compile(r"""f["']cuda:""")  # an f-string with the number of the device
 SETTERS = ("set_device", "set_device_index")
+# Accelerators other than CUDA whose module in torch has `set_device`.
+OTHERS = ("xpu", "npu", "hpu", "mtia")
+# torch's module of this accelerator lacks what a DeviceMesh calls (seen with torch 2.13).
+WITHOUT_MESH = "mps"
 
 
 def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) -> str:
-    """The type of a device: "cuda", "cpu", "either", or "" if it is unknown."""
+    """The type of a device: "cuda", "cpu", "either" for one of both, another accelerator, or "" if it is
+    unknown.
+    """
     if node is None:
         return ""
     found = {_kind(value) for value in migration.values(node)}
@@ -34,7 +42,7 @@ def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) 
             return "cuda"
     if found == {"cpu"} and asks_for_cuda(migration):
         return "either"
-    if found in ({"cuda"}, {"cpu"}):
+    if len(found) == 1 and found <= {"cuda", "cpu", WITHOUT_MESH, *OTHERS}:
         return found.pop()
     if found >= {"cuda", "cpu"}:
         return "either"
@@ -69,8 +77,8 @@ def type_text(
 ) -> str:
     """The text of the device's type for a mesh."""
     found = kind(migration, source, node)
-    if found == "cpu":
-        return string_literal(source, "cpu")
+    if found == "cpu" or found in OTHERS:
+        return string_literal(source, found)
     if found == "cuda" or not asks_for_cuda(migration):
         return string_literal(source, "cuda")
     torch = migration.torch(source, at)
@@ -80,29 +88,35 @@ def type_text(
 def set_device(
     migration: Migration, source: Source, at: cst.CSTNode, node: cst.BaseExpression | None
 ) -> list[str]:
-    """The lines that set the current device, empty if the program sets it itself."""
+    """The lines that set the current device, empty if the program sets it itself.
+
+    Raises:
+        Blocked: FSDP2 does not shard on this device.
+    """
     if node is None or (isinstance(node, cst.Name) and node.value == "None"):
         return []
     found = kind(migration, source, node)
+    if found == WITHOUT_MESH:
+        raise Blocked(source, node, DEVICE_WITHOUT_MESH(name=found))
     text = expression(migration, source, node)
     if found == "cpu" or re.search(r"current_device", text) or sets_device(migration):
         return []
     if any(is_without_index(value) for value in migration.values(node)):
         return []
     torch = migration.torch(source, at)
-    line = f"{torch}.cuda.set_device({text})"
+    line = f"{torch}.{found if found in OTHERS else 'cuda'}.set_device({text})"
     if found == "either":
         return [f"if {torch}.cuda.is_available():", f"\t{line}"]
     return [line]
 
 
 def is_without_index(value: Value) -> bool:
-    """Whether a value is the device "cuda" without the index of a rank's device."""
+    """Whether a value is a device such as "cuda" without the index of a rank's device."""
     if isinstance(value, LibraryObject) and value.name == "torch.device":
         first = value.get("type", "0", "device")
         more = value.get("index", "1")
-        return more is None and isinstance(first, Const) and first.value == "cuda"
-    return isinstance(value, Const) and value.value == "cuda"
+        return more is None and first is not None and is_without_index(first)
+    return isinstance(value, Const) and value.value in ("cuda", *OTHERS)
 
 
 def sets_device(migration: Migration) -> bool:
