@@ -7,7 +7,12 @@ import re
 import libcst as cst
 
 from fsdplint.migration import group_state, notes
-from fsdplint.migration.analysis import external_wrapping, quantized_weights, unfollowed_code
+from fsdplint.migration.analysis import (
+    external_wrapping,
+    kernel_optimizers,
+    quantized_weights,
+    unfollowed_code,
+)
 from fsdplint.migration.analysis.variables import (
     definitions,
     is_mentioned,
@@ -72,6 +77,7 @@ def run(migration: Migration) -> None:
         unfollowed_code.check_optimizers,
         _check_batch_norm,
         quantized_weights.check,
+        kernel_optimizers.check,
         _check_local_states,
         group_state.check_tied_weights,
         group_state.check_requires_grad,

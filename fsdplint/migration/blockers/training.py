@@ -24,6 +24,12 @@ FSDP_MODULES_USE = Blocker(
     "this use of the modules of `fsdp_modules` may need FSDP1's wrappers",
     advice.FSDP_MODULES,
 )
+KERNEL_OPTIMIZER = Blocker(
+    "FSDP299-kernel-optimizer",
+    "the kernels of `{name}` do not take the sharded parameters of FSDP2, which are DTensors",
+    "Choose an optimizer that takes DTensors: one of `torch.optim`, or one of `torchao.optim` for "
+    "states of 8 bits. Then run this again.",
+)
 LARGEST_GRADIENT = Blocker(
     "FSDP204-largest-gradient",
     "this takes the largest gradient of a parameter with fewer rows than ranks: some ranks have "
