@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from fsdplint.interpreter import losses, meta_device
 from fsdplint.interpreter.escape import modules_in
@@ -14,7 +15,7 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import forget_rank, note_agreement
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import RankChoice, RankValue, TensorValue
+from fsdplint.interpreter.torch_values import RankChoice, RankValue, StateValue, TensorValue
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -140,8 +141,21 @@ def collective(run: Run, name: str, call: Call) -> Value:
         tensors.note_shard_reduction(run, call.arg(0, "tensor"), call.node)
         losses.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))
     if last == "broadcast_object_list" and call.args:
+        if isinstance(tensor, Sequence):
+            tensor.items = [_sent(run, item) for item in tensor.items]
         return Const(None)
     return Unknown()
+
+
+def _sent(run: Run, item: Value, depth: int = 0) -> Value:
+    """What all ranks have of an object that one of them has sent: a state becomes another one."""
+    item = run.settle(item)
+    if isinstance(item, StateValue):
+        return replace(item, id=run.new_id("state"), on_one_rank=False)
+    if isinstance(item, Dict) and depth <= 2:
+        sent = {key: _sent(run, part, depth + 1) for key, part in item.items.items()}
+        return replace(item, items=sent)
+    return item
 
 
 @function(f"{DIST}.device_mesh.init_device_mesh", f"{DIST}.init_device_mesh")
