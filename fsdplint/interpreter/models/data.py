@@ -18,7 +18,7 @@ from fsdplint.interpreter.torch_values import (
     RankValue,
     SamplerValue,
 )
-from fsdplint.interpreter.values import Const, LibraryObject, Value, constant, is_none
+from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant, is_none
 from fsdplint.trace import (
     EpochSet,
     LoaderBuilt,
@@ -28,6 +28,7 @@ from fsdplint.trace import (
 )
 
 DATA = "torch.utils.data"
+_STATEFUL = "torchdata.stateful_dataloader"
 
 
 def loader_in(value: Value) -> LoaderValue | None:
@@ -111,7 +112,8 @@ def batch_sampler(run: Run, name: str, call: Call) -> Value:
     return LibraryObject(name, {"sampler": sampler} if sampler is not None else {}, call.open)
 
 
-@function(f"{DATA}.DataLoader")
+@function(f"{DATA}.DataLoader", f"{_STATEFUL}.StatefulDataLoader",
+          f"{_STATEFUL}.stateful_dataloader.StatefulDataLoader")  # fmt: skip
 def loader(run: Run, name: str, call: Call) -> Value:
     sampler = call.arg(3, "sampler")
     batches = call.arg(4, "batch_sampler")
@@ -152,6 +154,12 @@ def loader(run: Run, name: str, call: Call) -> Value:
         sampler=made.sampler.id if made.sampler is not None else None,
     )
     return made
+
+
+@method("LoaderValue", "state_dict", "load_state_dict")
+def place_in_data(run: Run, receiver: LoaderValue, name: str, call: Call) -> Value:
+    """The state of torchdata's loader: how far it is."""
+    return Unknown()
 
 
 @method("SamplerValue", "set_epoch")

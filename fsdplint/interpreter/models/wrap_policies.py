@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 
 import libcst as cst
@@ -34,6 +35,7 @@ from fsdplint.trace import PolicyCalled
 WRAP = "torch.distributed.fsdp.wrap"
 Answer = bool | dict[str, Value] | None  # of a policy; the dict holds arguments for the unit
 Test = Callable[[ModuleValue], Answer]
+_CLASS_NAME = re.compile(r"[A-Z][A-Z0-9]*[a-z]\w*$")  # of a library: no constant has such a name
 _GIVEN_BY_FSDP = ("module", "recurse", "nonwrapped_numel")
 
 
@@ -171,7 +173,9 @@ def _classes(run: Run, policy: Value) -> list[Value] | None:
 def not_classes(run: Run, policy: Value | None) -> str:
     """What a policy certainly has instead of a set of classes: see `Wrapped.not_classes`."""
     given = _given_classes(run, run.settle(policy)) if policy is not None else None
-    if isinstance(given, Class):
+    if isinstance(given, Class) or (
+        isinstance(given, Symbol) and _CLASS_NAME.match(given.name.rpartition(".")[2])
+    ):
         return "one class"
     for kind in given.items if isinstance(given, Sequence) else ():
         kind = run.settle(kind)
