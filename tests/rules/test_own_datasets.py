@@ -19,7 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, WeightedRandomSampler
+from torch.utils.data import RandomSampler, SequentialSampler
+from weights import weights
 
 dist.init_process_group("gloo"{group})
 torch.manual_seed(0)
@@ -72,7 +74,8 @@ class Samples(Dataset):
 model = nn.Linear(8, 8)
 fully_shard(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for batch in DataLoader({samples}, batch_size=4):
+samples = {samples}
+for batch in DataLoader(samples, batch_size=4{sampler}):
     model(batch).sum().backward()
     optimizer.step()
 """
@@ -80,7 +83,14 @@ for batch in DataLoader({samples}, batch_size=4):
 
 def _findings(folder: Path, **texts: str) -> list[Finding]:
     path = folder / "train.py"
-    texts = {"index": "index", "order": "[]", "samples": "Samples()", "group": "", **texts}
+    texts = {
+        "index": "index",
+        "order": "[]",
+        "samples": "Samples()",
+        "group": "",
+        "sampler": "",
+        **texts,
+    }
     path.write_text(PROGRAM.format(**texts))
     rule = rule_by_code("FSDP511")
     assert rule is not None
@@ -138,3 +148,20 @@ def test_the_seed_of_torch_sets_no_other_generator(
 )
 def test_a_group_of_one_process(tmp_path: Path, group: str, findings: int) -> None:
     assert len(_findings(tmp_path, group=group)) == findings
+
+
+SAMPLERS = {
+    "sampler=SequentialSampler(samples)": 1,
+    "sampler=RandomSampler(samples)": 1,
+    "sampler=RandomSampler(samples, generator=torch.Generator().manual_seed(1))": 1,
+    "sampler=RandomSampler(samples, generator=torch.Generator().manual_seed(OFFSET))": 0,
+    "sampler=RandomSampler(samples, generator=None)": 1,
+    "sampler=None if OFFSET < 0 else RandomSampler(samples)": 1,
+    "sampler=DistributedSampler(samples)": 0,
+    "sampler=WeightedRandomSampler(weights, 16)": 0,
+}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_samplers_that_know_no_ranks(tmp_path: Path, sampler: str) -> None:
+    assert len(_findings(tmp_path, sampler=f", {sampler}")) == SAMPLERS[sampler]

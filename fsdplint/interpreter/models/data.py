@@ -29,6 +29,7 @@ from fsdplint.trace import (
 
 DATA = "torch.utils.data"
 _STATEFUL = "torchdata.stateful_dataloader"
+_OF_ALL = {f"{DATA}.SequentialSampler", f"{DATA}.RandomSampler"}
 
 
 def loader_in(value: Value) -> LoaderValue | None:
@@ -106,6 +107,13 @@ def _splits(run: Run, call: Call) -> bool:
     return own and several and not call.open
 
 
+@function(f"{DATA}.SequentialSampler", f"{DATA}.RandomSampler")
+def sampler_of_all_samples(run: Run, name: str, call: Call) -> Value:
+    """A sampler that does not know of ranks: what a loader makes of `shuffle=`."""
+    generator = call.arg(3, "generator") if name.endswith("RandomSampler") else None
+    return LibraryObject(name, {"generator": generator} if generator is not None else {}, call.open)
+
+
 @function(f"{DATA}.BatchSampler")
 def batch_sampler(run: Run, name: str, call: Call) -> Value:
     sampler = call.arg(0, "sampler")
@@ -120,16 +128,19 @@ def loader(run: Run, name: str, call: Call) -> Value:
     if isinstance(batches, LibraryObject):
         sampler = batches.get("sampler")
     sampler = run.settle(sampler) if sampler is not None else None
-    shuffle = call.arg(2, "shuffle")
+    shuffle, generator = call.arg(2, "shuffle"), call.arg(12, "generator")
+    of_all = isinstance(sampler, LibraryObject) and sampler.name in _OF_ALL and not sampler.open
+    if of_all and isinstance(sampler, LibraryObject):
+        shuffle = Const(sampler.name.endswith("RandomSampler"))
+        generator = sampler.get("generator") or generator
     ordered = not call.open and all(
         value is None or is_none(value)
         for value in (
-            call.arg(3, "sampler"),
-            batches,
+            None if of_all else call.arg(3, "sampler"),
+            None if of_all else batches,
             call.arg(10, "worker_init_fn"),
         )
     )
-    generator = call.arg(12, "generator")
     generator = run.settle(generator) if generator is not None else None
     if generator is not None and not is_none(generator):
         ordered = ordered and isinstance(generator, GeneratorValue)
