@@ -105,3 +105,9 @@ class Evaluations:
             found = (value for run in self._runs for value in run.values(node))
             known = self._found[node] = list({id(value): value for value in found}.values())
         return list(known)
+
+    def together(self, *nodes: cst.CSTNode) -> Iterator[tuple[list[Value], ...]]:
+        """The values of several nodes in each run that reached all of them."""
+        for run in self._runs:
+            if all(node in run.last for node in nodes):
+                yield tuple(list(run.values(node)) for node in nodes)

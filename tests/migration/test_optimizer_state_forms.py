@@ -78,6 +78,53 @@ FORMS = {
             torch.save({"optimizer": optimizer_state, "epoch": 1}, "out/state.pt")
         """,
     ),
+    "an optimizer of a model that DDP wraps instead": (
+        """
+        net = Net()
+        if os.environ.get("STRATEGY") == "ddp":
+            head = torch.nn.Linear(1, 1)
+            model = torch.nn.parallel.DistributedDataParallel(net)
+        else:
+            model = FSDP(net)
+        optimizer = torch.optim.AdamW(model.parameters())
+        loaded = torch.load("state.pt", weights_only=True)
+        model.load_state_dict(loaded["model"])
+        if os.environ.get("RESUME"):
+            optimizer.load_state_dict(loaded["optimizer"])
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "state.pt")
+        """,
+        """
+        net = Net()
+        if os.environ.get("STRATEGY") == "ddp":
+            head = torch.nn.Linear(1, 1)
+            model = torch.nn.parallel.DistributedDataParallel(net)
+        else:
+            model = fully_shard(net)
+        optimizer = torch.optim.AdamW(model.parameters())
+        loaded = torch.load("state.pt", weights_only=True)
+        if isinstance(model, FSDPModule):
+            set_model_state_dict(
+                model, loaded["model"], options=StateDictOptions(full_state_dict=True)
+            )
+        else:
+            model.load_state_dict(loaded["model"])
+        if os.environ.get("RESUME"):
+            if isinstance(model, FSDPModule):
+                set_optimizer_state_dict(
+                    model,
+                    optimizer,
+                    loaded["optimizer"],
+                    options=StateDictOptions(full_state_dict=True),
+                )
+            else:
+                optimizer.load_state_dict(loaded["optimizer"])
+        torch.save({"model": get_model_state_dict(
+            model, options=StateDictOptions(full_state_dict=True)
+        ) if isinstance(model, FSDPModule) else model.state_dict(), "optimizer": get_optimizer_state_dict(
+            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        ) if isinstance(model, FSDPModule) else optimizer.state_dict()}, "state.pt")
+        """,
+    ),
     "an optimizer's state that rank 0 saves now and then": (
         """
         model = FSDP(Net())

@@ -47,27 +47,40 @@ def rewrite(states: StateOptions, node: cst.Call, kind: Kind) -> None:
     compiled = compiled_names(migration, node.func.value)
     if rest or compiled or not is_repeatable(node.func.value) or not (kind.full or takes):
         raise Blocked(source, node, STATE_OF_DDP_TOO())
-    model = expression(migration, source, node.func.value)
-    given, function = [model], "get_model_state_dict" if takes else "set_model_state_dict"
+    given = [expression(migration, source, node.func.value)]
+    function = "get_model_state_dict" if takes else "set_model_state_dict"
     if takes:
         options = states.get_options(kind, node)
     else:
         given.append(expression(migration, source, named["state_dict"].value))
         options = states.set_options(kind, [], node)
     given += [f"options={options}"] if options else []
-    test = f"isinstance({model}, {migration.need(source, FSDP2, 'FSDPModule', node)})"
-    getter = migration.need(source, MODULE, function, node)
+    put_call(migration, source, node, function, given)
+
+
+def put_call(
+    migration: Migration, source: Source, node: cst.Call, function: str, given: list[str]
+) -> None:
+    """Call a function of torch for states in place of a call, if `fully_shard` shards the model.
+
+    given: the texts of the arguments, of which the first is the model.
+
+    Raises:
+        Blocked: the call sets a state and is no statement.
+    """
+    test = f"isinstance({given[0]}, {migration.need(source, FSDP2, 'FSDPModule', node)})"
+    name = migration.need(source, MODULE, function, node)
     statement = statement_of(source, node)
     if isinstance(statement, cst.Assign | cst.Expr | cst.Return) and statement.value is node:
         head = source.text[source.span(statement)[0] : source.span(node)[0]]
-        lines = ["\t" + call(source, node, head + getter, given, depth=1)]
+        lines = ["\t" + call(source, node, head + name, given, depth=1)]
         lines = [f"if {test}:", *lines, "else:", f"\t{head}{source.code(node)}"]
         migration.replace_statement(source, node, lines)
-    elif takes:
+    elif function.startswith("get_"):
         tail = f" if {test} else {source.code(node)}"
         whole = isinstance(source.parent(node), cst.Arg | cst.DictElement)
         migration.put_call(
-            source, node, getter if whole else f"({getter}", given, tail if whole else f"{tail})"
+            source, node, name if whole else f"({name}", given, tail if whole else f"{tail})"
         )
     else:
         raise Blocked(source, node, STATE_OF_DDP_TOO())

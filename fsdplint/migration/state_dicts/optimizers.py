@@ -6,12 +6,12 @@ stays. If the program saves one rank's part as the full state, the full state is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from fsdplint.fixes.guarded_statements import GuardedStatement, guarded_statement, may_overtake
-from fsdplint.interpreter.values import ModuleValue, OptimizerValue
+from fsdplint.interpreter.values import ModuleValue, OptimizerValue, Value
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import (
@@ -20,6 +20,7 @@ from fsdplint.migration.blockers.state_dicts import (
     OPTIMIZER_MODEL_UNSEEN,
 )
 from fsdplint.migration.context import Migration, expression, is_fsdp1
+from fsdplint.migration.state_dicts import in_ddp
 from fsdplint.migration.state_dicts.optim_state import States
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
@@ -186,10 +187,12 @@ def _modules(migration: Migration, node: cst.Call) -> set[str]:
     seen = {id(event) for event in _events(migration, node)}
     for trace in migration.program.traces:
         here = [event.guards for event in trace if id(event) in seen]
+        if seen and not here:
+            continue  # not every run has its trace
         for event in trace.of(Wrapped):
             if event.module in found or updated & set(trace.submodules(event.inner)):
                 found.discard(event.module)
-                if not seen or any(not _exclude(each, event.guards) for each in here):
+                if not here or any(not _exclude(each, event.guards) for each in here):
                     result.add(event.module)
     return found | result
 
@@ -228,14 +231,18 @@ def _put_call(
     source = states.source
     assert isinstance(node.func, cst.Attribute)
     optimizer = expression(migration, source, node.func.value)
-    model = _model_name(migration, states, node, modules)
+    model = _model_of(migration, source, node, modules)
     if model is None:
         raise Blocked(source, node, OPTIMIZER_MODEL_UNSEEN())
     options = ["full_state_dict=True"]
     if not more:
         options.append("cpu_offload=True")
     text = _variable(migration, source, node, options) or states.make_options(options, node)
-    states.put_state_call(node, function, [model, optimizer, *more], text)
+    given = [expression(migration, source, model), optimizer, *more]
+    if in_ddp.may_be_ddp(migration, source, model):
+        in_ddp.put_call(migration, source, node, function, [*given, f"options={text}"])
+    else:
+        states.put_state_call(node, function, given, text)
     migration.step(source, node, "Take and load the optimizer's whole state")
 
 
@@ -264,15 +271,55 @@ def _always_before(source: Source, statement: cst.CSTNode, node: cst.CSTNode) ->
     return before and block is not None and block in ancestors(source, node)
 
 
-def _model_name(
-    migration: Migration, states: States, node: cst.CSTNode, modules: set[str]
-) -> str | None:
-    """The shortest expression in the function whose value is one of the modules, or None."""
-    source = states.source
+def _model_of(
+    migration: Migration, source: Source, node: cst.Call, modules: set[str]
+) -> cst.BaseExpression | None:
+    """The shortest expression in the function whose value is the model of an optimizer, or None.
+
+    In each run, it has to be the model of this run's optimizer: a program may have other strategies.
+    """
+    assert isinstance(node.func, cst.Attribute)
     found = []
     for part in descend(function_around(source, node)):
-        if isinstance(part, cst.Name | cst.Attribute) and is_repeatable(part):
-            values = migration.values(part)
-            if values and all(isinstance(v, ModuleValue) and v.id in modules for v in values):
-                found.append(source.code(part))
-    return min(found, key=lambda text: (len(text), text)) if found else None
+        if not isinstance(part, cst.Name | cst.Attribute) or not is_repeatable(part):
+            continue
+        runs = list(migration.program.evaluations.together(node.func.value, part))
+        models = [model for _, values in runs for model in values]
+        if any(isinstance(model, ModuleValue) and model.id in modules for model in models):
+            if all(_are_models_of(optimizers, values, modules) for optimizers, values in runs):
+                found.append(part)
+    return min(found, key=lambda part: _length(source, part)) if found else None
+
+
+def _length(source: Source, part: cst.BaseExpression) -> tuple[int, str]:
+    text = source.code(part)
+    return len(text), text
+
+
+def _are_models_of(optimizers: Sequence[Value], models: Sequence[Value], modules: set[str]) -> bool:
+    """Whether all values are models of optimizers of the same run.
+
+    modules: the ids of FSDP1's modules in all runs.
+    """
+    updated = {
+        id(one)
+        for value in optimizers
+        if isinstance(value, OptimizerValue)
+        for module in value.modules
+        for one in _with_inner(module)
+    }
+    return all(
+        isinstance(model, ModuleValue)
+        and (
+            any(id(one) in updated for one in _with_inner(model))
+            or (is_fsdp1(model) and model.id in modules)
+        )
+        for model in models
+    )
+
+
+def _with_inner(module: ModuleValue | None) -> Iterator[ModuleValue]:
+    """A module, and those that it wraps."""
+    while module is not None:
+        yield module
+        module = module.inner
