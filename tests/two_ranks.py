@@ -213,7 +213,14 @@ class TwoRanks:
 
     def _start(self) -> subprocess.Popen[str]:
         path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH", "")]))
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        temporary = self._folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        env = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": path,
+            "TMPDIR": str(temporary),
+        }
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
             env.pop(name, None)
         return subprocess.Popen(
