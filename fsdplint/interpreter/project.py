@@ -118,6 +118,7 @@ class Project:
         self.configs: dict[str, ConfigSource] = {}
         self.consulted: dict[FileQuestion, FileAnswer] = {}
         self.file_queries: dict[str, bool] = {}
+        self._numbers: dict[str, dict[Hashable, int]] = {}  # see `number`
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self.joined_texts: dict[cst.CSTNode, str | bytes | None] = {}  # None: not all is constant
@@ -268,6 +269,11 @@ class Project:
                 break
         self.consulted["config_names", name, file] = names
         return names
+
+    def number(self, kind: str, statement: cst.CSTNode, count: int) -> int:
+        """The number, in all runs, of what a statement makes: the count-th of its kind in a run."""
+        numbers = self._numbers.setdefault(kind, {})
+        return numbers.setdefault((statement, count), len(numbers) + 1)
 
     def is_read(self, path: str) -> bool:
         """Whether the project tried to read a file."""

@@ -127,7 +127,7 @@ class Run:
         self.imports: list[LazyImport] = []  # of project files, in order
         self.imports_searched = 0  # how many of them were searched for registrations
         self.collectors: set[str] = set()  # the names of classes that collect their subclasses
-        self.counters: dict[str, int] = {}
+        self.counters: dict[Hashable, int] = {}
         self.source: Source = Source("", "")
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first
         self.grad_default: GradMode | None = GradMode.ON
@@ -278,9 +278,10 @@ class Run:
         return texts[node]
 
     def new_id(self, kind: str) -> str:
-        """A new id; the same program makes the same ids in each run."""
-        number = self.counters[kind] = self.counters.get(kind, 0) + 1
-        return f"{kind}{number}"
+        """A new id. It stands for what the same statement makes in each run, and for nothing else."""
+        place = kind, self.executing
+        count = self.counters[place] = self.counters.get(place, 0) + 1
+        return f"{kind}{self.project.number(kind, self.executing, count)}"
 
     @property
     def scope(self) -> Scope:
