@@ -111,7 +111,7 @@ class AccelerateConfig(Rule):
         if entry is None or finding.blocker:
             return None
         for source in program.sources.values():
-            if not any(full.startswith("accelerate") for full in imported_names(source).values()):
+            if not any(map(_may_be_accelerator, imported_names(source).values())):
                 continue
             for other, node, reason in obstacles(program, source):
                 at = other.location(node)
@@ -124,3 +124,13 @@ class AccelerateConfig(Rule):
             finding.blocker = f"this file cannot be edited: {error}"
             return None
         return Fix(*describe(translation.doubts, translation.notes), edits)
+
+
+def _may_be_accelerator(name: str) -> bool:
+    """Whether code that imports a name may use the `Accelerator`, which reads the settings.
+
+    Other functions of the library, such as `init_empty_weights`, do not read them.
+    """
+    return name in ("accelerate", "accelerate.accelerator") or (
+        name.startswith("accelerate.") and name.rpartition(".")[2] == "Accelerator"
+    )

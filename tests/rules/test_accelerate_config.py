@@ -320,6 +320,19 @@ def test_a_program_that_needs_fsdp1_holds_its_file_back(tmp_path: Path) -> None:
     assert tmp_path / "config.yaml" in fix_files(Session([tmp_path])).texts
 
 
+def test_a_program_without_an_accelerator_does_not(tmp_path: Path) -> None:
+    program = tmp_path / "pretrain.py"
+    program.write_text(
+        "import torch\nfrom accelerate import init_empty_weights\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
+        "with init_empty_weights():\n    net = torch.nn.Linear(2, 2)\nmodel = FSDP(net)\n"
+    )
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml("fsdp_sharding_strategy: FULL_SHARD"))
+    (found,) = check(load([program, path]), [RULE()])
+    assert found.fix is not None, found.blocker
+
+
 def test_comments_that_are_only_about_what_changes_go_with_it(tmp_path: Path) -> None:
     text = yaml(
         "# Settings of all units.",
