@@ -9,6 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Trace
 from fsdplint.trace.queries.common import mesh_of
+from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -71,7 +72,7 @@ class WrongShardingArgument(Rule):
     counterpart, or comes from a dict.
 
     ## Since
-    torch 2.4, the first with FSDP2.
+    torch 2.4, the first with FSDP2. Until 2.7, `reshard_after_forward=None` raises ValueError.
 
     ## References
     - torch docs, `torch.distributed.fsdp.fully_shard`, and the tutorial's table from FSDP1 to FSDP2.
@@ -86,7 +87,7 @@ class WrongShardingArgument(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
         for event in trace.of(Sharded):
-            wrong = _wrong_arguments(event) | _wrong_divisor(trace, event)
+            wrong = _wrong_arguments(event) | _wrong_divisor(trace, event) | _too_new(trace, event)
             if not wrong or event.site in seen:
                 continue
             seen.add(event.site)
@@ -171,3 +172,13 @@ def _wrong_policies(event: Sharded) -> Iterator[tuple[str, tuple[str, str]]]:
                 "Pass a `CPUOffloadPolicy`",
             ),
         )
+
+
+def _too_new(trace: Trace, event: Sharded) -> dict[str, tuple[str, str]]:
+    """None as `reshard_after_forward`, which older versions of torch refuse."""
+    old = trace.target is not None and trace.target.lacks(ROOT_RESHARDED_SINCE)
+    if not old or event.options.get("reshard_after_forward", True) is not None:
+        return {}
+    advice = "Remove `reshard_after_forward`: the root is kept without it, too"
+    what = f"takes `reshard_after_forward=None` only since torch {ROOT_RESHARDED_SINCE}"
+    return {"reshard_after_forward": (what, advice)}

@@ -35,7 +35,8 @@ class GatheredAtStep(Rule):
     parameters of the root alone, and the loss of the second step was 0.136 instead of 0.094.
 
     ## Since
-    torch 2.4, the first with FSDP2.
+    torch 2.4, the first with FSDP2. Until 2.7 the root stayed gathered with `reshard_after_forward=True`
+    as well.
 
     ## References
     - torch docs, `torch.distributed.fsdp.fully_shard`: `FSDPModule.unshard`, `FSDPModule.reshard`.

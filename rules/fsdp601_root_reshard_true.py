@@ -10,6 +10,7 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import BackwardRun, Called, GradMode, Sharded, Trace, Wrapped
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name
+from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -46,6 +47,7 @@ class RootReshardTrue(Rule):
     name = "root-reshard-true"
     severity = Severity.WARNING
     fixable = Safety.SAFE
+    since = ROOT_RESHARDED_SINCE
     all_configurations = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:

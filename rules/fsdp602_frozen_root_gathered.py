@@ -10,6 +10,7 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Event, Gathered, RequiresGradSet, Sharded, SyncSwitched, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, varying
+from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -45,6 +46,7 @@ class FrozenRootGathered(Rule):
     name = "frozen-root-gathered"
     severity = Severity.WARNING
     fixable = Safety.SAFE
+    fix_since = ROOT_RESHARDED_SINCE
     all_configurations = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:

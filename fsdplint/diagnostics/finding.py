@@ -114,6 +114,7 @@ class RuleInfo:
     severity: ClassVar[Severity]
     fixable: ClassVar[Safety | None] = None  # the safety that its fixes usually have
     grouped: ClassVar[bool] = False  # its fixes belong to a group with those of other such rules
+    since: ClassVar[str] = "2.0"  # the oldest torch with the defect
     fix_since: ClassVar[str] = "2.4"  # the oldest torch that has what its fixes use
     # Whether every configuration that reaches the place must show the finding. This is for costs
     # that are no mistake if the program offers them as a choice.

@@ -204,10 +204,13 @@ def check_recorded(trace: Trace, rules: Sequence[Rule]) -> list[Finding]:
 def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Finding]]:
     """The findings in one trace, static or recorded.
 
-    A rule about what only a real run can show does not check the interpreter's traces.
+    A rule about what only a real run can show does not check the interpreter's traces, and a rule
+    about a defect of newer versions of torch does not check programs for older ones.
     """
     for rule in rules:
         if rule.runtime_only and trace.producer != "runtime":
+            continue
+        if trace.target is not None and trace.target.lacks(rule.since):
             continue
         for finding in _ask(rule, rule.check, trace):
             if not _mixes_callbacks(finding):

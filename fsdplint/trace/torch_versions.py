@@ -11,6 +11,7 @@ from dataclasses import dataclass
 FIRST = "2.4"  # the first torch with FSDP2
 PUBLIC = "2.6"  # the first torch with torch.distributed.fsdp.fully_shard
 NEWEST = "2.15"  # the newest torch that was read for this file
+ROOT_RESHARDED_SINCE = "2.8"  # `reshard_after_forward=True` frees the root's parameters, too
 WHOLE_NORM_SINCE = "2.10"  # `clip_grad_norm_` of DTensors returns the norm over all ranks
 MESH_SETS_DEVICE_SINCE = "2.8"  # DeviceMesh sets the device by LOCAL_RANK
 

@@ -28,6 +28,7 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.groups import Groups, sharded_by
 from fsdplint.trace.queries.common import varying
+from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
 
 T = TypeVar("T")
 _WITHOUT_BACKWARD = (GradMode.OFF, GradMode.INFERENCE)
@@ -45,7 +46,7 @@ class _StaysGathered:
         """Read an event that shards modules or changes when they are sharded again."""
         if isinstance(event, Sharded):
             self._sharded.update(sharded_by(event))
-            self._keeps.update(_keeping(event))
+            self._keeps.update(_keeping(self._groups.trace, event))
         elif isinstance(event, SyncSwitched) and event.api == "set_reshard_after_forward":
             _forget(self._groups.trace, self._keeps, event.module)
 
@@ -162,7 +163,7 @@ class MaybeGathered:
         for event in trace:
             if isinstance(event, Sharded):
                 sharded.update(sharded_by(event))
-                keeps.update(_perhaps_keeping(event))
+                keeps.update(_perhaps_keeping(trace, event))
             elif isinstance(event, Called):
                 self._at[event.index] = whole
                 module = trace.unwrapped_to(event.module, keeps)
@@ -183,19 +184,26 @@ def _stays(groups: Groups, module: str, keep: bool | None, sharded: set[str]) ->
     return bool(keep) or keep is None and not below
 
 
-def _keeping(event: Sharded) -> dict[str, bool | None]:
+def _keeping(trace: Trace, event: Sharded) -> dict[str, bool | None]:
     """Whether the modules stay gathered after a forward; not those of which that is not known."""
-    keep = event.options.get("reshard_after_forward", "?" if "**" in event.options else None)
+    keep = _reshards(trace, event)
     if event.group or not (keep is None or keep is False):
         return {}
     return {module: keep is False or None for module in sharded_by(event)}
 
 
-def _perhaps_keeping(event: Sharded) -> dict[str, bool | None]:
+def _perhaps_keeping(trace: Trace, event: Sharded) -> dict[str, bool | None]:
     """Whether the modules may stay gathered after a forward."""
-    keep = event.options.get("reshard_after_forward", "?" if "**" in event.options else None)
+    keep = _reshards(trace, event)
     stays = None if keep is None else keep is not True
     return {module: stays for module in sharded_by(event)}
+
+
+def _reshards(trace: Trace, event: Sharded) -> object:
+    """`reshard_after_forward`, as the torch of the program takes it; "?" if it is not known."""
+    value = event.options.get("reshard_after_forward", "?" if "**" in event.options else None)
+    old = trace.target is not None and trace.target.lacks(ROOT_RESHARDED_SINCE)
+    return None if value is True and old else value
 
 
 def _resharded_module(event: Event) -> str:
