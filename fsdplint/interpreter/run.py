@@ -278,7 +278,7 @@ class Run:
         return texts[node]
 
     def new_id(self, kind: str) -> str:
-        """A new id. It stands for what the same statement makes in each run, and for nothing else."""
+        """A new id. In each run, it stands for what the same statement makes."""
         place = kind, self.executing
         count = self.counters[place] = self.counters.get(place, 0) + 1
         return f"{kind}{self.project.number(kind, self.executing, count)}"
