@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,10 @@ def test_an_accelerator_without_an_index_is_not_set(tmp_path: Path) -> None:
 
 WITHOUT_MESH = {
     "the argument": "model = FSDP(Net(), device_id=torch.device('mps:0'))\n",
+    "a choice without CUDA": (
+        "device = torch.device('mps' if torch.backends.mps.is_available() else 'cpu')\n"
+        "model = FSDP(Net(), device_id=device)\n"
+    ),
     "a variable": "device = torch.device('mps')\nmodel = FSDP(Net(), device_id=device)\n",
 }
 
@@ -132,3 +137,29 @@ WITHOUT_MESH = {
 def test_an_accelerator_without_a_mesh_blocks(body: str, tmp_path: Path) -> None:
     found, _ = plan(tmp_path, body, NO_DEVICE.replace('"nccl"', ""))
     assert [one.code for one in found.blockers] == ["FSDP201-device-without-mesh"]
+
+
+CHOICES = {
+    "two": """
+        if torch.cuda.is_available():
+            device = torch.device("cuda", local_rank)
+        else:
+            device = torch.device("mps")
+    """,
+    "three": """
+        if torch.cuda.is_available():
+            device = torch.device("cuda", local_rank)
+        elif torch.backends.mps.is_available():
+            device = torch.device("mps")
+        else:
+            device = torch.device("cpu")
+    """,
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
+def test_the_device_is_set_where_the_choice_falls_on_cuda(choice: str, tmp_path: Path) -> None:
+    body = textwrap.dedent(choice) + "model = FSDP(Net(), device_id=device)\n"
+    found, text = plan(tmp_path, body, NO_DEVICE.replace('"nccl"', ""))
+    assert not found.blockers
+    assert "if torch.cuda.is_available():\n    torch.cuda.set_device(device)\n" in text

@@ -44,8 +44,10 @@ def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) 
         return "either"
     if len(found) == 1 and found <= {"cuda", "cpu", WITHOUT_MESH, *OTHERS}:
         return found.pop()
-    if found >= {"cuda", "cpu"}:
+    if found >= {"cuda", "cpu"} or found >= {"cuda", WITHOUT_MESH}:
         return "either"
+    if found == {"cpu", WITHOUT_MESH}:
+        return WITHOUT_MESH
     return ""
 
 
