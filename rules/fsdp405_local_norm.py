@@ -18,7 +18,7 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.queries.common import perhaps_one_rank
-from fsdplint.trace.torch_versions import WHOLE_NORM_SINCE
+from fsdplint.trace.torch_versions import WHOLE_ANY_SINCE, WHOLE_NORM_SINCE
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -58,7 +58,7 @@ class LocalNorm(Rule):
     unsafe if perhaps only some ranks reach the place, and there is no fix under a test of the rank.
 
     ## Since
-    torch 2.4, the first with FSDP2.
+    torch 2.4, the first with FSDP2. Since torch 2.14, `any()` and `all()` give the result of all ranks.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.tensor.html (`Partial`, `DTensor.full_tensor`)
@@ -76,6 +76,8 @@ class LocalNorm(Rule):
             if not event.partial or event.site in seen or _is_reduced_by_hand(trace, event):
                 continue
             if event.reduction == PartialRead.CLIPPED and not _lacks_whole_norms(trace):
+                continue
+            if event.reduction in ("any", "all") and _has_whole_tests(trace):
                 continue
             seen.add(event.site)
             what = f"`{event.reduction}` of a sharded tensor"
@@ -132,6 +134,10 @@ class LocalNorm(Rule):
 
 def _lacks_whole_norms(trace: Trace) -> bool:
     return trace.target is not None and trace.target.lacks(WHOLE_NORM_SINCE)
+
+
+def _has_whole_tests(trace: Trace) -> bool:
+    return trace.target is not None and trace.target.has(WHOLE_ANY_SINCE)
 
 
 def _number_type(node: object) -> str | None:

@@ -29,6 +29,10 @@ class Target:
         """Whether the target certainly lacks an API that a version added."""
         return self.newest is not None and older(self.newest, since)
 
+    def has(self, since: str) -> bool:
+        """Whether the program certainly runs on a torch that is not older than a version."""
+        return self.oldest is not None and not older(self.oldest, since)
+
     def predates(self, since: str) -> bool:
         """Whether the program may have to run on a torch that is older than a version.
 

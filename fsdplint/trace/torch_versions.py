@@ -13,6 +13,7 @@ PUBLIC = "2.6"  # the first torch with torch.distributed.fsdp.fully_shard
 NEWEST = "2.15"  # the newest torch that was read for this file
 ROOT_RESHARDED_SINCE = "2.8"  # `reshard_after_forward=True` frees the root's parameters, too
 WHOLE_NORM_SINCE = "2.10"  # `clip_grad_norm_` of DTensors returns the norm over all ranks
+WHOLE_ANY_SINCE = "2.14"  # `any` and `all` of a DTensor are reduced over the ranks
 MESH_SETS_DEVICE_SINCE = "2.8"  # DeviceMesh sets the device by LOCAL_RANK
 
 FSDP = "torch.distributed.fsdp"
