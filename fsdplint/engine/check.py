@@ -205,7 +205,8 @@ def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Findin
     """The findings in one trace, static or recorded.
 
     A rule about what only a real run can show does not check the interpreter's traces, and a rule
-    about a defect of newer versions of torch does not check programs for older ones.
+    about a defect of newer versions of torch does not check programs for older ones. Only a
+    migration is about code for a torch without FSDP2.
     """
     for rule in rules:
         if rule.runtime_only and trace.producer != "runtime":
@@ -213,7 +214,7 @@ def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Findin
         if trace.target is not None and trace.target.lacks(rule.since):
             continue
         for finding in _ask(rule, rule.check, trace):
-            if not _mixes_callbacks(finding):
+            if not (_mixes_callbacks(finding) or (_is_before_fsdp2(finding) and not rule.grouped)):
                 yield rule, finding
 
 
@@ -221,6 +222,11 @@ def _mixes_callbacks(finding: Finding) -> bool:
     """Whether a finding needs both an event that happens for certain and one of a callback. The
     callback may not be called at all, or at another time."""
     return len({event.callbacks for event in finding.events}) > 1
+
+
+def _is_before_fsdp2(finding: Finding) -> bool:
+    """Whether a finding needs code that runs only with a torch that has no FSDP2."""
+    return any(guard.before_fsdp2 for event in finding.events for guard in event.guards)
 
 
 def _ask(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Iterable[Finding]:

@@ -217,6 +217,8 @@ def condition(run: Run, value: Value, node: cst.BaseExpression) -> Condition:
 
 
 def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
+    with_fsdp2 = None if value.with_fsdp2 is None else value.with_fsdp2 != value.negated
+    prefer = prefer if with_fsdp2 is None else with_fsdp2
     holds = run.decisions.decide(with_values(run, value), prefer, node, run.keys_around())
     guard = Guard(
         GuardKind.CONFIG,
@@ -226,6 +228,7 @@ def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -
         of_tensor=tests_tensor(run, node),
         asks_for=attributes_asked_for(run, node),
         predicate=value.predicate if holds != value.negated else negated(value.predicate),
+        before_fsdp2=with_fsdp2 is not None and holds != with_fsdp2,
     )
     return Verdict(Truth.TRUE if holds else Truth.FALSE, [(guard, value.key)])
 

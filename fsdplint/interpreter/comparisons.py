@@ -118,7 +118,8 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
             return Unknown(varying=True, rank_local=local)
     by_version = compare_versions(left, type(op), right)
     if by_version is not None:
-        return Const(by_version)
+        text = run.text(node)
+        return Condition(text, text, with_fsdp2=by_version)
     if isinstance(op, _EQUALITIES) and not (is_version(left) and is_version(right)):
         known = identity(left, right)
         if known is not None:

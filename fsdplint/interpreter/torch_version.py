@@ -10,7 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Value
-from fsdplint.trace.torch_versions import FIRST
+from fsdplint.trace.torch_versions import FIRST, as_numbers
 
 PARSERS = (
     "packaging.version.parse",
@@ -22,6 +22,7 @@ PARSERS = (
     "torch.torch_version.TorchVersion",
 )
 _INSTALLED = {"torch.__version__", "torch.version.__version__", "torch.torch_version.__version__"}
+_FIRST = as_numbers(FIRST)
 _ORDERS: dict[type, Callable[[Any, Any], bool]] = {
     cst.LessThan: operator.lt,
     cst.LessThanEqual: operator.le,
@@ -40,16 +41,17 @@ def is_version(value: Value) -> bool:
 def compare_versions(left: Value, op: type, right: Value) -> bool | None:
     """The result of a test of the installed torch; None if it depends on the installation.
 
-    A program is followed as with a torch that has FSDP2: tests for an older one are decided.
+    Tests for a torch without FSDP2 have one result. A migration rewrites both sides, and rules look
+    at one: see `Condition.with_fsdp2`.
     """
     if op not in _ORDERS:
         return None
     if _is_installed(left):
         bound = _numbers(right)
-        return _ORDERS[op](FIRST_NUMBERS, bound) if bound and bound < FIRST_NUMBERS else None
+        return _ORDERS[op](_FIRST, bound) if bound and bound < _FIRST else None
     if _is_installed(right):
         bound = _numbers(left)
-        return _ORDERS[op](bound, FIRST_NUMBERS) if bound and bound < FIRST_NUMBERS else None
+        return _ORDERS[op](bound, _FIRST) if bound and bound < _FIRST else None
     return None
 
 
@@ -74,6 +76,3 @@ def _numbers(value: Value) -> tuple[int, ...] | None:
     text = inner.value if isinstance(inner, Const) else None
     found = re.match(r"v?(\d+(?:\.\d+)*)", text) if isinstance(text, str) else None
     return tuple(int(number) for number in found[1].split(".")) if found else None
-
-
-FIRST_NUMBERS = _numbers(Const(FIRST)) or ()

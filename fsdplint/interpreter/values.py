@@ -492,6 +492,7 @@ class Condition(Value):
     among: the only values that the subject can have; () if that is not known.
     asks_for: the attribute that it asks an object for; "" for any other condition.
     predicate: what it says if it is not negated; None if that is not known.
+    with_fsdp2: how its key is decided with each torch that has FSDP2; None if that depends.
     """
 
     key: str
@@ -505,6 +506,7 @@ class Condition(Value):
     among: tuple[object, ...] = ()
     asks_for: str = ""
     predicate: Predicate | None = field(default=None, repr=False)
+    with_fsdp2: bool | None = None
 
 
 @dataclass(eq=False, repr=False)

@@ -12,6 +12,7 @@ PROJECT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 _ARCHIVE_MARKERS = (
     (".gitignore", ".gitattributes", ".github", "LICENSE", "LICENSE.md", "LICENSE.txt"),
     ("requirements.txt",),
+    ("README.md", "README.rst", "README.txt", "README"),
 )
 
 

@@ -91,6 +91,7 @@ class Guard:
     asks_for: the names of the attributes that it asks an object for, with `hasattr` or `getattr`;
         ANY_ATTRIBUTE for a name that the code does not show.
     predicate: what is known where the guard holds; None if nothing is.
+    before_fsdp2: whether it holds only with a torch that has no FSDP2.
     """
 
     kind: GuardKind
@@ -106,6 +107,7 @@ class Guard:
     of_tensor: bool = field(default=False, compare=False)
     asks_for: frozenset[str] = field(default=frozenset(), compare=False)
     predicate: Predicate | None = field(default=None, compare=False, repr=False)
+    before_fsdp2: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"`{self.text}` is {'true' if self.holds else 'false'}"

@@ -141,6 +141,8 @@ def test_an_archive_of_a_repository_has_a_root(tmp_path: Path) -> None:
     (root / "scripts").mkdir(parents=True)
     file = root / "scripts" / "train.py"
     assert project_root(file) == root / "scripts" and not is_marked(root)
+    (root / "README.md").touch()
+    assert project_root(file) == root and is_marked(root)
     (root / "scripts" / "requirements.txt").touch()
     assert project_root(file) == root / "scripts"
     (root / "LICENSE").touch()

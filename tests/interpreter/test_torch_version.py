@@ -1,4 +1,4 @@
-"""Tests of the installed torch: those for a torch without FSDP2 are decided."""
+"""Tests of the installed torch: rules do not look at code for a torch without FSDP2."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from programs import events, program
 
+from fsdplint.engine.check import check
+from fsdplint.rules.fsdp133_wrong_wrapper_argument import WrongWrapperArgument
 from fsdplint.trace import Sharded, Wrapped
 
 HEAD = """
@@ -29,12 +31,22 @@ NEW = [
 
 @pytest.mark.parametrize("test", NEW)
 @pytest.mark.parametrize("named", [False, True])
-def test_an_old_torch_is_not_assumed(tmp_path: Path, test: str, named: bool) -> None:
+def test_code_for_an_old_torch_is_marked(tmp_path: Path, test: str, named: bool) -> None:
     head = HEAD + (f"is_new = {test}\n" if named else "")
     body = f"if {'is_new' if named else test}:\n    fully_shard(model)\nelse:\n    FSDP(model)\n"
     found = program(tmp_path, head + body)
-    assert list(events(found, Sharded)) and not list(events(found, Wrapped))
-    assert len(found.traces) == 1
+    new, old = list(events(found, Sharded)), list(events(found, Wrapped))
+    assert new and not any(guard.before_fsdp2 for event in new for guard in event.guards)
+    assert old and all(any(guard.before_fsdp2 for guard in event.guards) for event in old)
+
+
+@pytest.mark.parametrize("test", NEW)
+def test_no_rule_is_about_an_old_torch(tmp_path: Path, test: str) -> None:
+    body = f"if {test}:\n    FSDP(model)\nelse:\n    FSDP(model, auto_wrap=True)\n"
+    found = program(tmp_path, HEAD + body)
+    assert [one.rule.code for one in check(found, [WrongWrapperArgument()])] == []
+    both = body.replace("FSDP(model)", "FSDP(model, auto_wrap=True)")
+    assert len(check(program(tmp_path, HEAD + both), [WrongWrapperArgument()])) == 1
 
 
 OPEN = [

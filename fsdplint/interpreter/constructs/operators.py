@@ -126,6 +126,7 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
                 value.relation,
                 value.operand,
                 predicate=value.predicate,
+                with_fsdp2=value.with_fsdp2,
             )
         if isinstance(value, Sequence | Dict):
             return _is_empty(value)

@@ -6,7 +6,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_version import PARSERS, compare_with_installed
-from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant
+from fsdplint.interpreter.values import Condition, LibraryObject, Unknown, Value, constant
 
 
 @function(*PARSERS)
@@ -34,4 +34,5 @@ def _answer(run: Run, call: Call, op: object, version: Value | None) -> Value:
         if isinstance(op, str) and version is not None
         else None
     )
-    return Const(known) if known is not None else Unknown(origin=run.text(call.node))
+    text = run.text(call.node)
+    return Unknown(origin=text) if known is None else Condition(text, text, with_fsdp2=known)
