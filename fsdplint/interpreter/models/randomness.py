@@ -16,7 +16,15 @@ from fsdplint.interpreter.torch_values import (
     RankValue,
     TensorValue,
 )
-from fsdplint.interpreter.values import Const, Context, Method, ModuleValue, Unknown, Value
+from fsdplint.interpreter.values import (
+    Const,
+    Context,
+    Method,
+    ModuleValue,
+    Unknown,
+    Value,
+    constant,
+)
 from fsdplint.trace import Seeded, WeightsSet
 
 # Unknown functions that may seed the generator, or synchronize the weights of the ranks.
@@ -31,9 +39,23 @@ RANDOM = {"normal_", "uniform_", "trunc_normal_", "random_", "exponential_", "be
           "lightning.seed_everything", "pytorch_lightning.seed_everything",
           "lightning.pytorch.seed_everything", "lightning.fabric.seed_everything")  # fmt: skip
 def manual_seed(run: Run, name: str, call: Call) -> Value:
-    note_seed(run, call.arg(0, "seed"))
-    run.emit(Seeded, call.node, per_rank=differs_by_rank(run, call.arg(0, "seed")))
+    seed_all(run, call, call.arg(0, "seed"))
     return Unknown()
+
+
+@function("accelerate.utils.set_seed", "accelerate.utils.random.set_seed")
+def seed_by_accelerate(run: Run, name: str, call: Call) -> Value:
+    """`device_specific=True` adds the rank to the seed."""
+    specific = call.arg(1, "device_specific")
+    same = (specific is None or constant(specific) is False) and not call.open
+    seed_all(run, call, call.arg(0, "seed") if same else None)
+    return Unknown()
+
+
+def seed_all(run: Run, call: Call, seed: Value | None) -> None:
+    """Seed torch's generators of this rank. seed: None if it is not known."""
+    note_seed(run, seed)
+    run.emit(Seeded, call.node, per_rank=differs_by_rank(run, seed))
 
 
 def differs_by_rank(run: Run, seed: Value | None) -> bool | None:

@@ -10,6 +10,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.randomness import seed_all
 from fsdplint.interpreter.models.registry import MethodModel, function, method
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer
@@ -246,6 +247,12 @@ def launch(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
         return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
     named = {key: value for key, value in call.kwargs.items() if key != "function"}
     return run.call(target, Call(call.node, [receiver, *call.args[1:]], named, call.open))
+
+
+@_methods(_FABRICS, "seed_everything")
+def seed(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    seed_all(run, call, call.arg(0, "seed"))
+    return Unknown()
 
 
 @_methods(_FABRICS, "save", "load")
