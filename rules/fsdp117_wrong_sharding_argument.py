@@ -176,8 +176,8 @@ def _wrong_policies(event: Sharded) -> Iterator[tuple[str, tuple[str, str]]]:
 
 def _too_new(trace: Trace, event: Sharded) -> dict[str, tuple[str, str]]:
     """None as `reshard_after_forward`, which older versions of torch refuse."""
-    old = trace.target is not None and trace.target.lacks(ROOT_RESHARDED_SINCE)
-    if not old or event.options.get("reshard_after_forward", True) is not None:
+    given = event.options.get("reshard_after_forward", True)
+    if given is not None or not trace.lacks(ROOT_RESHARDED_SINCE):
         return {}
     advice = "Remove `reshard_after_forward`: the root is kept without it, too"
     what = f"takes `reshard_after_forward=None` only since torch {ROOT_RESHARDED_SINCE}"

@@ -75,7 +75,7 @@ class LocalNorm(Rule):
         for event in trace.of(PartialRead):
             if not event.partial or event.site in seen or _is_reduced_by_hand(trace, event):
                 continue
-            if event.reduction == PartialRead.CLIPPED and not _lacks_whole_norms(trace):
+            if event.reduction == PartialRead.CLIPPED and not trace.lacks(WHOLE_NORM_SINCE):
                 continue
             if event.reduction in ("any", "all") and _has_whole_tests(trace):
                 continue
@@ -130,10 +130,6 @@ class LocalNorm(Rule):
         together = all(_on_all_ranks(e) for e in everywhere)
         safety = Safety.SAFE if together else Safety.UNSAFE
         return rewrite.fix("Reduce the result over the ranks", safety)
-
-
-def _lacks_whole_norms(trace: Trace) -> bool:
-    return trace.target is not None and trace.target.lacks(WHOLE_NORM_SINCE)
 
 
 def _has_whole_tests(trace: Trace) -> bool:

@@ -211,7 +211,7 @@ def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Findin
     for rule in rules:
         if rule.runtime_only and trace.producer != "runtime":
             continue
-        if trace.target is not None and trace.target.lacks(rule.since):
+        if trace.lacks(rule.since):
             continue
         for finding in _ask(rule, rule.check, trace):
             if not (_mixes_callbacks(finding) or (_is_before_fsdp2(finding) and not rule.grouped)):

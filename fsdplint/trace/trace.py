@@ -63,6 +63,10 @@ class Trace:
         # How the program ended on each rank: "ok", "raised", "exit", "stopped" (recorded traces).
         self.ends: dict[int, str] = {}
 
+    def lacks(self, since: str) -> bool:
+        """Whether the torch that the program targets certainly lacks what a version added."""
+        return self.target is not None and self.target.lacks(since)
+
     def add(self, event: E) -> E:
         event.index = len(self.events)
         self.events.append(event)

@@ -22,6 +22,10 @@ import venv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from two_ranks import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).with_suffix(".tsv")
@@ -172,11 +176,8 @@ def differences(version: str, rules: Sequence[str]) -> Iterator[Difference]:
                 yield Difference(version, code, good.name, "good", "", _end(outcome))
 
 
-def _end(outcome: object) -> str:
+def _end(outcome: Outcome) -> str:
     """How a program ended, in one line."""
-    from two_ranks import Outcome
-
-    assert isinstance(outcome, Outcome)
     if outcome.status == "ok":
         return "ok"
     errors = [

@@ -21,6 +21,7 @@ from fsdplint.migration.constructor.strategy import KEY, conditional
 from fsdplint.migration.text import WIDTH, dict_display, spread_text, statement
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import line_indent, statement_of
+from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
 
 
 @dataclass
@@ -150,7 +151,7 @@ class Keywords(StartingWeights):
     def _default_has_name(self) -> bool:
         """Whether `fully_shard` takes `reshard_after_forward=None`, its default, as an argument."""
         target = self.migration.program.options.target
-        return target is not None and not target.may_be_older("2.8")
+        return target is not None and target.has(ROOT_RESHARDED_SINCE)
 
     def _write_condition(self) -> None:
         """Write the strategy that is chosen at run time, for a call that shards the root only."""

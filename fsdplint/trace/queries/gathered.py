@@ -202,8 +202,7 @@ def _perhaps_keeping(trace: Trace, event: Sharded) -> dict[str, bool | None]:
 def _reshards(trace: Trace, event: Sharded) -> object:
     """`reshard_after_forward`, as the torch of the program takes it; "?" if it is not known."""
     value = event.options.get("reshard_after_forward", "?" if "**" in event.options else None)
-    old = trace.target is not None and trace.target.lacks(ROOT_RESHARDED_SINCE)
-    return None if value is True and old else value
+    return None if value is True and trace.lacks(ROOT_RESHARDED_SINCE) else value
 
 
 def _resharded_module(event: Event) -> str:
