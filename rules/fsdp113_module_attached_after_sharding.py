@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
-    BackwardRun,
     Called,
-    Escaped,
     ModuleAttached,
     OptimizerBuilt,
-    OptimizerStepped,
     Sharded,
     Site,
     Trace,
     Wrapped,
-    first,
 )
-from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
+from fsdplint.trace.groups import Groups, Shard
+from fsdplint.trace.queries.attached import (
+    enclosing_shard,
+    training_optimizer,
+    unsharded_new_modules,
+)
 from fsdplint.trace.queries.common import reduced_by_hand
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ class ModuleAttachedAfterSharding(Rule):
         groups = Groups(trace)
         seen: set[Site] = set()
         for event in attached:
-            shard = _enclosing_shard(groups, event)
+            shard = enclosing_shard(groups, event)
             if event.site in seen or event.ranks.partial or shard is None:
                 continue
-            built = _training_optimizer(trace, event, _unsharded_new_modules(trace, event))
+            built = training_optimizer(trace, event, unsharded_new_modules(trace, event))
             if built is not None:
                 seen.add(event.site)
                 yield self._finding(groups, event, shard, built)
@@ -118,51 +119,6 @@ class ModuleAttachedAfterSharding(Rule):
         return rewrite.fix("Shard the root after the new module is in it", Safety.UNSAFE)
 
 
-def _sharded_modules(trace: Trace, shard: Shard) -> set[str]:
-    return {part for module in sharded_by(shard) for part in trace.submodules(module)}
-
-
-def _enclosing_shard(groups: Groups, event: ModuleAttached) -> Shard | None:
-    """What sharded the module, or the nearest one around it, before something was put into it."""
-    shards = shard_events(groups.trace, before=event)
-    for module in (event.module, *groups.ancestors(event.module)):
-        found = first(shard for shard in shards if module in sharded_by(shard))
-        if found is not None:
-            return found
-    return None
-
-
-def _unsharded_new_modules(trace: Trace, event: ModuleAttached) -> set[str]:
-    """The new modules that are trained and that nothing shards, or may shard, afterwards.
-
-    Code out of sight may shard what it gets before the training.
-    """
-    later = [_sharded_modules(trace, shard) for shard in shard_events(trace, after=event)]
-    training = next(trace.after(event, BackwardRun), None)
-    escaped = [] if training is None else trace.before(training, Escaped)
-    lost = [set(trace.submodules(e.module)) for e in escaped if e.index > event.index]
-    removed = set().union(*later, *lost)
-    return {
-        part
-        for part in event.new
-        if part not in removed and part in trace.modules and not trace.modules[part].frozen
-    }
-
-
-def _training_optimizer(
-    trace: Trace, event: ModuleAttached, parts: set[str]
-) -> OptimizerBuilt | None:
-    """An optimizer that holds and steps one of the modules."""
-    for built in trace.after(event, OptimizerBuilt):
-        held = {part for module in built.modules for part in trace.submodules(module)}
-        stepped = any(
-            step.optimizer == built.optimizer for step in trace.after(built, OptimizerStepped)
-        )
-        if stepped and held & parts and any(True for _ in trace.after(event, BackwardRun)):
-            return built
-    return None
-
-
 def _other_shard_includes(trace: Trace, site: Site, shard: Site) -> bool:
     """Whether a `fully_shard` at another place, made after what a site attaches, would take it: the
     module that it goes into is in the group of that one, and nothing used the model in between.
@@ -171,7 +127,7 @@ def _other_shard_includes(trace: Trace, site: Site, shard: Site) -> bool:
     for event in trace.of(ModuleAttached):
         if event.site != site:
             continue
-        around = _enclosing_shard(groups, event)
+        around = enclosing_shard(groups, event)
         if around is None or around.site != shard or isinstance(around, Wrapped):
             return False
         between = trace.events[around.index : event.index]

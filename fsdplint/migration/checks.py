@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.migration import group_state, notes
 from fsdplint.migration.analysis import (
+    attached_modules,
     external_wrapping,
     kernel_optimizers,
     quantized_weights,
@@ -78,6 +79,7 @@ def run(migration: Migration) -> None:
         _check_batch_norm,
         quantized_weights.check,
         kernel_optimizers.check,
+        attached_modules.check,
         _check_local_states,
         group_state.check_tied_weights,
         group_state.check_requires_grad,

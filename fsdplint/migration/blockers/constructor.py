@@ -17,6 +17,13 @@ QUANTIZED_WEIGHTS = Blocker(
     "the quantized weights of `{name}` carry attributes that FSDP2 does not keep",
     advice.QUANTIZED,
 )
+ATTACHED_AFTERWARDS = Blocker(
+    "FSDP201-attached-afterwards",
+    "this puts a trained module into a model that is wrapped already: its parameters stay plain "
+    "tensors, which clipping, scalers and fused optimizers cannot mix with FSDP2's",
+    "Put the module in before the model is wrapped, so that its gradients are reduced, too (FSDP1 "
+    "does not reduce them now); then run this again.",
+)
 BUFFER_DTYPE_UNKNOWN = Blocker(
     "FSDP201-buffer-dtype-unknown",
     "the `buffer_dtype` of this policy is not known here",

@@ -17,6 +17,7 @@ from fsdplint.migration.training import (
     equal_choices,
     forward_methods,
     gradients,
+    inner_module,
     loop,
     part_forward,
     replaced_data,
@@ -64,6 +65,7 @@ def rewrite_wrapper_members(state: PassState) -> None:
             if isinstance(call, cst.Call):
                 with migration.collecting(source, call):
                     wrapper.check_by_name(migration, source, call)
+                inner_module.answer_question(migration, source, call)
         for node in reversed(attributes(source)):
             if node in migration.undecided_nodes:
                 continue
@@ -107,7 +109,7 @@ def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute
             loop.check_one_of_several(migration, source, node)
     with migration.collecting(source, node):
         if name == "module":
-            loop.rewrite_inner_module(migration, source, node)
+            inner_module.rewrite_inner_module(migration, source, node)
         elif name == "forward":
             loop.rewrite_forward(migration, source, node)
         else:

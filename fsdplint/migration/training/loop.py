@@ -1,28 +1,22 @@
-"""The training loop: `no_sync`, `.module`, `.forward`, the sharded gradient scaler."""
+"""The training loop: `no_sync`, `.forward`, the sharded gradient scaler."""
 
 from __future__ import annotations
-
-import re
 
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.fixes import no_sync
-from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import (
     FORWARD_AS_VALUE,
     MEMBER_OF_SEVERAL_CLASSES,
     METHOD_AS_VALUE,
-    MODULE_ASSIGNED,
-    MODULE_OF_SOMETIMES_WRAPPED,
     NO_SYNC_LOOKED_FOR,
     SCALER_ARGUMENTS,
     SCALER_GROUP,
     SCALER_NOT_CALLED,
 )
-from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
-from fsdplint.migration.names import FSDP
+from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.rewriters import member_rewriter, rewrites
 from fsdplint.migration.symbols import CHANGED, MEMBERS
 from fsdplint.migration.training import forward_methods, no_sync_variables, sync_values
@@ -157,97 +151,6 @@ def _has_every_backward(migration: Migration, block: cst.With) -> bool:
             ):
                 return False
     return any(isinstance(node, cst.Attribute) and node.attr.value == "backward" for node in inside)
-
-
-def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Rewrite `model.module` to `model`; in other configurations DDP may wrap the model.
-
-    Raises:
-        Blocked: it may be another attribute in other configurations.
-    """
-    value = node.value
-    parent = source.parent(node)
-    if (
-        migration.wrapping_of(value) != "always"
-        and _isinstance_choice(migration, source, node) is None
-    ):
-        _rewrite_optional_inner(migration, source, node)
-        return
-    inner = migration.text(source, value)
-    choice = _isinstance_choice(migration, source, node)
-    if choice is not None:
-        migration.account_for(source, choice.test)
-        migration.substitute(source, choice, inner)
-        migration.step(source, node, "Use the model itself")
-        return
-    if isinstance(parent, cst.AssignTarget):
-        raise Blocked(source, node, MODULE_ASSIGNED())
-    migration.substitute(source, node, inner)
-    migration.step(source, node, "Use the model itself")
-
-
-def _rewrite_optional_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Write `x.module if hasattr(x, "module") else x` for a model that DDP wraps in some configurations.
-
-    Raises:
-        Blocked: a model other than DDP's may have a `.module`, or the code assigns it.
-    """
-    parent = source.parent(node)
-    model = source.code(node.value)
-    values = [v for v in migration.values(node.value) if not is_fsdp1(v)]
-    ddp = all(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values)
-    own = _has_module(migration)
-    if not own and _is_hasattr_choice(source, node):
-        return  # FSDP2's models have no `.module`
-    if (
-        own
-        or not ddp
-        or not isinstance(node.value, cst.Name)
-        or isinstance(parent, cst.AssignTarget)
-    ):
-        raise Blocked(source, node, MODULE_OF_SOMETIMES_WRAPPED())
-    text = f"{model}.module if hasattr({model}, {string_literal(source, 'module')}) else {model}"
-    plain = isinstance(parent, cst.Assign) and parent.value is node
-    migration.substitute(source, node, text if plain else f"({text})")
-    migration.step(source, node, "Use the model itself where nothing is around it")
-
-
-def _is_hasattr_choice(source: Source, node: cst.Attribute) -> bool:
-    """Whether a `.module` is in `x.module if hasattr(x, "module") else x`."""
-    parent = source.parent(node)
-    if not isinstance(parent, cst.IfExp) or parent.body is not node:
-        return False
-    model = source.code(node.value)
-    test = re.sub(r"[\s'\"]", "", source.code(parent.test))
-    return test == f"hasattr({model},module)" and source.code(parent.orelse) == model
-
-
-def _has_module(migration: Migration) -> bool:
-    """Whether a class of the program sets an attribute `module`."""
-    sources = migration.program.sources.values()
-    return any(re.search(r"\bself\.module\s*[:=]", source.text) for source in sources)
-
-
-def _isinstance_choice(
-    migration: Migration, source: Source, node: cst.Attribute
-) -> cst.IfExp | None:
-    """The expression `x.module if isinstance(x, FSDP) else x` around a node, which is `x` in FSDP2."""
-    parent = source.parent(node)
-    if not isinstance(parent, cst.IfExp) or parent.body is not node:
-        return None
-    test = parent.test
-    model = source.code(node.value)
-    if (
-        isinstance(test, cst.Call)
-        and isinstance(test.func, cst.Name)
-        and test.func.value == "isinstance"
-        and len(test.args) == 2
-        and source.code(test.args[0].value) == model
-        and migration.fsdp1(test.args[1].value) == FSDP
-        and source.code(parent.orelse) == model
-    ):
-        return parent
-    return None
 
 
 @rewrites("ShardedGradScaler")
