@@ -60,16 +60,17 @@ def tests_tensor(run: Run, test: cst.CSTNode) -> bool:
 def _with_called(run: Run, test: cst.CSTNode) -> list[cst.CSTNode]:
     """The nodes of a test, of the calls that gave the variables in it, and of the functions of the
     program that it calls."""
-    found = list(_nodes(run, test))
-    for node in list(found):
-        value = run.evaluations.get(node) if isinstance(node, cst.Name) else None
+    own = _nodes(run, test)
+    found = list(own)
+    for node in own:
+        value = run.evaluations.get(node) if type(node) is cst.Name else None
         made = value.created_at if isinstance(value, Unknown) else None
         if made is not None and made.source is run.source:
             found += _nodes(run, made.node)
-    for node in list(found):
-        called = run.evaluations.get(node.func) if isinstance(node, cst.Call) else None
-        if isinstance(called, Function):
-            found += _nodes(run, called.node)
+    called = [run.evaluations.get(node.func) for node in found if type(node) is cst.Call]
+    for function in called:
+        if isinstance(function, Function):
+            found += _nodes(run, function.node)
     return found
 
 
@@ -91,6 +92,8 @@ def attributes_asked_for(run: Run, test: cst.CSTNode) -> frozenset[str]:
 
 
 def _is_one_tensor(value: Value | None) -> bool:
+    if value is None:
+        return False
     if isinstance(value, ParametersOf):
         return value.element and not value.name
     if isinstance(value, StateValue):
@@ -181,10 +184,12 @@ def filters_of(run: Run, value: Value | None) -> set[str]:
 
 
 def _nodes(run: Run, node: cst.CSTNode) -> list[cst.CSTNode]:
-    """A node and all below it, without layout; worked out once for all runs."""
-    known = run.project.nodes_below.get(node)
+    """The expressions in a node, itself included; worked out once for all runs."""
+    known = run.project.expressions_below.get(node)
     if known is None:
-        known = run.project.nodes_below[node] = [node]
-        for current in known:
-            known.extend(code_children(current))
+        below = [node]
+        for current in below:
+            below.extend(code_children(current))
+        known = [one for one in below if isinstance(one, cst.BaseExpression)]
+        run.project.expressions_below[node] = known
     return known

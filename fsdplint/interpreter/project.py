@@ -130,7 +130,9 @@ class Project:
         self.deferrals: dict[cst.ClassDef, tuple[bool, Mapping[FileQuestion, FileAnswer]]] = {}
         self.names_in: dict[cst.CSTNode, frozenset[str]] = {}
         self.matters_to_migration: dict[cst.CSTNode, bool] = {}
-        self.nodes_below: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+        self.expressions_below: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+        # Of methods: the attributes of their object that they read, in order, and that they set.
+        self.own_attributes: dict[cst.FunctionDef, tuple[tuple[str, ...], frozenset[str]]] = {}
         self.words = Words(CONTRACT_WORDS)
         self.fsdp_words = Words(FSDP_WORDS)
         self.model_words = Words(MODEL_WORDS)

@@ -71,9 +71,7 @@ class _SetUp:
         """The attributes of its object that a method reads, in source order."""
         if method.name.value not in self.methods:
             return []
-        targets = set(assigned_attributes(method, augmented=False))
-        read = (one.attr.value for one in _own_attributes(method) if one not in targets)
-        return list(dict.fromkeys(read))
+        return list(self._attributes(method)[0])
 
     def lacks(self, name: str) -> bool:
         value = self.instance.attributes.get(name) or self.instance.cls.lookup(name)
@@ -83,9 +81,18 @@ class _SetUp:
         _, method = self.methods[name]
         if name == "__init__":
             return False
-        own = set(_own_attributes(method))
-        targets = assigned_attributes(method, augmented=False)
-        return any(one in own and one.attr.value == attribute for one in targets)
+        return attribute in self._attributes(method)[1]
+
+    def _attributes(self, method: cst.FunctionDef) -> tuple[tuple[str, ...], frozenset[str]]:
+        """The attributes of its object that a method reads, in order, and those that it sets."""
+        known = self.run.project.own_attributes.get(method)
+        if known is None:
+            own = list(_own_attributes(method))
+            targets = set(assigned_attributes(method, augmented=False))
+            read = dict.fromkeys(one.attr.value for one in own if one not in targets)
+            known = tuple(read), frozenset(one.attr.value for one in own if one in targets)
+            self.run.project.own_attributes[method] = known
+        return known
 
 
 def _own_attributes(method: cst.FunctionDef) -> Iterator[cst.Attribute]:

@@ -14,16 +14,18 @@ def assigned_attributes(node: cst.CSTNode, *, augmented: bool) -> Iterator[cst.A
 
     augmented: whether `x.a += 1` counts, which needs an earlier value.
     """
-    if isinstance(node, cst.AssignTarget | cst.For | cst.CompFor):
-        yield from _attributes(node.target)
-    elif isinstance(node, cst.AsName):
-        yield from _attributes(node.name)
-    elif isinstance(node, cst.AnnAssign) and node.value is not None:
-        yield from _attributes(node.target)
-    elif isinstance(node, cst.AugAssign) and augmented:
-        yield from _attributes(node.target)
-    for child in code_children(node):
-        yield from assigned_attributes(child, augmented=augmented)
+    todo = [node]
+    while todo:
+        current = todo.pop()
+        if isinstance(current, cst.AssignTarget | cst.For | cst.CompFor):
+            yield from _attributes(current.target)
+        elif isinstance(current, cst.AsName):
+            yield from _attributes(current.name)
+        elif isinstance(current, cst.AnnAssign) and current.value is not None:
+            yield from _attributes(current.target)
+        elif isinstance(current, cst.AugAssign) and augmented:
+            yield from _attributes(current.target)
+        todo += reversed(code_children(current))
 
 
 def _attributes(target: cst.CSTNode) -> Iterator[cst.Attribute]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import libcst as cst
 
@@ -54,31 +55,59 @@ def _code_by_name(source: Source) -> dict[str, _Code]:
     """What the functions of a file hold, by their names; methods named `__x__` by their classes."""
     found: dict[str, _Code] = {TOP: _Code()}
     sites: dict[cst.CSTNode, SiteKind] = {site.node: site.kind for site in sites_in(source)}
+    around = _Around(source)
     for node in walk(source, skip_imports=True):
         if isinstance(node, cst.Name | cst.Attribute):
-            names = found.setdefault(_owner(source, node), _Code()).names
+            names = found.setdefault(around.owner(node), _Code()).names
             names.add(node.value if isinstance(node, cst.Name) else node.attr.value)
             names.update(filter(None, dotted_name(node).split(".")))  # of modules and properties
         elif node in sites:
-            found.setdefault(_owner(source, node), _Code()).sites[node] = sites[node]
+            found.setdefault(around.owner(node), _Code()).sites[node] = sites[node]
     return found
 
 
-def _owner(source: Source, node: cst.CSTNode) -> str:
-    """The name by which the code around a node is called; that of its class for `__init__`."""
-    function: cst.FunctionDef | None = None
-    top = TOP
-    parent = source.parent(node)
-    while parent is not None:
-        if isinstance(parent, cst.FunctionDef):
-            function = parent
-        elif isinstance(parent, cst.ClassDef):
-            special = function is None or function.name.value.startswith("__")
-            return parent.name.value if special or function is None else function.name.value
-        elif isinstance(parent, cst.If) and is_main_test(parent.test):
-            top = _MAIN
-        parent = source.parent(parent)
-    return top if function is None else function.name.value
+class _Place(NamedTuple):
+    """Where code is: its innermost class, the outermost function in it, and the top level."""
+
+    owner: str | None = None
+    function: str | None = None
+    top: str = TOP
+
+    def inside(self, node: cst.CSTNode) -> _Place:
+        """The place of what a node holds that is at this place."""
+        if isinstance(node, cst.FunctionDef):
+            return self if self.function is not None else self._replace(function=node.name.value)
+        if isinstance(node, cst.ClassDef):
+            return self._replace(owner=node.name.value, function=None)
+        if isinstance(node, cst.If) and is_main_test(node.test):
+            return self._replace(top=_MAIN)
+        return self
+
+
+class _Around:
+    """Finds what is around the nodes of a file."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._known: dict[cst.CSTNode, _Place] = {}
+
+    def owner(self, node: cst.CSTNode) -> str:
+        """The name by which the code around a node is called; that of its class for `__init__`."""
+        owner, function, top = self._place(node)
+        if owner is not None:
+            return owner if function is None or function.startswith("__") else function
+        return top if function is None else function
+
+    def _place(self, node: cst.CSTNode) -> _Place:
+        unknown: list[cst.CSTNode] = []
+        parent = self._source.parent(node)
+        while parent is not None and parent not in self._known:
+            unknown.append(parent)
+            parent = self._source.parent(parent)
+        place = _Place() if parent is None else self._known[parent]
+        for one in reversed(unknown):
+            place = self._known[one] = place.inside(one)
+        return place
 
 
 def _key(name: str, is_entry: bool) -> str | None:
@@ -99,11 +128,14 @@ class NamedSites:
     def __init__(self, sources: Iterable[Source], entry: Source | None = None) -> None:
         self._by_name: dict[str, list[_Code]] = {}
         self._kinds: dict[cst.CSTNode, SiteKind] = {}
+        # What the top levels of the files that are not run lead to; None: not worked out.
+        self._behind_imports: tuple[set[cst.CSTNode], set[str], set[str]] | None = None
         for source in sources:
             self.add(source, source is entry)
 
     def add(self, source: Source, is_entry: bool = False) -> None:
         """Add a file."""
+        self._behind_imports = None
         for name, code in _code_by_name(source).items():
             key = _key(name, is_entry)
             if key is not None:
@@ -120,9 +152,21 @@ class NamedSites:
 
     def behind(self, names: Iterable[str]) -> tuple[set[cst.CSTNode], set[str]]:
         """The sites that names lead to, and all names that are read on the way."""
-        found: set[cst.CSTNode] = set()
-        read = set(names)
-        todo, seen = list(read), set(read)
+        names = set(names)
+        if IMPORTED not in names:
+            return self._follow(names, set(), set(), set())[:2]
+        if self._behind_imports is None:
+            self._behind_imports = self._follow({IMPORTED}, set(), set(), set())
+        found, read, seen = map(set, self._behind_imports)
+        return self._follow(names, found, read, seen)[:2]
+
+    def _follow(
+        self, names: set[str], found: set[cst.CSTNode], read: set[str], seen: set[str]
+    ) -> tuple[set[cst.CSTNode], set[str], set[str]]:
+        """Add the sites behind names, the names that are read on the way, and those followed."""
+        todo = list(names - seen)
+        read |= names
+        seen |= names
         while todo:
             for code in self._by_name.get(todo.pop(), ()):
                 found |= code.sites.keys()
@@ -130,7 +174,7 @@ class NamedSites:
                 new = (code.names & self._by_name.keys()) - seen
                 seen |= new
                 todo += new
-        return found, read
+        return found, read, seen
 
 
 def reachable_sites(entry: Source, sources: Iterable[Source]) -> set[cst.CSTNode]:

@@ -30,7 +30,7 @@ from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.rank_turns import guard_of, turns_by_rank
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, guard_end, terminates
-from fsdplint.interpreter.torch_values import Batches, RankTest, each_parameter
+from fsdplint.interpreter.torch_values import Batches, ParametersOf, RankTest, each_parameter
 from fsdplint.interpreter.turn_tests import number_turns
 from fsdplint.interpreter.values import Function, Lazy, ModuleValue, RankLocal, Value
 from fsdplint.interpreter.values import Sequence as Items
@@ -194,7 +194,8 @@ def _over_generator(run: Run, loop: ElementLoop, generator: Lazy) -> Signal | No
             given[run.executing] += 1
             if given[run.executing] > TURNS:
                 return
-        if function is not None and passes_all_on(function, run.loops):
+        may_hold = isinstance(value, ParametersOf | Items)
+        if may_hold and function is not None and passes_all_on(function, run.loops):
             value = each_parameter(value)
         tests.extend(e.guard.kind for e in run.guards if all(e is not one for one in outer))
         inner = run.source, run.stack, run.executing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 
 import libcst as cst
 
@@ -117,7 +118,18 @@ def file_of(program: Program, source: Source, module: str) -> Source | None:
         return None
     found = [
         other
-        for path, other in program.sources.items()
+        for path, other in _by_stem(program).get(module.rpartition(".")[2], ())
         if other is not source and may_be_module(module, path)
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _by_stem(program: Program) -> dict[str, list[tuple[str, Source]]]:
+    """The files of a program with their paths, by their names without a suffix (cached)."""
+    if "files by stem" not in program.cache:
+        files: dict[str, list[tuple[str, Source]]] = {}
+        for path, source in program.sources.items():
+            files.setdefault(PurePath(path).stem, []).append((path, source))
+        program.cache["files by stem"] = files
+    result: dict[str, list[tuple[str, Source]]] = program.cache["files by stem"]
+    return result
