@@ -157,8 +157,8 @@ class NamedSites:
             return self._follow(names, set(), set(), set())[:2]
         if self._behind_imports is None:
             self._behind_imports = self._follow({IMPORTED}, set(), set(), set())
-        found, read, seen = map(set, self._behind_imports)
-        return self._follow(names, found, read, seen)[:2]
+        found, read, seen = self._behind_imports
+        return self._follow(names, set(found), set(read), set(seen))[:2]
 
     def _follow(
         self, names: set[str], found: set[cst.CSTNode], read: set[str], seen: set[str]
