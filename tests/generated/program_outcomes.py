@@ -12,7 +12,7 @@ from pathlib import Path
 
 from generated_program import program
 from plain_ranks import Ended, PlainRanks
-from program_features import Description
+from program_features import FEATURES, Description, consistent
 from program_tolerance import compare, resumes
 
 from fsdplint.config.options import Options
@@ -28,6 +28,7 @@ SAME = "same"
 BLOCKED = "blocked"
 UNSAFE = "different, as the unsafe fix says"
 CORRECTED = "resumes as FSDP1 does not"  # by a defect of FSDP1's own functions
+ENLARGED = "rounding that the optimizer enlarges"
 FAILURES = (
     *("defect", "left", "error found", "not idempotent", "unbound"),
     *("crash", "hang", "difference"),
@@ -87,7 +88,32 @@ def _judge(description: Description, files: Mapping[str, str], ranks: PlainRanks
     if outcome.kind != SAME:
         return outcome
     second = ranks.run_files(outcome.after, emulate=emulate)
-    return _compared(description, first, second, outcome)
+    result = _compared(description, first, second, outcome)
+    if result.kind == "difference":
+        result.kind = _explained(description, ranks)
+    return result
+
+
+def _explained(d: Description, ranks: PlainRanks) -> str:
+    """What explains a difference, shown by other programs; else it is a "difference"."""
+    if d["checksum"] == "none" and d["resume"] != FEATURES["resume"][0]:
+        # The program prints no parameters, from which a resumed training can be judged.
+        prints = consistent({**d, "ema": "none", "checksum": "summon"})
+        if judge(prints, ranks).kind == CORRECTED:
+            return CORRECTED
+    return ENLARGED if _is_enlarged_rounding(d, ranks) else "difference"
+
+
+def _is_enlarged_rounding(d: Description, ranks: PlainRanks) -> bool:
+    """Whether a difference needs both low precision and an optimizer that divides by gradients.
+
+    Such an optimizer makes a step of the same size of a gradient of 0.5 and of one of 1e-6, which
+    rounding may have left of zero. Without either, the program has to print the same.
+    """
+    if d["precision"] == "none" or d["optimizer"] in ("sgd", "momentum"):
+        return False
+    others = {**d, "optimizer": "momentum"}, {**d, "precision": "none"}
+    return all(judge(consistent(one), ranks).kind in (SAME, CORRECTED) for one in others)
 
 
 def migrate(files: Mapping[str, str]) -> Outcome:

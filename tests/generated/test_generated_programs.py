@@ -11,7 +11,7 @@ import pytest
 from generated_program import program
 from plain_ranks import PlainRanks
 from program_features import FEATURES, consistent, describe, differences, simplest
-from program_outcomes import BLOCKED, SAME, judge, migrate
+from program_outcomes import BLOCKED, ENLARGED, SAME, judge, migrate
 from program_shrinking import shrink
 from program_tolerance import compare
 
@@ -59,6 +59,12 @@ def test_a_change_of_the_training_is_a_difference(plain_ranks: PlainRanks) -> No
     assert (first.status, second.status) == ("ok", "ok")
     difference = compare(description, first.output, second.output)
     assert difference is not None and "step 1 loss" in difference
+
+
+def test_rounding_that_an_optimizer_enlarges_is_no_failure(plain_ranks: PlainRanks) -> None:
+    description = describe(110097)
+    outcome = judge(description, plain_ranks)
+    assert outcome.kind == ENLARGED and not outcome.failed, outcome.reason
 
 
 def test_a_program_that_waits_for_ever_is_ended(plain_ranks: PlainRanks) -> None:
