@@ -47,8 +47,9 @@ class Fsdp1MethodWithoutFullParams(Rule):
 
     ## Fix safety
     Safe for `model.module(x)`, which becomes `model(x)`. There is no fix for a method. If no gradient is
-    needed, call it under `FSDP.summon_full_params(model, writeback=False)` on all ranks, which needs
-    memory for the whole model. Otherwise, call it from `forward`.
+    needed, call it under `FSDP.summon_full_params(model, recurse=False, writeback=False)` on all ranks.
+    Wrapped parts gather themselves then; without `recurse=False`, their forward frees what the block has
+    gathered (FSDP138). Otherwise, call it from `forward`.
 
     ## Since
     Always for FSDP1.
@@ -92,7 +93,7 @@ class Fsdp1MethodWithoutFullParams(Rule):
                 what = f"`{event.via}` of {name} calls the model"
             help_text = (
                 "If no gradient is needed, call it under `FSDP.summon_full_params(model, "
-                "writeback=False)`. Otherwise, call it from the wrapper's `forward`."
+                "recurse=False, writeback=False)`. Otherwise, call it from the wrapper's `forward`."
             )
         because = [(by, "sharded here")]
         return self.finding(

@@ -97,7 +97,8 @@ def _key(
 ) -> Hashable | None:
     if call.open or function is None:
         return None
-    mode = event.grad, event.summoned, event.collective, len(run.calling), run.loop_depth > 0
+    summoned = event.summoned, event.summoned_by
+    mode = event.grad, summoned, event.collective, len(run.calling), run.loop_depth > 0
     positional = tuple(map(abstract, call.args))
     named = tuple((name, abstract(value)) for name, value in call.kwargs.items())
     return id(module), id(function), mode, run.structure, positional, named

@@ -11,8 +11,9 @@ from fsdplint.interpreter.module_attributes import QUIET_METHODS, is_transformer
 from fsdplint.interpreter.module_tree import child_values, communicates
 from fsdplint.interpreter.modules import DELEGATE, SEQUENTIAL, container_base
 from fsdplint.interpreter.run import Run, calls
+from fsdplint.interpreter.summoned_modules import summoned_details
 from fsdplint.interpreter.torch_values import TensorValue
-from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value, gathers
+from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value
 from fsdplint.trace import Called, GradMode
 
 MAX_CALLED = 6  # nested modules that are followed
@@ -48,7 +49,7 @@ def call_library_method(run: Run, module: ModuleValue, name: str, call: Call) ->
 
 def _generate(run: Run, module: ModuleValue, call: Call) -> Value:
     """`generate` of a model of Transformers, which calls the model itself without gradients."""
-    summoned = gathers(run.contexts)
+    summoned = summoned_details(run, module)
     outer = run.emit(
         Called,
         call.node,
@@ -56,7 +57,7 @@ def _generate(run: Run, module: ModuleValue, call: Call) -> Value:
         via="generate",
         inside=run.calling[-1] if run.calling else None,
         grad=GradMode.OFF,
-        summoned=summoned,
+        **summoned,
     )
     run.emit(
         Called,
@@ -64,7 +65,7 @@ def _generate(run: Run, module: ModuleValue, call: Call) -> Value:
         module=module.id,
         inside=outer.index,
         grad=GradMode.OFF,
-        summoned=summoned,
+        **summoned,
         collective=not summoned and communicates(run, module),
     )
     return Unknown(varying=True)
@@ -92,7 +93,7 @@ def _enter(
         via=via,
         inside=run.calling[-1] if run.calling else None,
         grad=grad_mode.current(run.contexts, run.grad_default),
-        summoned=gathers(run.contexts),
+        **summoned_details(run, module),
         collective=via in {"call", "forward"} and communicates(run, module),
     )
     if via == "call" and not run.calling:

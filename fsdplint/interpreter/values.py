@@ -559,11 +559,13 @@ class Context(Value):
         assigned on two ways may hold another context manager at times.
     opens: the test by which the program chooses it, and not another context manager; None if that
         is not known.
+    use: the index of the event of the call that made it, for `summon_full_params`.
     """
 
     kind: str
     module: ModuleValue | None = None
     details: dict[str, Value] = field(default_factory=dict)
+    use: int | None = None
     on_exit: Callable[[], None] | None = None
     certain: bool = False
     opens: Predicate | None = field(default=None, repr=False)

@@ -50,6 +50,9 @@ class Called(Event):
     communicated: whether this call itself, not a nested one, ran a collective of all ranks
         (recorded traces only).
     summoned: whether it runs under FSDP1's `summon_full_params`.
+    summoned_by: the index of the `Fsdp1Used` event of that `summon_full_params`, if it has gathered
+        the parameters of the module for certain; else None.
+    written_back: whether `summoned_by` writes them back at its end; None if unknown.
     view_changed: whether it returned a view, the program changed the view in place, and the module
         was not gathered in the backward (recorded traces only).
     on_meta: whether it is an outermost call and parameters that `fully_shard` shards are certainly
@@ -65,6 +68,8 @@ class Called(Event):
     grad: GradMode | None = None
     communicated: bool = False
     summoned: bool = False
+    summoned_by: int | None = numbered(default=None)
+    written_back: bool | None = None
     view_changed: bool = False
     on_meta: bool = combined(on_any, default=False)
     uninitialized: bool = combined(on_any, default=False)

@@ -139,7 +139,14 @@ def _mesh(run: Run, value: Value | None) -> str | None:
 
 
 def emit_use(run: Run, api: str, call: Call, *, collective: bool = False) -> ModuleValue | None:
-    """Record the use of a static method, and return its first argument, a module.
+    """Record the use of a static method, and return its first argument, a module."""
+    return _emit_use(run, api, call, collective=collective)[0]
+
+
+def _emit_use(
+    run: Run, api: str, call: Call, *, collective: bool = False
+) -> tuple[ModuleValue | None, Fsdp1Used]:
+    """Record the use of a static method; its first argument, a module, and the event.
 
     On an FSDP2 module the method does nothing, so it does not communicate.
     """
@@ -148,7 +155,7 @@ def emit_use(run: Run, api: str, call: Call, *, collective: bool = False) -> Mod
         module.may_be_plain = True
     if module is not None and sharding_inside(run, module) is Sharding.FSDP2:
         collective = False
-    run.emit(
+    event = run.emit(
         Fsdp1Used,
         call.node,
         api=api,
@@ -156,7 +163,7 @@ def emit_use(run: Run, api: str, call: Call, *, collective: bool = False) -> Mod
         instead_of_model=instead_of_model(run, call),
         collective=collective,
     )
-    return module
+    return module, event
 
 
 def instead_of_model(run: Run, call: Call) -> str:
@@ -190,10 +197,18 @@ def _types(call: Call) -> dict[str, Value]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+# The parameters of `summon_full_params` after the module.
+_SUMMON_OPTIONS = ("recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
+
+
 @function(f"{FSDP1}.summon_full_params")
 def summon(run: Run, name: str, call: Call) -> Value:
-    module = emit_use(run, "summon_full_params", call, collective=True)
-    return Context("summon_full_params", module)
+    module, event = _emit_use(run, "summon_full_params", call, collective=True)
+    given = {name: call.arg(number, name) for number, name in enumerate(_SUMMON_OPTIONS, 1)}
+    details = {name: value for name, value in given.items() if value is not None}
+    if call.open:
+        details["**"] = Unknown()
+    return Context("summon_full_params", module, details, event.index, certain=True)
 
 
 @method("fsdp1", "summon_full_params", "state_dict_type", "set_state_dict_type", "optim_state_dict",

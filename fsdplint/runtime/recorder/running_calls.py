@@ -15,6 +15,15 @@ class RunningCalls:
         self.stack: list[tuple[Any, Entry[Called], str]] = []
         # Method calls that are written only if they go on to call a module, or raise.
         self.waiting: list[Entry[Called]] = []
+        # The number of the event of the last `summon_full_params`, and whether it writes back.
+        self.summoning: tuple[int, bool] | None = None
+
+    def summoned_by(self, module: Any) -> tuple[int | None, bool | None]:
+        """The same if it has gathered a unit of FSDP1 that is about to run; else None twice."""
+        state = getattr(module, "training_state", None)
+        if self.summoning is None or getattr(state, "name", "") != "SUMMON_FULL_PARAMS":
+            return None, None
+        return self.summoning
 
     def inside(self) -> int | None:
         return self.stack[-1][1].number if self.stack else None

@@ -86,6 +86,7 @@ def _enter(module: Any, frame: Any) -> Entry[Called] | None:
             return None
     name = recording.objects.module(module)
     recording.measures.note_autocast()
+    summoned_by, written_back = recording.calls.summoned_by(module)
     return recording.recorder.event(
         Called,
         frame,
@@ -94,6 +95,8 @@ def _enter(module: Any, frame: Any) -> Entry[Called] | None:
         inside=recording.calls.inside(),
         grad=values.grad_mode(),
         summoned=not recording.calls.stack and recording.objects.summons(),
+        summoned_by=summoned_by,
+        written_back=written_back,
         on_meta=not recording.calls.stack
         and recording.objects.sharded_within(module)
         and recording.objects.on_meta(module),

@@ -214,13 +214,16 @@ def _record_fsdp1_use(
     wrapped = module is not None and any(
         isinstance(part, fsdp.FullyShardedDataParallel) for part in module.modules()
     )
-    recording.recorder.event(
+    use = recording.recorder.event(
         Fsdp1Used,
         frame,
         api=f"FSDP.{name}",
         module=recording.objects.module(module) if module is not None else None,
         collective=wrapped and name in ("summon_full_params", "full_optim_state_dict"),
     )
+    if name == "summon_full_params":
+        writes_back = bool(argument(args, kwargs, 2, "writeback", True))
+        recording.calls.summoning = (use.number, writes_back) if use is not None else None
 
 
 def _record_sharded_scaler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
