@@ -75,6 +75,8 @@ class ForwardWhileSummoned(Rule):
 
     def _finding(self, groups: Groups, block: Event, event: Called, wrapper: Wrapped) -> Finding:
         name = groups.name(groups.trace.unwrap(event.module))
+        if _calls_unseen_units(wrapper, event):
+            name = f"the wrapped parts of {name}"
         if uses_original_parameters(wrapper):
             ends = "the block writes freed memory into the shards"
         else:
@@ -144,9 +146,16 @@ def _freed_unit(groups: Groups, event: Called) -> Wrapped | None:
             root = wrapper.inner
         elif event.via == "call" and event.module in (wrapper.units or ()):
             root = event.module
-        if root is not None:
-            precise = wrapper.options.get("mixed_precision") in (None, "None")
-            parts = part_of_unit(groups, wrapper, root, event)
-            has_parameters = any(trace.modules[part].own_parameters for part in parts)
-            return wrapper if precise and is_known_unit(wrapper) and has_parameters else None
+        if root is None and not _calls_unseen_units(wrapper, event):
+            continue
+        if wrapper.options.get("mixed_precision") not in (None, "None"):
+            return None
+        parts = set() if root is None else part_of_unit(groups, wrapper, root, event)
+        has_parameters = root is None or any(trace.modules[one].own_parameters for one in parts)
+        return wrapper if is_known_unit(wrapper) and has_parameters else None
     return None
+
+
+def _calls_unseen_units(wrapper: Wrapped, event: Called) -> bool:
+    """Whether a model of a library, whose policy wraps classes of this library, is called itself."""
+    return wrapper.keeps_rest and event.module == wrapper.inner
