@@ -72,7 +72,7 @@ class EveryRankSameData(Rule):
             built = first(e for e in trace.of(LoaderBuilt) if e.loader == begun.loader)
             if built is None or not _same_on_all_ranks(trace, begun):
                 continue
-            sharded = first([*trace.of(Sharded), *trace.of(Wrapped)])
+            sharded = first([*trace.before(begun, Sharded), *trace.before(begun, Wrapped)])
             if sharded is None or not _settings(built) <= _settings(sharded):
                 continue  # perhaps only chosen in a run that is not distributed
             yield self.finding(
