@@ -120,7 +120,7 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
     if isinstance(value, Dict):
         keys: list[Value] = [Const(key) for key in value.items]
         if value.tensors:
-            return [*keys, Unknown(varying=True)], True
+            return [*keys, *unknown_keys(value)], True
         return keys, not value.open
     if isinstance(value, ModulesOf | ModuleValue):
         return submodule_values(run, value), True
@@ -153,6 +153,19 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         element = Unknown(varying=True, by_rank=value.by_rank, rank_local=value.rank_local)
         return [element], False
     return [Unknown(varying=True)], False
+
+
+def unknown_keys(value: Dict) -> list[Value]:
+    """The keys of the values that a dict has under unknown keys, in their order.
+
+    The keys of parameters and of the entries of a state are taken for their names.
+    """
+    return [
+        ParameterName(varying=True)
+        if isinstance(held, ParametersOf | StateValue)
+        else Unknown(varying=True)
+        for held in value.tensors.values()
+    ]
 
 
 def _unknown_element(run: Run, value: Unknown) -> Value:

@@ -94,3 +94,29 @@ def test_a_learning_rate_changes_no_parameters(tmp_path: Path) -> None:
         "for group in optim.param_groups:\n    group['lr'] = 0.1\n",
     )
     assert [e.complete for e in events(found, OptimizerBuilt)] == [True]
+
+
+@pytest.mark.parametrize(
+    "chosen", ["n.endswith('.bias')", "no_decay(n)", "not n.startswith('head')", "'bias' in n"]
+)
+def test_tests_of_the_names_in_a_dict_of_parameters_are_no_settings(
+    tmp_path: Path, chosen: str
+) -> None:
+    found = program(
+        tmp_path,
+        f"""
+        def no_decay(name):
+            return name.endswith(".bias") or name == "head.weight"
+
+        model = Net()
+        named = {{n: p for n, p in model.named_parameters() if p.requires_grad}}
+        groups = [
+            {{"params": [p for n, p in named.items() if {chosen}], "weight_decay": 0.0}},
+            {{"params": [named[n] for n in named if not ({chosen})]}},
+        ]
+        optim = torch.optim.AdamW(groups, lr=1e-3)
+        """,
+    )
+    (built,) = found.traces[0].of(OptimizerBuilt)
+    assert built.complete and built.modules
+    assert len(found.traces) == 1

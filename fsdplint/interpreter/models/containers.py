@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter.choices import choose, is_written_out
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import load_registrations
-from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.iteration import iterate, unknown_keys
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_counts import count
 from fsdplint.interpreter.modules import stands_for_several
@@ -113,7 +113,8 @@ def dict_view(run: Run, receiver: Dict, name: str, call: Call) -> Value:
         values = [*receiver.items.values(), *receiver.tensors.values()]
         return Sequence(values, "list", receiver.open)
     pairs: list[Value] = [Sequence([Const(k), v], "tuple") for k, v in receiver.items.items()]
-    pairs += [Sequence([Unknown(varying=True), v], "tuple") for v in receiver.tensors.values()]
+    unknown = zip(unknown_keys(receiver), receiver.tensors.values(), strict=True)
+    pairs += [Sequence([key, v], "tuple") for key, v in unknown]
     return Sequence(pairs, "list", receiver.open)
 
 
