@@ -227,6 +227,9 @@ def _range_by_rank(number: RankChoice) -> Value:
     return replace(number, one=sides[0], two=sides[1], parts={})
 
 
+_OF_ONE_ITERABLE = {"enumerate", "tqdm"}  # their further arguments change no element
+
+
 @function("builtins.enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange", "builtins.zip",
           "itertools.islice", "itertools.cycle")  # fmt: skip
 def pass_through(run: Run, name: str, call: Call) -> Value:
@@ -236,7 +239,7 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
         return on_each_side(value, lambda side: pass_through(run, name, _with_first(call, side)))
     if lazy.has_lazy(call):
         made = lazy.lazy(run, call.node, lambda: _consume_and_pass(run, name, call), value)
-        if isinstance(value, Lazy) and len(call.args) == 1:
+        if isinstance(value, Lazy) and (len(call.args) == 1 or last in _OF_ONE_ITERABLE):
             _pass_each_on(value, made, last == "enumerate")
         return made
     if isinstance(value, Instance):

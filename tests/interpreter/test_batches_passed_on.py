@@ -1,0 +1,49 @@
+"""Batches of the rank that reach the training through generators and wrappers of the program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import findings, program
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        "enumerate(batches(loader), 1)",
+        "enumerate(batches(loader), start=1)",
+        "enumerate(tqdm(batches(loader), 'training'))",
+    ],
+)
+def test_batches_that_a_generator_passes_on_are_the_rank_s_own(
+    tmp_path: Path, passes: str
+) -> None:
+    found = program(
+        tmp_path,
+        f"""
+        from torch.utils.data import DataLoader, DistributedSampler
+        from tqdm import tqdm
+        from samples import samples
+
+        def batches(loader):
+            iterator = iter(loader)
+            while True:
+                try:
+                    batch = next(iterator)
+                    yield batch
+                except StopIteration:
+                    break
+
+        dist.init_process_group("nccl")
+        data = samples()
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        model = fully_shard(Net())
+        for step, batch in {passes}:
+            loss = model(batch).mean()
+            if torch.isnan(loss):
+                continue
+            loss.backward()
+        """,
+    )
+    assert findings(found, "FSDP501")
