@@ -48,10 +48,11 @@ def zeroed_before_step(trace: Trace) -> Iterator[Dropped]:
         if not step.without_gradients or not trace.complete:
             continue
         module = _sharded_module(trace, step)
-        zeroed = _last_zeroing(trace, step)
-        if module is None or zeroed is None or not _happens_with(zeroed, step):
+        between = _zeroings_since_backward(trace, step)
+        zeroed = next((one for one in between if _happens_with(one, step)), None)
+        if module is None or zeroed is None:
             continue
-        backward = _last_backward(trace, zeroed, step.optimizer)
+        backward = _last_backward(trace, between[0], step.optimizer)
         if backward is not None and truth(_condition(backward), conditions_of(step)) is not False:
             yield Dropped(module, backward, zeroed, step)
 
@@ -131,6 +132,17 @@ def _last_zeroing(trace: Trace, step: OptimizerStepped) -> GradientsZeroed | Non
     """The last place before a step that sets the optimizer's gradients to zero."""
     found = [one for one in trace.before(step, GradientsZeroed) if one.optimizer == step.optimizer]
     return found[-1] if found else None
+
+
+def _zeroings_since_backward(trace: Trace, step: OptimizerStepped) -> list[GradientsZeroed]:
+    """The places between the last backward pass and a step that set the gradients to zero."""
+    found: list[GradientsZeroed] = []
+    for event in trace.before(step, BackwardRun, GradientsZeroed):
+        if isinstance(event, BackwardRun):
+            found.clear()
+        elif isinstance(event, GradientsZeroed) and event.optimizer == step.optimizer:
+            found.append(event)
+    return found
 
 
 def _last_backward(trace: Trace, before: Event, optimizer: str) -> BackwardRun | None:
