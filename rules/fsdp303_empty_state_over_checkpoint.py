@@ -61,11 +61,16 @@ class EmptyStateOverCheckpoint(Rule):
                     break
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
-        """Whether a trace writes the file on one rank only.
+        """Whether a trace writes the file on one rank only, by the same calls.
 
         The rank is a constant then with the settings of the finding: those of a single process.
         """
-        return any(event.site == finding.site and event.ranks.partial for event in trace.of(Saved))
+        return any(
+            event.site == finding.site
+            and event.ranks.partial
+            and event.stack == finding.events[0].stack
+            for event in trace.of(Saved)
+        )
 
     def _finding(self, event: Saved, taken: StateTaken) -> Finding:
         return self.finding(
