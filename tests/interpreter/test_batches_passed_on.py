@@ -46,4 +46,4 @@ def test_batches_that_a_generator_passes_on_are_the_rank_s_own(
             loss.backward()
         """,
     )
-    assert findings(found, "FSDP501")
+    assert [one.rule.code for one in findings(found, "FSDP501")] == ["FSDP501"]

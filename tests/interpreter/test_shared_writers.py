@@ -54,4 +54,5 @@ def test_another_trainer_that_writes_on_one_rank_contradicts_nothing(
     tmp_path: Path, write: str, found: bool
 ) -> None:
     text = PROGRAM.format(write=write)
-    assert bool(findings(program(tmp_path, text), "FSDP303")) is found
+    codes = [one.rule.code for one in findings(program(tmp_path, text), "FSDP303")]
+    assert codes == ["FSDP303"] * found

@@ -47,4 +47,5 @@ def test_only_passes_after_sharding_are_reported(
     tmp_path: Path, before: str, after: str, found: bool
 ) -> None:
     text = PROGRAM.format(before=before, after=after)
-    assert bool(findings(program(tmp_path, text), "FSDP511")) is found
+    codes = [one.rule.code for one in findings(program(tmp_path, text), "FSDP511")]
+    assert codes == ["FSDP511"] * found

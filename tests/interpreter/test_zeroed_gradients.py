@@ -36,4 +36,5 @@ def test_a_zeroing_that_always_happens_is_found_beside_another(
     tmp_path: Path, first: str, second: str, found: bool
 ) -> None:
     text = PROGRAM.format(first=first, second=second)
-    assert bool(findings(program(tmp_path, text), "FSDP418")) is found
+    codes = [one.rule.code for one in findings(program(tmp_path, text), "FSDP418")]
+    assert codes == ["FSDP418"] * found
