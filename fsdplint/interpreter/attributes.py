@@ -8,7 +8,12 @@ import libcst as cst
 
 from fsdplint.interpreter import rank_local
 from fsdplint.interpreter.choices import entry_of
-from fsdplint.interpreter.chosen_members import member, namespace_of, parsed_object
+from fsdplint.interpreter.chosen_members import (
+    is_strategy_class,
+    member,
+    namespace_of,
+    parsed_object,
+)
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind, call_function
 from fsdplint.interpreter.imports import given_by_module, import_module, load_registrations
@@ -289,6 +294,10 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         if isinstance(index, Const):
             return read_attribute(run, owner, str(index.value), node)
         return member(run, owner, index, node) or Unknown(origin=run.text(node))
+    if is_strategy_class(value):
+        if isinstance(index, Const):
+            return read_attribute(run, value, str(index.value), node)
+        return member(run, value, index, node) or Unknown(origin=run.text(node))
     if isinstance(value, Namespace):
         if isinstance(index, Const):
             found = value.scope.names.get(index.value)

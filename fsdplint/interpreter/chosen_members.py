@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import libcst as cst
 
 from fsdplint.interpreter.call_shapes import accepts, calls_of
@@ -22,10 +24,22 @@ from fsdplint.interpreter.values import (
 _PACKAGES = {"torch.optim", "torch.optim.lr_scheduler"}
 
 
+# The most used come first: a configuration tries a name of a group, and not each name of it.
+_STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+
+
+def is_strategy_class(value: Value) -> TypeGuard[Symbol]:
+    """Whether a value is FSDP1's enumeration of strategies."""
+    return isinstance(value, Symbol) and value.name == "torch.distributed.fsdp.ShardingStrategy"
+
+
 def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | None:
     """The member of a module that an unknown name chooses; None if that is not known."""
     if isinstance(owner, Symbol) and owner.name in _PACKAGES:
         return Symbol(f"{owner.name}.{ANY}")
+    if is_strategy_class(owner):
+        strategies = {one: Symbol(f"{owner.name}.{one}") for one in _STRATEGIES}
+        return choose(run, name, strategies, node)
     if not isinstance(owner, Namespace | ProjectModule):
         return None
     names = owner.scope.names

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -15,12 +17,16 @@ from fsdplint.interpreter.values import (
 )
 
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
+INFINITE = (float("inf"), "math.inf", "numpy.inf", "torch.inf")  # bounds that clip nothing
+_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 
 
 def bound(value: Value | None) -> object:
-    """The bound of a clipping: see `option`. The origin of a setting of the program's users."""
-    if isinstance(value, Unknown) and not value.is_default and "parse_args()" in value.origin:
-        return value.origin
+    """The bound of a clipping: see `option`. The origin of a setting of the program's users, which
+    is an argument of the command line or an attribute."""
+    if isinstance(value, Unknown) and not value.is_default:
+        if "parse_args()" in value.origin or _ATTRIBUTE.fullmatch(value.origin):
+            return value.origin
     return option(value or Unknown())
 
 

@@ -16,9 +16,7 @@ from programs import findings, program
         "enumerate(tqdm(batches(loader), 'training'))",
     ],
 )
-def test_batches_that_a_generator_passes_on_are_the_rank_s_own(
-    tmp_path: Path, passes: str
-) -> None:
+def test_batches_that_a_generator_passes_on_are_the_rank_s_own(tmp_path: Path, passes: str) -> None:
     found = program(
         tmp_path,
         f"""

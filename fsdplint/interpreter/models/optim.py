@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.choices import ANY
+from fsdplint.interpreter.decided_values import try_other_options
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.models import tensors
@@ -20,7 +21,7 @@ from fsdplint.interpreter.optimizers import (
     owners_of,
     stale_modules,
 )
-from fsdplint.interpreter.option_texts import bound
+from fsdplint.interpreter.option_texts import INFINITE, bound
 from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
@@ -274,6 +275,8 @@ def clip(run: Run, name: str, call: Call) -> Value:
     modules, _ = owners_of(run, call.arg(0, "parameters"))
     last = name.rpartition(".")[2]
     by_norm = "norm" in last
+    if bound(call.arg(1, "max_norm")) in INFINITE:  # it only measures the norm
+        try_other_options(run, call)
     # Under FSDP1, the function clips by the norm of the rank's part, without communication.
     sharded = any(sharding_inside(run, module) is Sharding.FSDP2 for module in modules)
     run.emit(
