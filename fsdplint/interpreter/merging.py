@@ -77,13 +77,19 @@ def _is_nothing(value: Value) -> bool:
     return is_none(value) or (isinstance(value, Sequence) and not value.items and not value.open)
 
 
-def join_returned(test: RankTest | RankLocal | None, one: Value | None, two: Value | None) -> Value:
-    """Join `one`, returned where a test holds, with `two`, returned elsewhere."""
+def join_returned(
+    test: RankTest | RankLocal | Predicate | None, one: Value | None, two: Value | None
+) -> Value:
+    """Join `one`, returned where a test holds, with `two`, returned elsewhere.
+
+    test: a test of the rank or of its data; a predicate or None for a test that varies else.
+    """
+    if isinstance(test, RankTest):
+        return join_by_rank(test, one, two)
+    one, two = one or Const(None), two or Const(None)
     if isinstance(test, RankLocal):
-        return join_by_data(one or Const(None), two or Const(None), test)
-    if test is None:
-        return _join_varying(one or Const(None), two or Const(None))
-    return join_by_rank(test, one, two)
+        return join_by_data(one, two, test)
+    return with_condition(test, _join_varying(one, two), one, two)
 
 
 def _join_varying(one: Value, two: Value) -> Value:

@@ -19,7 +19,12 @@ from fsdplint.interpreter.branch_sides import execute_sides
 from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.forks import Fork
 from fsdplint.interpreter.frames import TURN
-from fsdplint.interpreter.merging import join_by_data, join_by_rank, join_by_turn
+from fsdplint.interpreter.merging import (
+    join_by_data,
+    join_by_rank,
+    join_by_turn,
+    join_returned,
+)
 from fsdplint.interpreter.narrowing import narrow
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, falls_to_raise, guard_end, terminates
@@ -106,10 +111,12 @@ def branch(
         one, two = execute_sides(run, *sides, partial(join_by_turn, test=predicate))
         _note_leaving(run, (one, no), (two, yes))
         if one is not None and two is not None:
+            if one.kind == two.kind == "return":
+                return Signal("return", join_returned(predicate, two.value, one.value))
             return two if two.kind == "return" else one
-        for signal in (one, two):
+        for signal, holds in ((one, negated(predicate)), (two, predicate)):
             if signal is not None and signal.kind == "return" and signal.value is not None:
-                run.frames[-1].partial.append((None, signal.value))
+                run.frames[-1].partial.append((holds, signal.value))
         return None
     taken, skipped_ends = (
         (then, else_ends) if verdict.outcome is Truth.TRUE else (orelse, then_ends)
