@@ -89,7 +89,12 @@ class EveryRankSameData(Rule):
         A trace without sharding, or with another kind of parallelism, has no finding. If its
         batches are the same on all ranks, too, it contradicts none.
         """
-        loaders = {one.loader for one in trace.of(LoaderBuilt) if one.site == finding.site}
+        found = finding.events[0]
+        loaders = {
+            one.loader
+            for one in trace.of(LoaderBuilt)
+            if one.site == found.site and one.stack == found.stack
+        }
         passes = [begun for begun in training_passes(trace) if begun.loader in loaders]
         if not trace.complete or any(True for _ in trace.of(PickedByRank)):
             return bool(passes)

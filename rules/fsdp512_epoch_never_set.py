@@ -76,7 +76,12 @@ class EpochNeverSet(Rule):
         A trace in which nothing is sharded has no finding. If its passes have the same order, too,
         it contradicts none.
         """
-        built = [one for one in trace.of(SamplerBuilt) if one.site == finding.site]
+        found = finding.events[0]
+        built = [
+            one
+            for one in trace.of(SamplerBuilt)
+            if one.site == found.site and one.stack == found.stack
+        ]
         if not trace.shardings():
             built = [one for one in built if len(list(self._passes(trace, one))) < 2]
         samplers = {one.sampler for one in built}
