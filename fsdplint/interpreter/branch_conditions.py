@@ -37,6 +37,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
+from fsdplint.source.positions import code_children
 from fsdplint.trace import Guard, GuardKind, Ranks
 from fsdplint.trace.predicates import ALWAYS, NEVER, Predicate, negated
 from fsdplint.trace.predicates import Truth as HoldsHere
@@ -109,6 +110,8 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
     left = truth(run, node.left, prefer)
     decisive = Truth.FALSE if is_and else Truth.TRUE
     if left.outcome is decisive:
+        if run.decisions.leaving and left.guards and _is_plain_rank_test(run, node.right):
+            run.decisions.relevant.update(left.keys)  # see below
         return left
     if left.outcome is Truth.RANK and left.rank_test is not None:
         test = left.rank_test if is_and else left.rank_test.negate()
@@ -120,6 +123,9 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
     guards = left.guards + right.guards
     decided_by = left.decided_by + right.decided_by
     if right.outcome is decisive:
+        if left.outcome is Truth.RANK and run.decisions.leaving:
+            # With the other outcome, some of the ranks would leave.
+            run.decisions.relevant.update(key for _, key in right.guards)
         # the left operand does not matter, unless it was a decision
         return Verdict(decisive, right.guards, decided_by=decided_by)
     # If ranks diverge here, the varying operand did not short-circuit, so the rank test decides.
@@ -133,6 +139,16 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
         return Verdict(Truth.VARYING, guards, local=local, predicate=predicate)
     predicate = right.predicate if right.outcome is Truth.VARYING else None
     return Verdict(right.outcome, guards, right.rank_test, right.local, decided_by, predicate)
+
+
+def _is_plain_rank_test(run: Run, node: cst.BaseExpression) -> bool:
+    """Whether an operand that is not evaluated tests the rank; one with calls is not looked at."""
+    nodes: list[cst.CSTNode] = [node]
+    for one in nodes:
+        if isinstance(one, cst.Call):
+            return False
+        nodes += code_children(one)
+    return isinstance(run.eval(node), RankTest | RankValue)
 
 
 def _of_operand(verdict: Verdict) -> Predicate | None:
