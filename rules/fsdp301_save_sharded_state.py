@@ -12,6 +12,7 @@ from fsdplint.trace import (
     Layout,
     Loaded,
     OptimizerBuilt,
+    Ranks,
     Saved,
     StateLoaded,
     StateTaken,
@@ -94,7 +95,7 @@ class SaveShardedState(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Saved):
-            if not whole_file(event.api) or event.per_rank:
+            if not whole_file(event.api) or _has_file_of_each_rank(trace, event):
                 continue
             if any(only_fsdp2(trace, m, event) for m in event.modules):
                 continue  # the save fails: FSDP304
@@ -173,6 +174,22 @@ class SaveShardedState(Rule):
         if not gather_and_save(rewrite, finding, program):
             return None
         return rewrite.fix("Gather the whole state on all ranks, write it on rank 0", Safety.UNSAFE)
+
+
+
+def _has_file_of_each_rank(trace: Trace, event: Saved) -> bool:
+    """Whether each rank writes its part into its own file, here or at another place."""
+    if event.ranks is not Ranks.ONE:
+        return event.per_rank
+    written = _owners(trace, event)
+    others = (one for one in trace.of(Saved) if one.per_rank and one.ranks is not Ranks.ONE)
+    beside = any(written & _owners(trace, one) for one in others)
+    return beside or (event.per_rank and not written)
+
+
+def _owners(trace: Trace, event: Saved) -> set[str]:
+    """The models and optimizers whose states a file gets."""
+    return {taken.of for taken in trace.before(event, StateTaken) if taken.state in event.states}
 
 
 def _modules_of(trace: Trace, taken: StateTaken) -> tuple[str, ...]:
