@@ -176,7 +176,6 @@ class SaveShardedState(Rule):
         return rewrite.fix("Gather the whole state on all ranks, write it on rank 0", Safety.UNSAFE)
 
 
-
 def _has_file_of_each_rank(trace: Trace, event: Saved) -> bool:
     """Whether each rank writes its part into its own file, here or at another place."""
     if event.ranks is not Ranks.ONE:

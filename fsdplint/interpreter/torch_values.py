@@ -142,10 +142,15 @@ def note_result_use(value: Value | None) -> None:
 
 @dataclass(eq=False, repr=False)
 class SamplerValue(Value):
-    """A torch DistributedSampler. `splits`: whether it certainly gives each rank other samples."""
+    """A torch DistributedSampler.
+
+    splits: whether it certainly gives each rank other samples.
+    same_part: whether the program writes a constant for the rank, so that all ranks get one part.
+    """
 
     id: str
     splits: bool = False
+    same_part: bool = False
 
 
 @dataclass(eq=False, repr=False)

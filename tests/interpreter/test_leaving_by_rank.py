@@ -51,5 +51,7 @@ evaluate()
 def test_a_setting_beside_a_test_of_the_rank_is_tried(
     tmp_path: Path, code: str, test: str, found: bool
 ) -> None:
-    codes = {one.rule.code for one in findings(program(tmp_path, code.format(test=test)), "FSDP501")}
+    codes = {
+        one.rule.code for one in findings(program(tmp_path, code.format(test=test)), "FSDP501")
+    }
     assert codes == ({"FSDP501"} if found else set())

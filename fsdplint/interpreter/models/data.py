@@ -19,6 +19,7 @@ from fsdplint.interpreter.torch_values import (
     SamplerValue,
 )
 from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant, is_none
+from fsdplint.syntax.arguments import arguments
 from fsdplint.trace import (
     EpochSet,
     LoaderBuilt,
@@ -81,7 +82,9 @@ def begin_by_iter(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Batches:
 def distributed_sampler(run: Run, name: str, call: Call) -> Value:
     given = call.arg(3, "shuffle")
     shuffle = constant(given) if given is not None or call.open else True
-    sampler = SamplerValue(run.new_id("sampler"), splits=_splits(run, call))
+    sampler = SamplerValue(
+        run.new_id("sampler"), splits=_splits(run, call), same_part=_has_constant_rank(run, call)
+    )
     run.emit(
         SamplerBuilt,
         call.node,
@@ -105,6 +108,17 @@ def _splits(run: Run, call: Call) -> bool:
     given = constant(count)
     several = given is None or (isinstance(given, int) and given > 1)
     return own and several and not call.open
+
+
+def _has_constant_rank(run: Run, call: Call) -> bool:
+    """Whether all ranks make the sampler for the rank that a number in the program says.
+
+    A variable may be the rank of a program that runs in one process.
+    """
+    if call.open or not isinstance(call.node, cst.Call) or run.ranks().partial:
+        return False
+    given = arguments(call.node, ("dataset", "num_replicas", "rank"))[0].get("rank")
+    return given is not None and isinstance(given.value, cst.Integer)
 
 
 @function(f"{DATA}.SequentialSampler", f"{DATA}.RandomSampler")
@@ -133,6 +147,9 @@ def loader(run: Run, name: str, call: Call) -> Value:
     if of_all and isinstance(sampler, LibraryObject):
         shuffle = Const(sampler.name.endswith("RandomSampler"))
         generator = sampler.get("generator") or generator
+    if isinstance(sampler, SamplerValue) and sampler.same_part:
+        # All ranks have its order, also where it shuffles: it has a seed of its own.
+        sampler, of_all, shuffle = None, True, Const(False)
     ordered = not call.open and all(
         value is None or is_none(value)
         for value in (
