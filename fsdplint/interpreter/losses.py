@@ -19,6 +19,7 @@ from fsdplint.trace import BackwardRun, OptimizerStepped
 # Methods that keep the number in a tensor.
 _KEEPS_NUMBER = {"item", "float", "double", "long", "int", "clamp", "clamp_min", "clone", "detach"}
 
+_KEEPS_SIZE = {"to", "cuda", "xpu", "float", "double", "long", "clone", "detach", "contiguous"}
 _SCALES = {"div", "div_", "true_divide", "mul", "mul_", "multiply", "multiply_"}
 
 
@@ -52,10 +53,15 @@ def sum_in_place(value: Value, op: Value | None) -> None:
         value.summed = True
 
 
-def keep_sum(function: Value, result: Value) -> None:
-    """Note that `total.item()` is the number that an `all_reduce` summed."""
+def keep_sum_and_size(function: Value, result: Value) -> None:
+    """Note that `total.item()` is the number that an `all_reduce` summed, and that
+    `total.to(device)` has as many elements as `total`."""
     owner = function.owner if isinstance(function, Unknown) else None
-    if owner is None or not owner.summed or not isinstance(result, Unknown):
+    if owner is None or not isinstance(result, Unknown):
+        return
+    if owner.few_elements:
+        result.few_elements = any(owner.parts.get(name) is function for name in _KEEPS_SIZE)
+    if not owner.summed:
         return
     result.summed = any(owner.parts.get(name) is function for name in _KEEPS_NUMBER)
 

@@ -130,6 +130,7 @@ class Unknown(Value):
     template: what is known of it if it is a text.
     reciprocal: whether it is 1 divided by a number that an `all_reduce` summed.
     own_size: whether it is a tensor whose size certainly differs between ranks.
+    few_elements: whether it is a tensor of a few elements that the program made, such as a count.
     distinct: whether it is certainly another number on each rank: a multiple of the rank, perhaps
         plus a number that is the same on all ranks.
     own_number: set if it is the length of a list, and the length may differ between ranks.
@@ -163,6 +164,7 @@ class Unknown(Value):
     template: Template | None = field(default=None, repr=False)
     reciprocal: bool = False
     own_size: bool = False
+    few_elements: bool = False
     distinct: bool = False
     own_number: RankLocal | None = field(default=None, repr=False)
     term: Number | Predicate | None = field(default=None, repr=False)

@@ -94,7 +94,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     uninitialized.note_call(run, function, call)
     result = run.call(function, call)
     rank_local.through_call(run, function, call, result, begin)
-    losses.keep_sum(function, result)
+    losses.keep_sum_and_size(function, result)
     if result.created_at is None:
         result.created_at = run.site(node)
     return result

@@ -129,6 +129,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         collective=whole,
         unknown_group=call.open if group is None else isinstance(run.settle(group), Unknown),
         of_output=losses.is_output(tensor),
+        few_elements=isinstance(tensor, Unknown) and tensor.few_elements,
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=last in Collective.OF_ONE_SIZE
         and isinstance(tensor, Unknown)

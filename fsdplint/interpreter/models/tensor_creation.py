@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from fsdplint.interpreter import meta_device
@@ -24,6 +25,7 @@ from fsdplint.interpreter.values import (
     constant,
 )
 
+_FEW = 16  # elements of a tensor that is no gradient
 _FIXED = re.compile(r"\.(constant|zeros|ones|eye|dirac)_$")  # not at random
 
 
@@ -54,8 +56,25 @@ def new_tensor(run: Run, name: str, call: Call) -> Value:
             run, name, call
         )
         result.own_size = _has_own_size(run, name, call)
+        result.few_elements = _has_few_elements(run, name, call)
         result.new_tensor = name != "torch.tensor" or isinstance(call.arg(0, "data"), Const)
     return result
+
+
+def _has_few_elements(run: Run, name: str, call: Call) -> bool:
+    """Whether the program writes the size of a new tensor, and it is small."""
+    if call.open or "size" in call.kwargs or not call.args:
+        return False
+    first = run.settle(call.args[0])
+    if name == "torch.tensor":
+        if isinstance(first, Sequence):
+            return not first.open and len(first.items) <= _FEW
+        return isinstance(first, Const)
+    given = call.args[:1] if name == "torch.full" or isinstance(first, Sequence) else call.args
+    sizes = first.items if isinstance(first, Sequence) else given
+    known = [constant(run.settle(size)) for size in sizes]
+    numbers = [one for one in known if isinstance(one, int)]
+    return len(numbers) == len(known) and math.prod(numbers) <= _FEW
 
 
 def _has_own_size(run: Run, name: str, call: Call) -> bool:

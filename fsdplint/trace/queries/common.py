@@ -162,7 +162,7 @@ def optimizer_named(built: OptimizerBuilt) -> str:
 def reduced_by_hand(trace: Trace) -> bool:
     """Whether the program may reduce a gradient between a backward pass and the next step.
 
-    A loss that is averaged there is not one. A record does not tell it from a gradient.
+    A loss or a metric that is averaged there is not one. A record does not tell it from a gradient.
     """
     after_backward = False
     for event in trace:
@@ -171,6 +171,6 @@ def reduced_by_hand(trace: Trace) -> bool:
         elif isinstance(event, OptimizerStepped):
             after_backward = False
         elif after_backward and isinstance(event, Collective) and "reduce" in event.api:
-            if not event.of_output:
+            if not event.of_output and not event.few_elements:
                 return True
     return False

@@ -1,0 +1,41 @@
+"""FSDP105 beside metrics that are reduced between the backward pass and the step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import findings, program
+
+PROGRAM = """
+model = Net()
+for layer in model.layers:
+    fully_shard(layer)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+kept = {made}
+for batch in batches:
+    loss = model(batch).mean()
+    loss.backward()
+    {between}
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "between", "found"),
+    [
+        ("torch.zeros(5).to('cuda')", "dist.all_reduce(kept)", True),
+        ("torch.zeros((2, 3), device='cuda')", "dist.all_reduce(kept)", True),
+        ("None", "dist.all_reduce(torch.tensor([loss.item(), 1.0]))", True),
+        ("torch.zeros(size)", "dist.all_reduce(kept)", False),
+        ("torch.zeros(4096)", "dist.all_reduce(kept)", False),
+        ("None", "dist.all_reduce(model.head.weight.grad)", False),
+        ("None", "[dist.all_reduce(p.grad) for p in model.parameters()]", False),
+    ],
+)
+def test_a_tensor_of_a_few_elements_is_no_gradient(
+    tmp_path: Path, made: str, between: str, found: bool
+) -> None:
+    text = PROGRAM.format(made=made, between=between)
+    codes = [one.rule.code for one in findings(program(tmp_path, text), "FSDP105")]
+    assert codes == ["FSDP105"] * found
