@@ -167,6 +167,8 @@ def consistent(given: Description) -> Description:
         found["orig_params"] = "true"
     if found["state"] == "none":
         drop("optimizer_state", "resume")
+    if found["init"] == "sync" and found["resume"] != "none":
+        drop("ignored")  # the weights of ignored modules differ by rank, and rank 0's are saved
     if found["state"] == "plain" and found["optimizer_state"] == "modern":
         found["optimizer_state"] = "full"
     if found["state"].startswith("sharded") and found["optimizer_state"] in ("full", "scatter"):
