@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import libcst as cst
+
 from fsdplint.interpreter import lazy, rank_local
 from fsdplint.interpreter.functions import call_function
-from fsdplint.interpreter.loop_certainty import passes_all_on
+from fsdplint.interpreter.loop_certainty import loops_in, passes_all_on
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.modules import submodule_values
 from fsdplint.interpreter.optimizers import take_parameters
@@ -66,13 +68,21 @@ def next_of(value: Value) -> Function | None:
     return following if isinstance(following, Function) else None
 
 
+def yields_all(run: Run, generator: cst.CSTNode) -> bool:
+    """Whether a generator function certainly yields each element that its loops visit."""
+    loops = run.project.loops_in.get(generator)
+    if loops is None:
+        loops = run.project.loops_in[generator] = tuple(loops_in(generator))
+    return passes_all_on(generator, loops, run.loops)
+
+
 def covers(run: Run, value: Value) -> bool:
     """Whether a loop over a value certainly visits each element of what it was made of.
 
     A generator is asked after the loop.
     """
     if isinstance(value, Lazy) and value.generator is not None:
-        return passes_all_on(value.generator, run.loops)
+        return yields_all(run, value.generator)
     value = run.settle(value)
     if isinstance(value, Sequence):
         return value.every

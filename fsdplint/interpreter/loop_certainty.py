@@ -86,22 +86,27 @@ def _enclosing(site: NodeSite) -> Iterator[cst.CSTNode]:
         node = site.source.parent(node)
 
 
-def passes_all_on(function: cst.CSTNode, visits: Mapping[cst.CSTNode, bool]) -> bool:
-    """Whether a generator certainly yields each element that its loops visit."""
-    loops = _loops_in(function)
+def passes_all_on(
+    function: cst.CSTNode, loops: Sequence[cst.CSTNode], visits: Mapping[cst.CSTNode, bool]
+) -> bool:
+    """Whether a generator certainly yields each element that its loops visit.
+
+    loops: those of the function, see `loops_in`.
+    """
     if not all(visits.get(loop) or _visits_every_module(loop) for loop in loops):
         return False
     return not _skips_modules(function)
 
 
-def _loops_in(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def loops_in(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The loops, comprehensions and `yield from` of a function, without functions in it."""
     for child in code_children(node):
         if isinstance(child, cst.BaseComp | cst.For | cst.While):
             yield child
         if isinstance(child, cst.Yield) and isinstance(child.value, cst.From):
             yield child
         if not isinstance(child, cst.FunctionDef | cst.Lambda):
-            yield from _loops_in(child)
+            yield from loops_in(child)
 
 
 def _loops_around(site: NodeSite, visits: Mapping[cst.CSTNode, bool]) -> Iterator[cst.CSTNode]:

@@ -131,6 +131,7 @@ class Project:
         self.names_in: dict[cst.CSTNode, frozenset[str]] = {}
         self.matters_to_migration: dict[cst.CSTNode, bool] = {}
         self.expressions_below: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+        self.loops_in: dict[cst.CSTNode, tuple[cst.CSTNode, ...]] = {}  # of generator functions
         # Of methods: the attributes of their object that they read, in order, and that they set.
         self.own_attributes: dict[cst.FunctionDef, tuple[tuple[str, ...], frozenset[str]]] = {}
         self.words = Words(CONTRACT_WORDS)

@@ -19,8 +19,7 @@ from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.constructs.branches import execute_test
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
 from fsdplint.interpreter.functions import call_function
-from fsdplint.interpreter.iteration import covers, iterator_of, next_of, read_all
-from fsdplint.interpreter.loop_certainty import passes_all_on
+from fsdplint.interpreter.iteration import covers, iterator_of, next_of, read_all, yields_all
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
@@ -195,7 +194,7 @@ def _over_generator(run: Run, loop: ElementLoop, generator: Lazy) -> Signal | No
             if given[run.executing] > TURNS:
                 return
         may_hold = isinstance(value, ParametersOf | Items)
-        if may_hold and function is not None and passes_all_on(function, run.loops):
+        if may_hold and function is not None and yields_all(run, function):
             value = each_parameter(value)
         tests.extend(e.guard.kind for e in run.guards if all(e is not one for one in outer))
         inner = run.source, run.stack, run.executing
