@@ -56,16 +56,18 @@ def optimizers_in(
     return [found for part in parts for found in optimizers_in(part, settle, depth + 1)]
 
 
-def build_optimizer(run: Run, class_name: str, call: Call) -> OptimizerValue:
-    """Build an optimizer over its first argument."""
-    optimizer = new_optimizer(run, class_name, call)
+def build_optimizer(
+    run: Run, class_name: str, call: Call, library: str = "torch"
+) -> OptimizerValue:
+    """Build an optimizer of a library over its first argument."""
+    optimizer = new_optimizer(run, class_name, call, library)
     fill_optimizer(run, optimizer, call)
     return optimizer
 
 
-def new_optimizer(run: Run, class_name: str, call: Call) -> OptimizerValue:
+def new_optimizer(run: Run, class_name: str, call: Call, library: str = "") -> OptimizerValue:
     """An optimizer that has no parameters yet."""
-    optimizer = OptimizerValue(run.new_id("optimizer"), class_name)
+    optimizer = OptimizerValue(run.new_id("optimizer"), class_name, library=library)
     optimizer.created_at = run.site(call.node)
     run.objects[optimizer.id] = optimizer
     return optimizer
@@ -81,6 +83,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         call.node,
         optimizer=optimizer.id,
         class_name=optimizer.class_name,
+        library=optimizer.library,
         modules=tuple(m.id for m in modules),
         complete=complete,
         filtered_by=tuple(sorted(filters_of(run, parameters))),
@@ -138,14 +141,18 @@ def note_group_change(run: Run, holder: Value, key: Value | None = None) -> None
         lose_optimizer(run, holder.optimizer)
 
 
-def optimizer_by_parameters(run: Run, name: str, call: Call) -> OptimizerValue | None:
-    """An optimizer of an unknown class, recognized by its arguments; None if it is none."""
+def optimizer_by_parameters(run: Run, origin: str, call: Call) -> OptimizerValue | None:
+    """An optimizer of an unknown class, recognized by its arguments; None if it is none.
+
+    origin: the dotted name of the class; "" if it has none.
+    """
+    library, _, name = origin.rpartition(".")
     if not name[:1].isupper() or not call.args or "chedul" in name:
         return None
     if not OPTIMIZERS.search(name) and not SETTINGS_OF_OPTIMIZERS & set(call.kwargs):
         return None  # an average of the weights, a context over parameters, ...
     modules, _ = owners_of(run, call.args[0])
-    return build_optimizer(run, name, call) if modules else None
+    return build_optimizer(run, name, call, library.partition(".")[0]) if modules else None
 
 
 def owners_of(run: Run, value: Value | None) -> tuple[list[ModuleValue], bool]:

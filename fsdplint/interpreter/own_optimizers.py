@@ -24,7 +24,7 @@ def build_own_optimizer(run: Run, klass: Class, call: Call) -> OptimizerValue:
     """
     init = klass.lookup("__init__")
     if not isinstance(init, Function) or owners_of(run, call.arg(0, "params"))[0]:
-        return build_optimizer(run, klass.name, call)
+        return build_optimizer(run, klass.name, call, library="")
     optimizer = new_optimizer(run, klass.name, call)
     instance = Instance(klass, building=optimizer)
     call_function(run, init, instance, call.args, call.kwargs, call.node, call.open)

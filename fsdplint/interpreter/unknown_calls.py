@@ -99,7 +99,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     _note_effect(run, function, call)
     note_reduction(run, name, call)
     remove_hooks(run, function, call)
-    optimizer = optimizer_by_parameters(run, name, call)
+    of_library = origin if isinstance(function, Symbol) else name
+    optimizer = optimizer_by_parameters(run, of_library, call)
     if optimizer is not None:
         return optimizer
     note_unknown_call(run, name or origin, call)

@@ -476,9 +476,12 @@ class ModuleValue(Value):
 
 @dataclass(eq=False, repr=False)
 class OptimizerValue(Value):
+    """An optimizer. library: the package that has its class, as in its event."""
+
     id: str
     class_name: str
     modules: tuple[ModuleValue, ...] = ()
+    library: str = ""
 
 
 @dataclass(eq=False, repr=False)

@@ -23,6 +23,8 @@ from fsdplint.trace.predicates import Predicate
 class OptimizerBuilt(Event):
     """An optimizer over the parameters of `modules`.
 
+    library: the package that has its class, such as "torch"; "" for a class of the program, or if
+        that is not known.
     complete: whether all of its parameters are known to come from `modules`.
     filtered_by: the properties of parameters that select its groups (static traces only):
         "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
@@ -33,6 +35,7 @@ class OptimizerBuilt(Event):
     kind: ClassVar[str] = "optimizer-built"
     optimizer: str = definition()
     class_name: str = ""
+    library: str = ""
     modules: tuple[str, ...] = reference(default=())
     complete: bool = True
     filtered_by: tuple[str, ...] = unrecorded("groups are made before the call", default=())

@@ -85,7 +85,7 @@ def instantiate(run: Run, name: str, call: Call) -> Value:
     origin = config.origin if isinstance(config, Unknown) else ""
     gets_parameters = bool(owners_of(run, inner.arg(0, "params"))[0])
     if gets_parameters and ("params" in arguments or _OPTIMIZER.search(origin)):
-        return build_optimizer(run, "Optimizer", inner)
+        return build_optimizer(run, "Optimizer", inner, library="")
     return call_unknown(run, Symbol(name), call)
 
 

@@ -104,6 +104,7 @@ def _record_optimizer(optimizer: Any, params: Any, frame: FrameType | None, defa
         frame,
         optimizer=recording.objects.optimizer(optimizer),
         class_name=type(optimizer).__name__,
+        library=_library(type(optimizer)),
         modules=OwnerNames(owners),
         complete=unknown == 0,
         empty_groups=_empty_groups(params),
@@ -117,6 +118,12 @@ def _record_optimizer(optimizer: Any, params: Any, frame: FrameType | None, defa
         values.is_mixed(p for p in parameters_of(group) if p.requires_grad) for group in groups
     ):
         recording.recorder.event(MixedParameters, frame, api=modes[0])
+
+
+def _library(cls: type) -> str:
+    """The package that has a class; "" for one of the program."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return "" if kind_of(file or "") == USER else cls.__module__.partition(".")[0]
 
 
 def _empty_groups(params: Any) -> int:
