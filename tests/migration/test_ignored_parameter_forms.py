@@ -145,6 +145,31 @@ FORMS = {
         fully_shard(model, **fsdp_kwargs)
         """,
     ),
+    "ignored parameters of a module that the policy picks, under mixed precision": (
+        """
+        model = Net()
+        model.blocks[0].requires_grad_(False)
+        model = FSDP(
+            model,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            ignored_states=list(model.blocks[0].parameters()),
+            mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+        )
+        """,
+        """
+        model = Net()
+        model.blocks[0].requires_grad_(False)
+        fsdp_kwargs = {
+            "ignored_params": set(model.blocks[0].parameters()),
+            "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+        }
+        ignored_parameters = set(model.blocks[0].parameters())
+        for module in reversed(list(model.modules())):
+            if not ignored_parameters.issuperset(module.parameters()) and isinstance(module, Block):
+                fully_shard(module, **fsdp_kwargs)
+        fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
     "an ignored module that the policy leaves out": (
         """
         class Both(Net):
@@ -159,6 +184,42 @@ FORMS = {
             model,
             auto_wrap_policy=ModuleWrapPolicy({Block}),
             ignored_modules=[model.side],
+            mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+        )
+        """,
+        """
+        class Both(Net):
+            def __init__(self):
+                super().__init__()
+                self.side = nn.Linear(8, 8)
+
+
+        model = Both()
+        model.side.requires_grad_(False)
+        fsdp_kwargs = {
+            "ignored_params": set(model.side.parameters()),
+            "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+        }
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, **fsdp_kwargs)
+        fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "ignored parameters of a module that the policy leaves out": (
+        """
+        class Both(Net):
+            def __init__(self):
+                super().__init__()
+                self.side = nn.Linear(8, 8)
+
+
+        model = Both()
+        model.side.requires_grad_(False)
+        model = FSDP(
+            model,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            ignored_states=list(model.side.parameters()),
             mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
         )
         """,

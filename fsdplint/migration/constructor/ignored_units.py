@@ -1,10 +1,12 @@
-"""Ignored modules that a policy picks: FSDP1 wraps neither them nor the modules below them.
+"""Ignored modules, and modules whose parameters are all ignored, that a policy picks.
 
-A unit that only holds ignored parameters has nothing to shard, but FSDP2 casts its inputs.
+FSDP1 does not wrap ignored modules and the modules below them. It wraps a module whose parameters are
+all ignored, but does nothing with it. FSDP2 casts the inputs of such a unit.
 """
 
 from __future__ import annotations
 
+from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Class, ModuleValue
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.migration.constructor.casts import modules_below
@@ -22,7 +24,7 @@ def leaves_out(
     inner_casts: whether the submodules get the policy of the root, which casts their inputs.
     """
     policy = keywords.policy
-    if policy is None or policy.units is not None or not keywords.ignored_modules:
+    if policy is None or policy.units is not None or not keywords.has_ignored:
         return False
     if not precision.lowers or not (inner_casts or keywords.own_casts):
         return False
@@ -35,10 +37,13 @@ def _may_pick(migration: Migration, policy: Policy, keywords: Keywords) -> bool:
         return True
     ignored: list[ModuleValue] = []
     for value in keywords.ignored_values:
-        items = value.items if isinstance(value, Items) else [value]
-        if not all(isinstance(item, ModuleValue) for item in items):
-            return True
-        ignored += [item for item in items if isinstance(item, ModuleValue)]
+        for item in value.items if isinstance(value, Items) else [value]:
+            if isinstance(item, ParametersOf):
+                ignored += item.modules
+            elif isinstance(item, ModuleValue):
+                ignored.append(item)
+            else:
+                return True
     parts = modules_below(migration, ignored)
     if parts is None or not ignored:
         return True

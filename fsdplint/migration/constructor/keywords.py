@@ -40,8 +40,10 @@ class Keywords(StartingWeights):
         buffers_as: the field of the policy that decides whether buffers are cast, or "".
         buffers_to: the dtype of these casts, "" for the dtype in that field.
         ignored_modules: the text of the modules whose parameters are not sharded, or "".
-        ignored_values: the values of these modules in the runs.
-        leaves_out: whether the policy may pick some of them, which FSDP1 does not wrap.
+        ignored_parameters: the text of a set of parameters that are not sharded, or "".
+        ignored_values: the values of these modules, or of the ignored parameters, in the runs.
+        leaves_out: whether the policy may pick some of these modules, or modules whose parameters
+            are all ignored, with which FSDP1 does nothing.
         norms: whether batch norms have a policy of mixed precision of their own.
         norms_if: the condition under which they have one, or "".
         reshards_root: whether the root may not stay gathered after a forward.
@@ -65,6 +67,7 @@ class Keywords(StartingWeights):
     buffers_as: str = ""
     buffers_to: str = ""
     ignored_modules: str = ""
+    ignored_parameters: str = ""
     ignored_values: list[Value] = field(default_factory=list)
     leaves_out: bool = False
     norms: bool = False

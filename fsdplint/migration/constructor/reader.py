@@ -372,9 +372,11 @@ class Reader:
             self._account_for_unused(value)
             return
         self.keywords.has_ignored = True
+        self.keywords.ignored_values = list(self.migration.values(value))
         if modules:
             self.keywords.ignored_modules = ignored.ignored_text(self.migration, self.source, value)
-            self.keywords.ignored_values = list(self.migration.values(value))
+        else:
+            self.keywords.ignored_parameters = text
         self.keywords.items.append(("ignored_params", text))
         device_id = self.values.get("device_id")
         if device_id is not None and not is_constant(device_id, "None"):

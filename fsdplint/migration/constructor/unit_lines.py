@@ -143,9 +143,13 @@ class UnitLines:
         return call(self.source, self.call, self.shard, arguments, depth=depth)
 
     def _ignored_modules(self, policy: Policy) -> tuple[list[str], str]:
-        """A line with the modules that FSDP1 does not wrap, and the start of the loop's test."""
+        """A line with what FSDP1 does not wrap, and the start of the loop's test."""
         if not self.keywords.leaves_out:
             return [], ""
+        if not self.keywords.ignored_modules:
+            name = fresh(self.source, self.call, "ignored_parameters", "not_sharded")
+            line = f"{name} = {self.keywords.ignored_parameters}"
+            return [line], f"not {name}.issuperset({policy.variable}.parameters()) and "
         name = fresh(self.source, self.call, "ignored_modules", "not_sharded")
         line = f"{name} = {members_of(self.keywords.ignored_modules, 'modules')}"
         return [line], f"{policy.variable} not in {name} and "
