@@ -71,7 +71,7 @@ def fits_policy(
         return True
     if precision.own_casts:
         return False
-    parts = policy.parts if policy.units is not None else _parts(migration, module)
+    parts = policy.parts if policy.units is not None else parts_of(migration, module)
     if policy.classes is None:  # it may pick any module
         return parts is not None and all(map(_gets_one_input, parts))
     for node in policy.classes:
@@ -88,7 +88,7 @@ def fits_policy(
     return True
 
 
-def _parts(migration: Migration, module: cst.CSTNode) -> list[ModuleValue] | None:
+def parts_of(migration: Migration, module: cst.CSTNode) -> list[ModuleValue] | None:
     """The modules below a model; None if some may be unknown."""
     found = [value for value in migration.values(module) if isinstance(value, ModuleValue)]
     roots = [_innermost_module(value) for value in found]

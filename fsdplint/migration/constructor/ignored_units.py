@@ -6,6 +6,10 @@ all ignored, but does nothing with it. FSDP2 casts the inputs of such a unit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import libcst as cst
+
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Class, ModuleValue
 from fsdplint.interpreter.values import Sequence as Items
@@ -47,10 +51,14 @@ def _may_pick(migration: Migration, policy: Policy, keywords: Keywords) -> bool:
     parts = modules_below(migration, ignored)
     if parts is None or not ignored:
         return True
-    names = {migration.symbol(node) for node in policy.classes}
-    classes = [v for node in policy.classes for v in migration.values(node) if isinstance(v, Class)]
-    return any(
-        (part.library_class or "") in names
-        or (part.cls is not None and any(klass in part.cls.mro() for klass in classes))
-        for part in parts
-    )
+    return any(is_of_classes(migration, part, policy.classes) for part in parts)
+
+
+def is_of_classes(
+    migration: Migration, module: ModuleValue, nodes: Sequence[cst.BaseExpression]
+) -> bool:
+    """Whether a module has one of the classes that some expressions name."""
+    if (module.library_class or "") in {migration.symbol(node) for node in nodes}:
+        return True
+    classes = [v for node in nodes for v in migration.values(node) if isinstance(v, Class)]
+    return module.cls is not None and any(klass in module.cls.mro() for klass in classes)

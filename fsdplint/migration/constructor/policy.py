@@ -33,6 +33,8 @@ class Policy:
         initializes: whether the helper initializes the modules, too.
         ignores: whether the helper leaves parameters out.
         counts_units: whether the helper leaves out, and counts, modules that are sharded already.
+        picks_all: whether it, or one of the policies that it combines, picks every module but lists
+            and dicts of modules.
         gives_arguments: whether the test gives such keywords, or None for no unit.
     """
 
@@ -49,6 +51,7 @@ class Policy:
     initializes: bool = False
     ignores: bool = False
     counts_units: bool = False
+    picks_all: bool = False
     gives_arguments: bool = False
     units: UnitTree | None = None
     parts: list[ModuleValue] = field(default_factory=list)

@@ -18,6 +18,7 @@ from fsdplint.migration.blockers.policies import WRAP_OUTSIDE_BLOCK
 from fsdplint.migration.constructor import casts, gathered_roots, meta
 from fsdplint.migration.constructor.constructed_units import ConstructedUnits
 from fsdplint.migration.constructor.constructor_arguments import read_keywords
+from fsdplint.migration.constructor.empty_units import leave_out_empty
 from fsdplint.migration.constructor.ignored_units import leaves_out
 from fsdplint.migration.constructor.keywords import Keywords, as_value, is_simple
 from fsdplint.migration.constructor.policy import Policy
@@ -105,6 +106,7 @@ def rewrite_call(
         if not rest:
             migration.norms_apart.add(node)
     keywords.leaves_out = leaves_out(migration, keywords, precision, inner_casts)
+    leave_out_empty(migration, keywords, precision, inner_casts, module.value)
     keywords.prepare(policy is not None, inner_casts)
     migration.account_for(source, node.func)
     for arg in node.args:

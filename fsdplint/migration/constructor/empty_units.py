@@ -1,0 +1,56 @@
+"""Modules without parameters that a policy picks.
+
+FSDP1 does nothing with such a unit. FSDP2 has nothing to shard there either, but it casts the inputs.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.constructor import casts
+from fsdplint.migration.constructor.ignored_units import is_of_classes
+from fsdplint.migration.constructor.keywords import Keywords
+from fsdplint.migration.constructor.policy import Policy
+from fsdplint.migration.context import Migration
+from fsdplint.migration.facts import Precision
+
+
+def leave_out_empty(
+    migration: Migration,
+    keywords: Keywords,
+    precision: Precision,
+    inner_casts: bool,
+    module: cst.BaseExpression,
+) -> None:
+    """Make the loop over a model's modules test for parameters, if that changes what is cast.
+
+    inner_casts: whether the submodules get the policy of the root, which casts their inputs.
+    """
+    policy = keywords.policy
+    if policy is None or policy.units is not None or not policy.test or policy.gives_arguments:
+        return
+    if not precision.lowers or not (inner_casts or keywords.own_casts):
+        return
+    parts = casts.parts_of(migration, module)
+    is_whole_test = policy.test.startswith("not isinstance(") and policy.test.endswith("))")
+    if policy.picks_all and is_whole_test and policy.test.count("isinstance(") == 1:
+        if parts is None or any(_is_empty(migration, part, deep=False) for part in parts):
+            policy.test = f"list({policy.variable}.parameters(recurse=False))"
+    elif any(_may_be_empty_unit(migration, policy, part) for part in parts or ()):
+        policy.test += f" and list({policy.variable}.parameters())"
+
+
+def _may_be_empty_unit(migration: Migration, policy: Policy, part: ModuleValue) -> bool:
+    picked = policy.classes is None or is_of_classes(migration, part, policy.classes)
+    return picked and _is_empty(migration, part, deep=True)
+
+
+def _is_empty(migration: Migration, part: ModuleValue, *, deep: bool) -> bool:
+    """Whether a module, with the modules below it if `deep`, has no parameters in some run."""
+    for trace in migration.program.traces:
+        if part.id in trace.modules:
+            below = trace.submodules(part.id) if deep else [part.id]
+            if not any(trace.modules[one].own_parameters for one in below):
+                return True
+    return False
