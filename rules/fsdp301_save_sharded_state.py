@@ -187,8 +187,15 @@ def _has_file_of_each_rank(trace: Trace, event: Saved) -> bool:
 
 
 def _owners(trace: Trace, event: Saved) -> set[str]:
-    """The models and optimizers whose states a file gets."""
-    return {taken.of for taken in trace.before(event, StateTaken) if taken.state in event.states}
+    """The models and optimizers whose states a file gets.
+
+    A collective that one rank alone runs gives no state: FSDP501.
+    """
+    return {
+        taken.of
+        for taken in trace.before(event, StateTaken)
+        if taken.state in event.states and not (taken.collective and taken.ranks.partial)
+    }
 
 
 def _modules_of(trace: Trace, taken: StateTaken) -> tuple[str, ...]:
