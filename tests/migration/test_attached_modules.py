@@ -24,6 +24,11 @@ BLOCKING = {
         "lr=0.1",
         "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
     ),
+    "code out of sight has the model": (
+        "nn.Linear(8, 8)",
+        "lr=0.1",
+        "__import__('watcher').watch(model)\n    model.clip_grad_norm_(1.0)",
+    ),
     "a scaler": ("nn.Linear(8, 8)", "lr=0.1", 'torch.amp.GradScaler("cuda").step(optimizer)'),
     "a fused optimizer": ("nn.Linear(8, 8)", "lr=0.1, fused=True", "pass"),
 }

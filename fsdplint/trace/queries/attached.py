@@ -28,14 +28,16 @@ def enclosing_shard(groups: Groups, event: ModuleAttached) -> Shard | None:
     return None
 
 
-def unsharded_new_modules(trace: Trace, event: ModuleAttached) -> set[str]:
+def unsharded_new_modules(
+    trace: Trace, event: ModuleAttached, *, may_escape: bool = True
+) -> set[str]:
     """The new modules that are trained and that nothing shards, or may shard, afterwards.
 
-    Code out of sight may shard what it gets before the training.
+    may_escape: whether code out of sight may shard what it gets before the training.
     """
     later = [_sharded_modules(trace, shard) for shard in shard_events(trace, after=event)]
     training = next(trace.after(event, BackwardRun), None)
-    escaped = [] if training is None else trace.before(training, Escaped)
+    escaped = [] if training is None or not may_escape else trace.before(training, Escaped)
     lost = [set(trace.submodules(e.module)) for e in escaped if e.index > event.index]
     removed = set().union(*later, *lost)
     return {
