@@ -9,12 +9,13 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.checkpoint import parameter_layout
+from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import FUNCTIONS, function
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
 from fsdplint.interpreter.unit_parameters import rests_flat
-from fsdplint.interpreter.values import Partial, Sequence, Symbol, Value, gathers
+from fsdplint.interpreter.values import Partial, Sequence, Symbol, Unknown, Value, gathers
 from fsdplint.trace import Layout, ShardComputed, TensorsMixed
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}
@@ -27,7 +28,15 @@ _WHOLE_COPIES = {"clone", "cpu"}  # where `summon_full_params` has gathered the 
           "torch._foreach_copy_")  # fmt: skip
 def foreach_function(run: Run, name: str, call: Call) -> Value:
     note_mixed(run, name, call.values, call.node)
+    note_written(run, name, call)
     return FUNCTIONS["torch."](run, name, call)
+
+
+def note_written(run: Run, name: str, call: Call) -> None:
+    """Record that a function for several tensors sets the parameters in its first argument."""
+    held = run.settle(call.arg(0, "self") or Unknown())
+    if name.startswith("torch._foreach_") and name.endswith("_") and isinstance(held, Sequence):
+        note_weights_set(run, call, held.items)
 
 
 PRODUCTS = ("matmul", "mm", "bmm", "einsum", "addmm", "baddbmm")

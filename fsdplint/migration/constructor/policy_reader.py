@@ -216,7 +216,9 @@ class PolicyReader:
             self.policy.root = self.policy.root or policy.root
             if policy.classes is None:
                 self.policy.classes = None
-            elif self.policy.classes is not None:
+            elif self.tests.may_be_root(policy.classes):
+                self.policy.root = True  # several models share the policy
+            if policy.classes is not None and self.policy.classes is not None:
                 self.policy.classes.extend(policy.classes)
 
 

@@ -75,6 +75,8 @@ class PolicySources:
         calls = [item.value for item in found] if found else [node]
         if any(self._may_return_none(call) for call in calls):
             return True
+        if any(_chooses_none(one) for one in calls):
+            return True
         if not values and any(self._method_may_return_none(call) for call in calls):
             return True
         if not values and not found and isinstance(node, cst.Name):
@@ -325,3 +327,10 @@ def _arms(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 def _is_policy(value: Value) -> bool:
     return isinstance(value, Partial | LibraryObject | Symbol | Function)
+
+
+def _chooses_none(node: object) -> bool:
+    """Whether an arm of a conditional expression is None."""
+    if not isinstance(node, cst.IfExp):
+        return is_constant(node, "None") if isinstance(node, cst.BaseExpression) else False
+    return _chooses_none(node.body) or _chooses_none(node.orelse)

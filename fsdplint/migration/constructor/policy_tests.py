@@ -91,7 +91,7 @@ class PolicyTests:
         if self.policy.classes is not None:
             self.policy.classes.extend(parts)
         texts = [self._class_text(part) for part in parts]
-        if self._may_be_root(parts):
+        if self.may_be_root(parts):
             self.policy.root = True
         classes = texts[0] if len(texts) == 1 else "(" + ", ".join(texts) + ")"
         return f"isinstance({variable}, {classes})"
@@ -349,7 +349,7 @@ class PolicyTests:
         values = self.migration.values(node)
         return bool(values) and all(isinstance(value, Class | Symbol) for value in values)
 
-    def _may_be_root(self, classes: Sequence[cst.BaseExpression]) -> bool:
+    def may_be_root(self, classes: Sequence[cst.BaseExpression]) -> bool:
         """Whether the root may be of one of these classes."""
         values = [v for node in classes for v in self.migration.values(node)]
         for root in self.migration.values(self.scope.at):

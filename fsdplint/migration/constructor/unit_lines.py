@@ -19,6 +19,7 @@ from fsdplint.migration.constructor.unit_tree import element_name
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import call, indented, without_parentheses
 from fsdplint.source.source import Source
+from fsdplint.syntax.layout import line_indent
 
 
 @dataclass
@@ -83,8 +84,8 @@ class UnitLines:
     def _shard_loop(self, policy: Policy, model: str) -> list[str]:
         modules = f"list({model}.modules())" + ("[1:]" if policy.root else "")
         arguments = [policy.variable, *self.keywords.arguments(inner=True)]
-        depth = 3 if policy.guard else 2
-        shard = call(self.source, self.call, self.shard, arguments, depth=depth)
+        depth = 2
+        shard = call(self.source, self._place(policy), self.shard, arguments, depth=depth)
         before, ignored = self._ignored_modules(policy)
         if policy.gives_arguments:
             own = unit_arguments(self.source, self.call)
@@ -110,7 +111,7 @@ class UnitLines:
             and policy.test == f"{policy.variable} in {policy.members}"
             and not ignored
         ):
-            return self._loop_over(policy.members, depth - 1)
+            return self._loop_over(policy, depth - 1)
         return [
             *before,
             f"for {policy.variable} in reversed({modules}):",
@@ -118,10 +119,12 @@ class UnitLines:
             f"\t\t{shard}",
         ]
 
-    def _loop_over(self, modules: str, depth: int) -> list[str]:
+    def _loop_over(self, policy: Policy, depth: int) -> list[str]:
         """The lines that shard each module of a list."""
-        variable = element_name(self.source, self.call, modules)
-        return [f"for {variable} in {modules}:", "\t" + self._unit_call(variable, depth)]
+        variable = element_name(self.source, self.call, policy.members)
+        arguments = [variable, *self.keywords.arguments(inner=True)]
+        shard = call(self.source, self._place(policy), self.shard, arguments, depth=depth)
+        return [f"for {variable} in {policy.members}:", "\t" + shard]
 
     def _norm_loop(self, policy: Policy, model: str) -> list[str]:
         """The lines that shard batch norms before a helper shards the other modules."""
@@ -131,7 +134,7 @@ class UnitLines:
         loop = [
             f"for {policy.variable} in {model}.modules():",
             f"\tif isinstance({policy.variable}, {self._norm_class()}):",
-            f"\t\t{self._norm_call(policy, 3 if guard else 2)}",
+            f"\t\t{self._norm_call(policy, 2)}",
         ]
         return [f"if {guard}:", *(indented(line) for line in loop)] if guard else loop
 
@@ -140,7 +143,13 @@ class UnitLines:
 
     def _norm_call(self, policy: Policy, depth: int) -> str:
         arguments = [policy.variable, *self.keywords.norm_arguments()]
-        return call(self.source, self.call, self.shard, arguments, depth=depth)
+        return call(self.source, self._place(policy), self.shard, arguments, depth=depth)
+
+    def _place(self, policy: Policy) -> str:
+        """The indentation of a loop over the modules, which may be in the block of a test."""
+        indent = line_indent(self.source, self.source.span(self.call)[0])
+        guarded = policy.guard or policy.helper and self.keywords.norms_if
+        return indent + self.source.tree.default_indent if guarded else indent
 
     def _ignored_modules(self, policy: Policy) -> tuple[list[str], str]:
         """A line with what FSDP1 does not wrap, and the start of the loop's test."""

@@ -32,6 +32,10 @@ def write(
     if len(text) > room and len(parts) > 1:
         lines = "".join(f"\n\t{'or ' if number else ''}{part}" for number, part in enumerate(parts))
         text = f"lambda module: ({lines}\n)"
+    parent = source.parent(node)
+    is_first = parent.body if isinstance(parent, cst.IfExp) else getattr(parent, "left", None)
+    if is_first is node and "lambda" in text:
+        text = f"({text})"  # an operator after it would belong to the function
     text = f"staticmethod({text})" if _is_class_attribute(source, node) else text
     migration.substitute(source, node, migration.indent_at(source, node, text))
     _write_class_attributes(migration, node)

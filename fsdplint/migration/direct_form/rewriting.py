@@ -25,6 +25,7 @@ from fsdplint.migration.direct_form import (
     class_calls,
     constants,
     contexts,
+    flat_parameters,
     forwarding,
     forwarding_policies,
     items,
@@ -45,6 +46,7 @@ def _rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     return (
         api_questions.rewrite_expression(inlining, node)
         or class_calls.rewrite_call(inlining, node)
+        or flat_parameters.rewrite_call(inlining, node)
         or refused_calls.rewrite_call(inlining, node)
         or chosen_calls.rewrite_call(inlining, node)
         or calls.rewrite_call(inlining, node)
