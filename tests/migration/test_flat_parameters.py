@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,18 @@ def test_ignored_parameters_have_no_handle(tmp_path: Path) -> None:
     head = HEAD.replace("FSDP(Net())", "FSDP(Net(), ignored_modules=[frozen])")
     found, _ = plan(tmp_path, f"frozen = Block().requires_grad_(False)\n{head}{body}")
     assert found.blockers
+
+
+def test_a_loop_over_trained_parameters_leaves_ignored_ones_out(tmp_path: Path) -> None:
+    body = """
+    frozen = Block().requires_grad_(False)
+    model = FSDP(Net(), ignored_modules=[frozen])
+    average = FSDP(Net(), ignored_modules=[frozen])
+    olds = traversal_utils._get_fsdp_handles(average)
+    for old, new in zip(olds, traversal_utils._get_fsdp_handles(model)):
+        if new.flat_param.requires_grad:
+            old.flat_param.data.lerp_(new.flat_param.data, 0.5)
+    """
+    text = migrated(tmp_path, IMPORT + textwrap.dedent(body))
+    assert "for old, new in zip(olds, list(model.parameters())):" in text
+    assert "        old.data.lerp_(new.data, 0.5)" in text

@@ -37,7 +37,7 @@ class _Uses:
     Attributes:
         names: the names of handles, and of lists of them.
         flat: the attributes `handle.flat_param`.
-        tests: whether the code asks whether the parameters are trained.
+        tests: whether a loop asks which parameters are trained.
     """
 
     names: list[cst.Name] = field(default_factory=list)
@@ -170,6 +170,10 @@ def _add_loop(
         return False
     uses.names.append(target)
     scope = loop if isinstance(loop, cst.For) else source.parent(loop)
+    uses.tests = uses.tests or any(
+        isinstance(part, cst.Attribute) and part.attr.value == "requires_grad"
+        for part in (source.descend(scope) if scope is not None else ())
+    )
     home = home_of(source, target)
     if scope is None or home is None:
         return False
@@ -192,8 +196,6 @@ def _add_flat(inlining: Inlining, name: cst.Name, uses: _Uses) -> bool:
         return parent.left is flat and all(is_constant(one, "None") for one in targets)
     if not isinstance(parent, cst.Attribute):
         return _takes_elements(inlining, flat)
-    if parent.attr.value == "requires_grad":
-        uses.tests = True
     if parent.attr.value in PROPERTIES:
         return not isinstance(source.parent(parent), cst.AssignTarget)
     return _takes_elements(inlining, parent if parent.attr.value == "data" else flat)
