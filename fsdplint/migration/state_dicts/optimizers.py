@@ -1,7 +1,7 @@
 """Plain `optimizer.state_dict()` for an FSDP1 model: in FSDP1, each rank's part of the state.
 
-If every rank saves its part in its own file, FSDP2's sharded state works the same way and the code
-stays. If the program saves one rank's part as the full state, the full state is gathered.
+If every rank, or each rank of a part of them that holds all shards, saves its part in its own file,
+FSDP2's sharded state works the same way and the code stays. If the program saves one rank's part as the full state, the full state is gathered.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from fsdplint.trace import (
     Guard,
     GuardKind,
     OptimizerBuilt,
+    Ranks,
     Saved,
     StateLoaded,
     StateTaken,
     Wrapped,
 )
+from fsdplint.trace.queries.common import side
 
 NOTE = "the optimizer's full state is saved (FSDP1: one rank's part, which can no longer be loaded)"
 WAITS = (
@@ -215,7 +217,7 @@ def _saved_as(migration: Migration, node: cst.Call) -> tuple[bool, bool]:
                 taken.add(event.state)
                 partial = partial or event.ranks.partial
         for saved in trace.of(Saved):
-            if taken & set(saved.states) and (saved.ranks.partial or not saved.per_rank):
+            if taken & set(saved.states) and (side(saved) is Ranks.ONE or not saved.per_rank):
                 whole = True
     return partial, whole
 
