@@ -7,16 +7,19 @@ none.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Unknown, Value
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import DEVICE_WITHOUT_MESH
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend
 from fsdplint.trace import MeshBuilt, ModuleMoved, Wrapped
 from fsdplint.trace.torch_versions import MESH_SETS_DEVICE_SINCE
 
@@ -101,7 +104,9 @@ def set_device(
     if found == WITHOUT_MESH:
         raise Blocked(source, node, DEVICE_WITHOUT_MESH(name=found))
     text = expression(migration, source, node)
-    if found == "cpu" or re.search(r"current_device", text) or sets_device(migration):
+    if found == "cpu" or re.search(r"current_device", text):
+        return []
+    if sets_device(migration) and not _sets_other_device(migration, source, node):
         return []
     if any(is_without_index(value) for value in migration.values(node)):
         return []
@@ -110,6 +115,36 @@ def set_device(
     if found == "either":
         return [f"if {torch}.cuda.is_available():", f"\t{line}"]
     return [line]
+
+
+def _sets_other_device(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
+    """Whether a list chooses the device of a rank, and the program sets another expression.
+
+    FSDP1 shards on this device, whichever is the current one.
+    """
+    chosen = {source.code(part) for part in _chosen_by_rank(migration, source, node)}
+    set_ = {
+        other.code(part)
+        for other, call in _setters(migration)
+        for arg in call.args
+        for part in _chosen_by_rank(migration, other, arg.value)
+    }
+    return bool(chosen) and not chosen & set_
+
+
+def _chosen_by_rank(
+    migration: Migration, source: Source, node: cst.BaseExpression, depth: int = 3
+) -> Iterator[cst.Subscript]:
+    """The elements `devices[rank]` in an expression, or in the values of its variables."""
+    for part in descend(node):
+        if isinstance(part, cst.Subscript):
+            indices = [one for element in part.slice for one in descend(element)]
+            if any(isinstance(v, RankValue) for one in indices for v in migration.values(one)):
+                yield part
+        elif isinstance(part, cst.Name) and depth:
+            for one in definitions(source, part) or ():
+                if isinstance(one.value, cst.BaseExpression):
+                    yield from _chosen_by_rank(migration, source, one.value, depth - 1)
 
 
 def is_without_index(value: Value) -> bool:
@@ -123,13 +158,16 @@ def is_without_index(value: Value) -> bool:
 
 def sets_device(migration: Migration) -> bool:
     """Whether the program sets the current device somewhere."""
-    return any(
-        isinstance(part, cst.Call)
-        and isinstance(part.func, cst.Attribute)
-        and part.func.attr.value in SETTERS
-        for source in migration.program.sources.values()
-        for part in nodes(source)
-    )
+    return any(True for _ in _setters(migration))
+
+
+def _setters(migration: Migration) -> Iterator[tuple[Source, cst.Call]]:
+    """The calls that set the current device."""
+    for source in migration.program.sources.values():
+        for part in nodes(source):
+            if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
+                if part.func.attr.value in SETTERS:
+                    yield source, part
 
 
 def is_set(migration: Migration) -> bool:
