@@ -41,6 +41,17 @@ def test_the_other_uses_are_rewritten(tmp_path: Path) -> None:
     assert "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)" in text
 
 
+def test_clipping_on_the_class_is_rewritten(tmp_path: Path) -> None:
+    body = """
+    model = FSDP(Net())
+    model.register_comm_hook(None, print)
+    model(torch.ones(1, 8)).sum().backward()
+    FSDP.clip_grad_norm_(model, max_norm=1.0)
+    """
+    text = rewritten(tmp_path, body)
+    assert "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)" in text
+
+
 def test_imports_that_only_a_comment_uses_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(HEAD + f"import operator\nmodel = {UNKNOWN.replace('os', 'operator')}\n")

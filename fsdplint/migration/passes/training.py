@@ -82,7 +82,11 @@ def _rewrite_method(
 ) -> None:
     name = func.attr.value
     if name == "clip_grad_norm_":
-        if clipping.clips_own(migration, source, call) or migration.wrapping_of(func.value):
+        if (
+            clipping.clips_own(migration, source, call)
+            or clipping.is_of_class(migration, call)
+            or migration.wrapping_of(func.value)
+        ):
             clipping.rewrite_clipping(migration, source, call)
     elif name == "no_sync" and migration.wrapping_of(func.value):
         loop.rewrite_no_sync(migration, source, call)

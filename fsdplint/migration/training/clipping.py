@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import libcst as cst
 
@@ -13,6 +14,7 @@ from fsdplint.migration.analysis.parameters import origins
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import LARGEST_GRADIENT, NORM_SOMETIMES_DTENSOR
 from fsdplint.migration.context import Migration, expression, is_fsdp1
+from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
@@ -23,12 +25,16 @@ _INFINITE = re.compile(r"\binf\b", re.IGNORECASE)
 def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> None:
     """Rewrite `model.clip_grad_norm_(x)` to `torch.nn.utils.clip_grad_norm_(model.parameters(), x)`."""
     assert isinstance(node.func, cst.Attribute)
-    norm_type = _norm_type(node)
+    owner, more = node.func.value, node.args
+    if is_of_class(migration, node):
+        owner, more = node.args[0].value, node.args[1:]
+        migration.account_for(source, node.func)
+    norm_type = _norm_type(more)
     if norm_type is not None and _may_be_infinite(migration, source, norm_type):
         raise Blocked(source, node, LARGEST_GRADIENT())
-    model = expression(migration, source, node.func.value)
+    model = expression(migration, source, owner)
     function = library_name(migration.rewrite, source, CLIP, node)
-    given = [f"{model}.parameters()", *(_argument(migration, source, arg) for arg in node.args)]
+    given = [f"{model}.parameters()", *(_argument(migration, source, arg) for arg in more)]
     tail = ".full_tensor()" if plain_result_wanted(migration.program, source, node) else ""
     migration.put_call(source, node, function, given, tail)
     migration.step(source, node, "Clip with torch.nn.utils.clip_grad_norm_")
@@ -40,8 +46,16 @@ def _may_be_infinite(migration: Migration, source: Source, norm_type: cst.BaseEx
     return any(_INFINITE.search(home.code(value)) for home, value in found)
 
 
-def _norm_type(node: cst.Call) -> cst.BaseExpression | None:
-    for number, arg in enumerate(node.args):
+def is_of_class(migration: Migration, node: cst.Call) -> bool:
+    """Whether a call is `FSDP.clip_grad_norm_(model, x)`, on the class."""
+    if migration.fsdp1(node.func) != f"{FSDP}.clip_grad_norm_" or not node.args:
+        return False
+    first = node.args[0]
+    return first.keyword is None and not first.star and bool(migration.wrapping_of(first.value))
+
+
+def _norm_type(given: Sequence[cst.Arg]) -> cst.BaseExpression | None:
+    for number, arg in enumerate(given):
         if arg.keyword.value == "norm_type" if arg.keyword is not None else number == 1:
             return arg.value
     return None
