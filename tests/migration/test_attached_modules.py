@@ -51,3 +51,12 @@ FINE = {
 def test_others_do_not_block(head: str, options: str, clip: str, tmp_path: Path) -> None:
     text = migrated(tmp_path, PROGRAM.format(head=head, options=options, clip=clip))
     assert "model = fully_shard(Net())" in text
+
+
+def test_a_setting_that_freezes_the_module_blocks(tmp_path: Path) -> None:
+    body = PROGRAM.format(head="nn.Linear(8, 8)", options="lr=0.1", clip=CLIP).replace(
+        "optimizer =",
+        'if os.environ.get("FROZEN", "1") == "1":\n    model.head.requires_grad_(False)\noptimizer =',
+    )
+    found, _ = plan(tmp_path, body)
+    assert [one.code for one in found.blockers] == ["FSDP201-attached-afterwards"]

@@ -32,7 +32,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             site = event.site
             if not isinstance(site, NodeSite) or site in found:
                 continue
-            new = unsharded_new_modules(trace, event, may_escape=False)
+            new = unsharded_new_modules(trace, event, in_this_run=False)
             if not new or not isinstance(enclosing_shard(groups, event), Wrapped):
                 continue
             built = training_optimizer(trace, event, new)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from fsdplint.trace import (
     BackwardRun,
     Escaped,
+    GuardKind,
     ModuleAttached,
     OptimizerBuilt,
     OptimizerStepped,
+    RequiresGradSet,
     Trace,
     first,
 )
@@ -29,22 +31,37 @@ def enclosing_shard(groups: Groups, event: ModuleAttached) -> Shard | None:
 
 
 def unsharded_new_modules(
-    trace: Trace, event: ModuleAttached, *, may_escape: bool = True
+    trace: Trace, event: ModuleAttached, *, in_this_run: bool = True
 ) -> set[str]:
     """The new modules that are trained and that nothing shards, or may shard, afterwards.
 
-    may_escape: whether code out of sight may shard what it gets before the training.
+    in_this_run: whether only this run counts. Otherwise code out of sight shards nothing, and what
+        a setting freezes is trained in another run, which may not have been tried.
     """
     later = [_sharded_modules(trace, shard) for shard in shard_events(trace, after=event)]
     training = next(trace.after(event, BackwardRun), None)
-    escaped = [] if training is None or not may_escape else trace.before(training, Escaped)
+    escaped = [] if training is None or not in_this_run else trace.before(training, Escaped)
     lost = [set(trace.submodules(e.module)) for e in escaped if e.index > event.index]
     removed = set().union(*later, *lost)
     return {
         part
         for part in event.new
-        if part not in removed and part in trace.modules and not trace.modules[part].frozen
+        if part not in removed
+        and part in trace.modules
+        and not (
+            trace.modules[part].frozen and (in_this_run or not _is_setting(trace, event, part))
+        )
     }
+
+
+def _is_setting(trace: Trace, event: ModuleAttached, part: str) -> bool:
+    """Whether a setting of the program decides that a new module is frozen."""
+    return any(
+        guard.kind is GuardKind.CONFIG and guard not in event.guards
+        for change in trace.after(event, RequiresGradSet)
+        if any(part in trace.submodules(module) for module in change.modules)
+        for guard in change.guards
+    )
 
 
 def training_optimizer(
