@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
@@ -94,7 +94,8 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
     inside = sharded_units(trace)
     strategies = allowed_strategies(conditions_of(trace))
     taken = _takes_modules(trace, inside.values())
-    paths = {unit: names.path(unit) for unit in inside}
+    # Of a unit without parameters, nothing is gathered or reduced.
+    paths = {unit: names.path(unit) for unit in inside if not _is_empty(trace, unit, inside)}
     by_class = unit_classes(plan, trace, names, sharded)
     for unit, path in paths.items():
         event = inside[unit]
@@ -113,6 +114,21 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
             plan.add(option, f"each {name}", value, event)
     _add_groups(plan, trace, names)
     _add_same_weights(plan, trace, sharded)
+
+
+def _is_empty(trace: Trace, unit: str, units: Container[str]) -> bool:
+    """Whether all parameters in a module, if there are any, certainly are those of other units."""
+    seen: set[str] = set()
+    todo = [unit]
+    while todo:
+        current = todo.pop()
+        info = trace.modules.get(current)
+        if info is None or info.own_parameters is not False or not info.children_known:
+            return False
+        seen.add(current)
+        below = [*info.children.values(), *([info.inner] if info.inner is not None else [])]
+        todo += [one for one in below if one not in units and one not in seen]
+    return True
 
 
 def sharded_units(trace: Trace) -> dict[str, Wrapped | Sharded]:

@@ -183,6 +183,8 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
     own = own_length(value) if isinstance(value, Sequence) else None
     if own is not None:
         return Verdict(Truth.VARYING, local=own)
+    if isinstance(value, Sequence) and value.kind == "iter":
+        return TRUE  # also without elements
     if isinstance(value, _DISPLAYS):
         if value.items or not value.open:
             return TRUE if value.items else FALSE

@@ -68,6 +68,8 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "optimizer_state": ("none", "modern", "full", "sharded", "scatter"),
     "resume": ("none", "same", "fresh"),
     "checksum": ("state", "summon", "none"),
+    # A module without parameters, whose result depends on the type of its input.
+    "gate": ("no", "yes"),
 }
 
 # Of how many programs a feature has another choice than the first one.
@@ -91,6 +93,7 @@ SHARES: Mapping[str, float] = {
     "compile": 0.02,
     "attention": 0.15,
     "ignored": 0.1,
+    "gate": 0.15,
     "tied": 0.3,
     "offload": 0.12,
     "scaler": 0.15,

@@ -10,7 +10,19 @@ def classes(d: Description) -> list[str]:
     lines: list[str] = []
     if d["nesting"] == "yes":
         lines += _mlp(d)
+    if d["gate"] == "yes":
+        lines += _gate()
     return [*lines, *_block(d), *_net(d)]
+
+
+def _gate() -> list[str]:
+    return [
+        "class Gate(nn.Module):",
+        "    def forward(self, x):",
+        "        return torch.sigmoid(x if x.dtype == torch.float32 else 2 * x)",
+        "",
+        "",
+    ]
 
 
 def _mlp(d: Description) -> list[str]:
@@ -37,6 +49,8 @@ def _block(d: Description) -> list[str]:
         "        super().__init__()",
         "        self.norm = nn.LayerNorm(dim)",
     ]
+    if d["gate"] == "yes":
+        lines.append("        self.gate = Gate()")
     if d["attention"] == "yes":
         lines.append(
             "        self.attention = nn.MultiheadAttention(dim, 2, bias=False, batch_first=True)"
@@ -67,6 +81,8 @@ def _block(d: Description) -> list[str]:
     elif d["buffer"] == "counter":
         lines.append("        self.seen += 1")
     lines.append("        h = self.norm(x)")
+    if d["gate"] == "yes":
+        lines.append("        h = h * self.gate(h.float()).to(h.dtype)")
     if d["attention"] == "yes":
         lines.append("        h = h + self.attention(h, h, h, need_weights=False)[0]")
     if d["nesting"] == "yes":

@@ -112,3 +112,34 @@ def test_an_iterator_is_true_also_if_it_has_no_elements(tmp_path: Path) -> None:
         tmp_path, "leaf = nn.Linear(8, 8)\nif leaf.children():\n    fully_shard(leaf)\n"
     )
     assert all(any(True for _ in trace.of(Sharded)) for trace in found.traces)
+
+
+OWN_PARAMETERS = {
+    "a list": "list({part}.parameters(recurse=False))",
+    "the length": "len(list({part}.parameters(recurse=False))) > 0",
+    "names": "dict({part}.named_parameters(recurse=False))",
+    "a positional argument": "tuple({part}.parameters(False))",
+}
+
+
+@pytest.mark.parametrize("test", OWN_PARAMETERS.values(), ids=OWN_PARAMETERS)
+def test_parameters_of_a_module_itself_are_counted(tmp_path: Path, test: str) -> None:
+    found = program(
+        tmp_path,
+        "model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())\n"
+        f"for part in (model, *model):\n    if {test.format(part='part')}:\n        fully_shard(part)\n",
+    )
+    sharded = {
+        trace.modules[event.module].class_name
+        for trace in found.traces
+        for event in trace.of(Sharded)
+    }
+    assert sharded == {"Linear"}
+
+
+def test_an_iterator_over_no_parameters_is_true(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        "model = nn.Sequential(nn.Linear(8, 8))\nif model.parameters(recurse=False):\n    fully_shard(model)\n",
+    )
+    assert all(any(True for _ in trace.of(Sharded)) for trace in found.traces)

@@ -48,7 +48,17 @@ def parameters(run: Run, receiver: Value, name: str, call: Call) -> Value:
     module = as_module(run, receiver)
     if module is None:
         return unknown_result(call)
-    return ParametersOf((module,), named=name.startswith("named"), every=not call.values)
+    named = name.startswith("named")
+    if constant(call.arg(int(named), "recurse")) is False and _has_none_itself(run, module):
+        return Sequence([], kind="iter")
+    return ParametersOf((module,), named=named, every=not call.values)
+
+
+def _has_none_itself(run: Run, module: ModuleValue) -> bool:
+    """Whether a module certainly has no parameters beside those of its submodules."""
+    info = run.trace.modules[module.id]
+    several = module.stands_for_parts or bool(module.wrapper)
+    return info.own_parameters is False and info.children_known and not several
 
 
 @method("ModuleValue", "modules", "named_modules", "children", "named_children")
