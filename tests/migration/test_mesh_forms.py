@@ -57,6 +57,37 @@ FORMS = {
         del full_parameters
         """,
     ),
+    "a strategy that is chosen, on the CPU": (
+        """
+        model = FSDP(
+            Net(),
+            sharding_strategy=ShardingStrategy[os.environ["STRATEGY"]],
+            device_id=torch.device("cpu"),
+        )
+        """,
+        """
+        def sharding_arguments(strategy):
+            \"\"\"The arguments of fully_shard for the name of one of FSDP1's sharding strategies.\"\"\"
+            if strategy == "NO_SHARD":
+                shape = (dist.get_world_size(), 1)
+            elif strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+                per_node = torch.cuda.device_count()
+                shape = (dist.get_world_size() // per_node, per_node)
+            else:
+                mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+                if strategy == "SHARD_GRAD_OP":
+                    return {"mesh": mesh, "reshard_after_forward": False}
+                return {"mesh": mesh}
+            mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))
+            arguments = {"mesh": mesh}
+            if strategy == "_HYBRID_SHARD_ZERO2":
+                arguments["reshard_after_forward"] = False
+            return arguments
+
+
+        model = fully_shard(Net(), **sharding_arguments(os.environ["STRATEGY"]))
+        """,
+    ),
     "process groups of hybrid sharding": (
         """
         groups = (dist.new_group([0, 1]), dist.new_group([0, 2]))

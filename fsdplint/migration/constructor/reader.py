@@ -173,6 +173,7 @@ class Reader:
             device_type,
             processes,
             self.keywords.strategy,
+            bool(self.default_mesh()),
         )
         self.keywords.items.extend(found.items)
         self.keywords.spread = found.spread

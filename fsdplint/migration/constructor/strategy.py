@@ -147,8 +147,11 @@ def keywords(
     device: str,
     processes: str,
     variable: str = "",
+    needs_mesh: bool = False,
 ) -> StrategyKeywords:
     """The keywords of `fully_shard` for a strategy.
+
+    needs_mesh: whether FSDP2's own mesh of all ranks would be on another device.
 
     device: the text of the device's type.
     processes: the argument that gives the mesh, or "".
@@ -174,7 +177,8 @@ def keywords(
             other = string_literal(source, "_HYBRID_SHARD_ZERO2")
             return StrategyKeywords(no_reshard_if=f"{atom(text)} in ({grad_op}, {other})")
         return StrategyKeywords(no_reshard_if=f"{atom(text)} == {grad_op}")
-    helper = _helper(migration, source, at, device, mentioned_strategies(migration))
+    found = mentioned_strategies(migration)
+    helper = _helper(migration, source, at, device, found, needs_mesh)
     return StrategyKeywords(spread=f"{helper}({text})", spreads_mesh=True)
 
 
@@ -251,7 +255,12 @@ def _mesh(migration: Migration, source: Source, at: cst.CSTNode, name: str, devi
 
 
 def _helper(
-    migration: Migration, source: Source, at: cst.CSTNode, device: str, choices: set[str]
+    migration: Migration,
+    source: Source,
+    at: cst.CSTNode,
+    device: str,
+    choices: set[str],
+    needs_mesh: bool,
 ) -> str:
     """Write a function that gives the arguments of `fully_shard` for a strategy's name."""
     name = function_name(source, "sharding_arguments")
@@ -287,15 +296,23 @@ def _helper(
             dims = "names"
         elif not hybrid:
             dims = own
-    default = "return " + conditional(source, f"strategy == {q('SHARD_GRAD_OP')}")
+    default = ["return " + conditional(source, f"strategy == {q('SHARD_GRAD_OP')}")]
+    if needs_mesh:
+        default = [
+            f"mesh = {init}({device}, ({world},))",
+            f"if strategy == {q('SHARD_GRAD_OP')}:",
+            f"\treturn {{{q('mesh')}: mesh, {q(KEY)}: False}}",
+            f"return {{{q('mesh')}: mesh}}",
+        ]
     if len(special) == 1:
         test, body = special[0]
         opposite = test.replace(" == ", " != ").replace(" in ", " not in ")
-        lines += [f"\tif {opposite}:", f"\t\t{default}", *(f"\t{line}" for line in body)]
+        lines += [f"\tif {opposite}:", *(f"\t\t{line}" for line in default)]
+        lines += [f"\t{line}" for line in body]
     else:
         for word, (test, body) in zip(("if", "elif"), special, strict=False):
             lines += [f"\t{word} {test}:", *(f"\t\t{line}" for line in body)]
-        lines += ["\telse:", f"\t\t{default}"]
+        lines += ["\telse:", *(f"\t\t{line}" for line in default)]
     if " " in device:
         lines.append(f"\tdevice_type = {device}")
         device = "device_type"
