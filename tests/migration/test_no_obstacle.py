@@ -441,3 +441,26 @@ def test_a_config_of_a_class_that_nothing_reads(tmp_path: Path) -> None:
     assert "save_policy = StateDictOptions(full_state_dict=True, cpu_offload=True)" in text
     found, _ = plan(tmp_path, body + "\n    print(Settings.save_policy)\n")
     assert [one.blocker.code for one in found.blockers] == ["FSDP299-api-use"]
+
+
+@pytest.mark.parametrize("place", ["def", "a caller"])
+def test_the_gradients_of_a_model_that_is_not_sharded(tmp_path: Path, place: str) -> None:
+    make = "net = nn.Linear(4, 4)"
+    body = """
+    def largest(net):
+        {inside}
+        net(torch.randn(2, 4)).sum().backward()
+        return max(p.grad.norm().item() for p in net.parameters())
+
+
+    model = FSDP(Net())
+    print(largest({given}))
+    """
+    inside, given = (make, "None") if place == "def" else ("pass", "nn.Linear(4, 4)")
+    plain = body.replace("{inside}", inside).replace("{given}", given)
+    assert "p.grad.norm().item()" in migrated(tmp_path, plain)
+    sharded = body.replace("{inside}", "pass").replace("{given}", "model")
+    both = sharded.rstrip() + "\n    print(largest(nn.Linear(4, 4)))\n"
+    for other in (sharded, both):
+        found, _ = plan(tmp_path, other)
+        assert [one.blocker.code for one in found.blockers] == ["FSDP299-gradient-part"]

@@ -13,6 +13,7 @@ import libcst as cst
 
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
@@ -23,6 +24,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import symbols_in
+from fsdplint.trace import Wrapped
 
 SAME = {"data", "detach", "float", "double", "abs"}  # the same for each part
 SQUARES = {"pow", "square", "__pow__"}
@@ -116,6 +118,8 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                     continue
                 if is_own_tensor(migration, source, node.value, symbols):
                     continue
+                if _is_never_sharded(migration, node.value):
+                    continue
                 seen.add(node)
                 if _called_by_nobody(migration, source, function):
                     migration.blocking_if_called[function] = source
@@ -183,6 +187,31 @@ def is_of_fsdp1(program: Program, node: cst.BaseExpression) -> bool:
     return bool(values) and all(
         isinstance(v, ParametersOf) and v.element and v.modules and all(map(is_fsdp1, v.modules))
         for v in values
+    )
+
+
+def _is_never_sharded(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether a node is a parameter of models that no run wraps, and no code out of sight has."""
+    values = migration.program.values(node)
+    return bool(values) and all(
+        isinstance(value, ParametersOf)
+        and bool(value.modules)
+        and value.complete
+        and all(_is_plain(migration, module) for module in value.modules)
+        for value in values
+    )
+
+
+def _is_plain(migration: Migration, module: ModuleValue) -> bool:
+    if module.synthetic_for is not None or module.stands_for_parts or is_fsdp1(module):
+        return False
+    runs = [trace for trace in migration.program.traces if module.id in trace.modules]
+    if not runs or any(trace.family_escaped(module.id) for trace in runs):
+        return False
+    return not any(
+        trace.related(event.module, module.id) or trace.related(event.inner, module.id)
+        for trace in runs
+        for event in trace.of(Wrapped)
     )
 
 
