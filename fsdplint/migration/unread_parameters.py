@@ -46,7 +46,10 @@ def _unread_parameters(
     left, right = source.span(function.body)
     inside = [edit for edit in edits if left <= edit.start and edit.end <= right]
     params = function.params
-    for parameter in (*params.posonly_params, *params.params, *params.kwonly_params):
+    given = [*params.posonly_params, *params.params]
+    if _is_method(source, function):
+        del given[:1]  # the object
+    for parameter in (*given, *params.kwonly_params):
         name = parameter.name.value
         word = re.compile(rf"\b{re.escape(name)}\b")
         if not inside or any(word.search(edit.text) for edit in inside):
@@ -54,6 +57,14 @@ def _unread_parameters(
         places = reads(source, function.body, name)
         if places and all(_is_removed(source, place, inside) for place in places):
             yield parameter
+
+
+def _is_method(source: Source, function: cst.FunctionDef) -> bool:
+    """Whether a function gets its object, or its class, as its first argument."""
+    block = source.parent(function)
+    in_class = block is not None and isinstance(source.parent(block), cst.ClassDef)
+    marks = (source.code(one.decorator) for one in function.decorators)
+    return in_class and "staticmethod" not in marks
 
 
 def _is_removed(source: Source, node: cst.CSTNode, edits: Sequence[Edit]) -> bool:

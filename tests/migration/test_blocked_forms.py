@@ -225,6 +225,15 @@ BLOCKED = {
         "model = FSDP(Net())\nprint(norm(model))",
         "added up without being squared",
     ),
+    "a scaler whose class is passed on": (
+        "model = FSDP(Net())\nkind = ShardedGradScaler if os.environ.get('FSDP') else None\n"
+        "scaler = kind(process_group=dist.new_group([0]))",
+        "ShardedGradScaler is not called here",
+    ),
+    "a scaler whose class gets factors by position": (
+        "model = FSDP(Net())\nkind = ShardedGradScaler\nscaler = kind('cuda', 2.0, 0.5, 2.0)",
+        "ShardedGradScaler is not called here",
+    ),
     "gradients clipped by the norm of a part": (
         "def clip(model):\n    for p in model.parameters():\n"
         "        p.grad.data.mul_(min(1, 1 / p.grad.data.norm(2).item()))\n\n\n"

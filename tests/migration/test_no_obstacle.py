@@ -443,24 +443,24 @@ def test_a_config_of_a_class_that_nothing_reads(tmp_path: Path) -> None:
     assert [one.blocker.code for one in found.blockers] == ["FSDP299-api-use"]
 
 
-@pytest.mark.parametrize("place", ["def", "a caller"])
-def test_the_gradients_of_a_model_that_is_not_sharded(tmp_path: Path, place: str) -> None:
-    make = "net = nn.Linear(4, 4)"
+def test_the_gradients_of_a_model_that_is_not_sharded(tmp_path: Path) -> None:
     body = """
     def largest(net):
-        {inside}
+        {0}
         net(torch.randn(2, 4)).sum().backward()
         return max(p.grad.norm().item() for p in net.parameters())
 
 
     model = FSDP(Net())
-    print(largest({given}))
+    print(largest({1}))
     """
-    inside, given = (make, "None") if place == "def" else ("pass", "nn.Linear(4, 4)")
-    plain = body.replace("{inside}", inside).replace("{given}", given)
-    assert "p.grad.norm().item()" in migrated(tmp_path, plain)
-    sharded = body.replace("{inside}", "pass").replace("{given}", "model")
+    made, given = body.replace("{0}", "net = nn.Linear(4, 4)"), body.replace("{0}", "pass")
+    assert "p.grad.norm().item()" in migrated(tmp_path, made.replace("{1}", "None"))
+    sharded = given.replace("{1}", "model")
     both = sharded.rstrip() + "\n    print(largest(nn.Linear(4, 4)))\n"
-    for other in (sharded, both):
+    wrapped = made.replace("{1}", "None").replace(
+        "        net(", "        net = FSDP(net)\n        net("
+    )
+    for other in (sharded, both, wrapped):
         found, _ = plan(tmp_path, other)
         assert [one.blocker.code for one in found.blockers] == ["FSDP299-gradient-part"]

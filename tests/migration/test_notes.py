@@ -158,3 +158,18 @@ def test_a_parameter_that_nothing_reads_any_more(
     assert found == ({text: [9]} if unread else {})
     test = 'if sharding_strategy == "SHARD_GRAD_OP":'
     assert any(test in edit.text for edit in plan.edits) is switch
+
+
+def test_the_object_of_a_method_is_not_named_as_unread(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "import torch\nimport torch.distributed as dist\nimport torch.nn as nn\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "class Trainer:\n    def __init__(self, device):\n        self.device = device\n"
+        "        self.net = self.wrap(nn.Linear(4, 4), device)\n\n"
+        "    def wrap(self, net, device):\n        return FSDP(net, device_id=self.device)\n\n\n"
+        'dist.init_process_group("nccl")\nTrainer(torch.cuda.current_device())\n'
+    )
+    (plan,) = plans_of(load([file]))
+    assert not plan.blockers, [blocker.reason for blocker in plan.blockers]
+    assert not [note for note in plan.notes if "`self`" in note.text]

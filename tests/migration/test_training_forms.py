@@ -106,6 +106,36 @@ FORMS = {
         scaler = torch.amp.GradScaler("cuda", enabled=True)
         """,
     ),
+    "a scaler whose class is chosen": (
+        """
+        model = FSDP(Net())
+        kind = ShardedGradScaler if os.environ.get("FSDP") else torch.cuda.amp.GradScaler
+        scaler = kind(enabled=True)
+        """,
+        """
+        model = fully_shard(Net())
+        kind = torch.amp.GradScaler if os.environ.get("FSDP") else torch.cuda.amp.GradScaler
+        scaler = kind(enabled=True)
+        """,
+    ),
+    "a scaler whose class a function returns": (
+        """
+        def scaler_class():
+            return ShardedGradScaler
+
+
+        model = FSDP(Net())
+        scaler = scaler_class()(init_scale=2.0**10)
+        """,
+        """
+        def scaler_class():
+            return torch.amp.GradScaler
+
+
+        model = fully_shard(Net())
+        scaler = scaler_class()(init_scale=2.0**10)
+        """,
+    ),
     "a model that is plain in other configurations": (
         """
         from contextlib import nullcontext

@@ -118,7 +118,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                     continue
                 if is_own_tensor(migration, source, node.value, symbols):
                     continue
-                if _is_never_sharded(migration, node.value):
+                if _is_never_sharded(migration, source, function, node.value):
                     continue
                 seen.add(node)
                 if _called_by_nobody(migration, source, function):
@@ -190,14 +190,20 @@ def is_of_fsdp1(program: Program, node: cst.BaseExpression) -> bool:
     )
 
 
-def _is_never_sharded(migration: Migration, node: cst.BaseExpression) -> bool:
-    """Whether a node is a parameter of models that no run wraps, and no code out of sight has."""
+def _is_never_sharded(
+    migration: Migration, source: Source, function: cst.FunctionDef, node: cst.BaseExpression
+) -> bool:
+    """Whether a node is a parameter of models that its function makes, and that nothing wraps.
+
+    A run keeps the last value of a node only, so that a model which a function gets does not count.
+    """
     values = migration.program.values(node)
     return bool(values) and all(
         isinstance(value, ParametersOf)
         and bool(value.modules)
         and value.complete
         and all(_is_plain(migration, module) for module in value.modules)
+        and all(_is_made_in(source, function, module) for module in value.modules)
         for value in values
     )
 
@@ -213,6 +219,16 @@ def _is_plain(migration: Migration, module: ModuleValue) -> bool:
         for trace in runs
         for event in trace.of(Wrapped)
     )
+
+
+def _is_made_in(source: Source, function: cst.FunctionDef, module: ModuleValue) -> bool:
+    made = module.created_at
+    if made is None or made.source is not source:
+        return False
+    node: cst.CSTNode | None = made.node
+    while node is not None and node is not function:
+        node = source.parent(node)
+    return node is function
 
 
 def ignores_parameters(migration: Migration) -> bool:

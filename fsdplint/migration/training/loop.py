@@ -6,6 +6,7 @@ import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.fixes import no_sync
+from fsdplint.migration.analysis.value_uses import Use, Uses
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import (
     FORWARD_AS_VALUE,
@@ -162,10 +163,11 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
     """
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
-        if in_annotation(source, node):
+        if in_annotation(source, node) or _is_called_later(migration, source, node):
             migration.account_for(source, node)
             torch = migration.torch(source, node)
             migration.substitute(source, node, f"{torch}.amp.GradScaler")
+            migration.step(source, node, "Scale with torch.amp.GradScaler")
             return
         choice = _choice_of_guarded(source, node)
         if choice is None:
@@ -193,6 +195,26 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
     migration.account_for(source, node)
     migration.put_call(source, parent, f"{torch}.amp.GradScaler", given)
     migration.step(source, node, "Scale with torch.amp.GradScaler")
+
+
+def _is_called_later(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Whether the class is a value that other code only calls, with arguments of both scalers."""
+    uses = Uses(migration).of(source, node)
+    return bool(uses) and all(_calls_as_both(use) for use in uses)
+
+
+def _calls_as_both(use: Use) -> bool:
+    """Whether a use is a call with arguments that both scalers take.
+
+    By position, they take only the first two in the same order.
+    """
+    call = use.place
+    if not isinstance(call, cst.Call) or call.func is not use.node:
+        return False
+    if any(arg.star for arg in call.args):
+        return False
+    keywords = [arg.keyword.value for arg in call.args if arg.keyword is not None]
+    return len(call.args) - len(keywords) <= 2 and "process_group" not in keywords
 
 
 def _choice_of_guarded(source: Source, name: cst.CSTNode) -> cst.IfExp | None:
