@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
@@ -94,12 +94,18 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
     inside = sharded_units(trace)
     strategies = allowed_strategies(conditions_of(trace))
     taken = _takes_modules(trace, inside.values())
-    # Of a unit without parameters, nothing is gathered or reduced.
-    paths = {unit: names.path(unit) for unit in inside if not _is_empty(trace, unit, inside)}
+    paths = {unit: names.path(unit) for unit in inside}
+    roots = {path for path in paths.values() if not _is_inside(path, paths.values())}
+    # Nothing is gathered for an inner unit without parameters, or reduced.
+    paths = {
+        unit: path
+        for unit, path in paths.items()
+        if path in roots or not _is_empty(trace, unit, inside)
+    }
     by_class = unit_classes(plan, trace, names, sharded)
     for unit, path in paths.items():
         event = inside[unit]
-        root = not any(path.startswith(f"{other}.") for other in paths.values())
+        root = path in roots
         if not (path.endswith(UNKNOWN_PART) and any(event is one for _, one in by_class)):
             plan.add(UNIT, path, taken[event.index], event)
         options = unit_options(trace, event, unit, root=root, strategies=strategies)
@@ -114,6 +120,10 @@ def _add_units(plan: Plan, trace: Trace, names: ModelNames) -> None:
             plan.add(option, f"each {name}", value, event)
     _add_groups(plan, trace, names)
     _add_same_weights(plan, trace, sharded)
+
+
+def _is_inside(path: str, others: Iterable[str]) -> bool:
+    return any(path.startswith(f"{other}.") for other in others)
 
 
 def _is_empty(trace: Trace, unit: str, units: Container[str]) -> bool:
