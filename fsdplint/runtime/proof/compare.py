@@ -19,7 +19,12 @@ from fsdplint.runtime.proof.checks import (
     Tolerance,
 )
 from fsdplint.runtime.proof.compare_costs import cost_checks
-from fsdplint.runtime.proof.compare_layout import compare_layouts, group_difference, parameter_sets
+from fsdplint.runtime.proof.compare_layout import (
+    compare_layouts,
+    group_difference,
+    parameter_sets,
+    parameter_types,
+)
 from fsdplint.runtime.proof.compare_tensors import (
     checkpoints,
     optimizer,
@@ -287,7 +292,7 @@ def _units(before: Side, after: Side, binding: bool) -> Check:
     same = old == new
     detail = f"the same {plural(len(old), 'module')}" if same else _set_difference(old, new)
     groups = [parameter_sets(side) for side in (before, after)]
-    if same and groups[0] != groups[1]:
+    if same and all(groups) and groups[0] != groups[1]:
         same = False
         detail = "the same modules, but they gather other sets of parameters: " + _set_difference(
             *({_group_name(group) for group in one} for one in groups)
@@ -311,7 +316,7 @@ def _set_difference(old: set[str], new: set[str]) -> str:
 
 def _precision(before: Side, after: Side, binding: bool) -> Check:
     """Compare the types that each sharded module computes and reduces in."""
-    old, new = _dtypes(before.trace), _dtypes(after.trace)
+    old, new = _dtypes(before), _dtypes(after)
     for name in sorted(set(old) & set(new)):
         if old[name] != new[name]:
             texts = f"{_precision_text(old[name])} before, {_precision_text(new[name])} after"
@@ -324,22 +329,28 @@ def _precision_text(dtypes: tuple[str, str]) -> str:
     return f"computes in {dtypes[0]}, reduces in {dtypes[1]}"
 
 
-def _dtypes(trace: Trace) -> dict[str, tuple[str, str]]:
-    names = unwrapped_names(trace)
-    found: dict[str, tuple[str, str]] = {}
-    for wrapped in trace.of(Wrapped):
-        text = str(wrapped.options.get("mixed_precision"))
-        found[names.get(wrapped.module, "")] = _policy(text)
-    for sharded in trace.of(Sharded):
+def _dtypes(side: Side) -> dict[str, tuple[str, str]]:
+    """The types that each sharded module computes and reduces in, by its name in the model."""
+    names, own = unwrapped_names(side.trace), parameter_types(side)
+    policies: dict[str, str] = {}
+    for wrapped in side.trace.of(Wrapped):
+        policies[names.get(wrapped.module, "")] = str(wrapped.options.get("mixed_precision"))
+    for sharded in side.trace.of(Sharded):
         for module in sharded.group or (sharded.module,):
-            found[names.get(module, "")] = _policy(str(sharded.options.get("mp_policy")))
-    return found
+            policies[names.get(module, "")] = str(sharded.options.get("mp_policy"))
+    return {
+        name: _policy(text, own.get(name, "the parameters' type"))
+        for name, text in policies.items()
+    }
 
 
-def _policy(text: str) -> tuple[str, str]:
-    """The types that a policy, given as text, computes and reduces in."""
+def _policy(text: str, own: str) -> tuple[str, str]:
+    """The types that a policy, given as text, computes and reduces in.
+
+    own: the type of the parameters, which a policy need not name.
+    """
     types: dict[str, str] = dict(re.findall(r"\b(param_dtype|reduce_dtype)=(torch\.\w+)", text))
-    param = types.get("param_dtype", "the parameters' type")
+    param = types.get("param_dtype", own)
     return param, types.get("reduce_dtype", param)
 
 

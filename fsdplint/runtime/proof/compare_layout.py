@@ -70,6 +70,17 @@ def parameter_sets(side: Side) -> set[frozenset[str]]:
     }
 
 
+def parameter_types(side: Side) -> dict[str, str]:
+    """The types of the parameters of each unit by its name, where they are all of one type."""
+    found: dict[str, set[str]] = {}
+    for record in side.records:
+        for line in record.layouts[:1]:
+            for unit in line["units"]:
+                types = {dtype for _, dtype, _ in unit["parameters"].values()}
+                found.setdefault(unit["name"], set()).update(types)
+    return {name: types.pop() for name, types in found.items() if len(types) == 1}
+
+
 def _pairs(before: Side, after: Side) -> Iterator[tuple[int, int, _Layout, _Layout]]:
     """(rank, step, layout before, layout after) for each step at which either layout changes."""
     for one, other in zip(before.records, after.records, strict=False):

@@ -66,7 +66,7 @@ class Layouts:
             self._offloaded.set(module, True)
 
     def note_inputs(self, module: Any, value: Any) -> None:
-        """A sharded module is called with this value, after any cast of its inputs."""
+        """The forward of a sharded module gets this value, after any cast of its inputs."""
         _add_types(self._inputs, module, value)
 
     def note_outputs(self, module: Any, value: Any) -> None:
@@ -219,7 +219,8 @@ def _flat_unit(handle: Any, names: list[str], state: Any) -> Unit:
     over, copies = (
         (own, _ranks(between) if hybrid else []) if handle.uses_sharded_strategy else ([], own)
     )
-    part = flat._local_shard if handle.uses_sharded_strategy else flat
+    # The first forward of a root sets `_local_shard`; before it, the data are this rank's part.
+    part = getattr(flat, "_local_shard", flat) if handle.uses_sharded_strategy else flat
     return {
         **_placement(over, copies),
         "flat": True,

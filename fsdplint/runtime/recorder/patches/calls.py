@@ -27,7 +27,7 @@ def install() -> None:
         if is_compiling() or not (recording := current()).recorder.listening_to_forward():
             return original(self, *args, **kwargs)
         if recording.objects.fsdp1_of.get(self) is not None:
-            recording.layouts.note_inputs(self, (args, kwargs))
+            _note_inputs(self, args, kwargs)
         inner = bool(recording.calls.stack) and recording.objects.sharded.get(self) is None
         if inner and not recording.calls.bypasses_call():
             if recording.calls.waiting:
@@ -75,6 +75,24 @@ def install() -> None:
 
     cls.__call__ = call
     patching.watch_method(FullyShardedDataParallel, "forward", _fsdp1_forward)
+
+
+def _note_inputs(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Note what the forward of a module in an FSDP1 wrapper gets.
+
+    FSDP1 casts the inputs of a wrapper before it calls the module, except for the classes that its
+    mixed precision leaves out: hooks of the module cast those.
+    """
+    if not module._forward_pre_hooks:
+        current().layouts.note_inputs(module, (args, kwargs))
+        return
+
+    def note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        handle.remove()
+        current().layouts.note_inputs(module, (args, kwargs))
+
+    # It runs last, and only for this call: a copy of the model does not have it.
+    handle = module.register_forward_pre_hook(note, with_kwargs=True)
 
 
 def _enter(module: Any, frame: Any) -> Entry[Called] | None:
