@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +18,9 @@ from fsdplint.trace import (
     Compiled,
     GuardKind,
     Location,
+    ModuleAttached,
+    ModuleBuilt,
+    ModuleCopied,
     Sharded,
     Trace,
     Wrapped,
@@ -37,6 +40,9 @@ PLACEMENT = "shard_placement_fn"
 OFFLOAD = "offload to the CPU"
 _IGNORED = "ignored parameters"
 _IGNORED_BY = ("ignored_params", "ignored_modules", "ignored_states")
+
+# The events that a layout is made of.
+_OF_LAYOUTS = (ModuleBuilt, ModuleAttached, ModuleCopied, Wrapped, Sharded, Checkpointed, Compiled)
 
 Condition = tuple[str, bool]
 
@@ -108,6 +114,7 @@ def layouts(traces: Iterable[Trace]) -> list[Layout]:
     whole = [one for one in sharding if one.entry is not None and one.complete]
     spelling = _spelling(whole or sharding)
     groups: list[tuple[Layout, list[set[Condition]]]] = []
+    deciding = {text for trace in whole or sharding for text in _deciding(trace, spelling)}
     for trace in whole or sharding:
         layout = _layout(trace)
         known = next((one for one in groups if one[0] == layout), None)
@@ -120,6 +127,8 @@ def layouts(traces: Iterable[Trace]) -> list[Layout]:
     for layout, runs in groups:
         others = [run for other, found in groups if other is not layout for run in found]
         distinctive = _distinctive(runs, others)
+        # Runs may differ in more settings than those that the sharding depends on.
+        distinctive = [one for one in distinctive if one[0] in deciding] or distinctive
         # The program's own tests say it better than what they depend on.
         own = [(text, holds) for text, holds in distinctive if text in written]
         distinctive = own or distinctive
@@ -152,6 +161,14 @@ def _tests(trace: Trace) -> set[Condition]:
         for guard in event.guards
         if guard.kind is GuardKind.CONFIG
     }
+
+
+def _deciding(trace: Trace, spelling: Mapping[str, str]) -> Iterator[str]:
+    """The conditions that the modules, and what is done with them, depend on."""
+    for event in trace.of(*_OF_LAYOUTS):
+        yield from (guard.text for guard in event.guards if guard.kind is GuardKind.CONFIG)
+    for text in trace.sharding_keys:
+        yield spelling.get(text, text)
 
 
 def _spelling(traces: Iterable[Trace]) -> dict[str, str]:

@@ -83,6 +83,7 @@ class Decisions:
             first, since the number of runs is bounded.
         shards: a model was wrapped or sharded.
         sharding: the keys under which a model was wrapped or sharded.
+        of_options: the keys that decided the options with which a model was wrapped or sharded.
         questions: the conditions in the order of the run, by key.
         asked: the keys of all tests in the order of the run.
     """
@@ -104,6 +105,7 @@ class Decisions:
     left_by: dict[tuple[str, ...], None] = field(default_factory=dict)
     shards: bool = False
     sharding: set[str] = field(default_factory=set)
+    of_options: set[str] = field(default_factory=set)
     questions: dict[str, Question] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     _equal: dict[str, object] = field(default_factory=dict)
@@ -197,6 +199,7 @@ class Decisions:
         )
         self.relevant, self.urgent = set(earlier.relevant), set(earlier.urgent)
         self.sharding, self.branches = set(earlier.sharding), earlier.branches
+        self.of_options = set(earlier.of_options)
         self.places, self.shards = earlier.places, earlier.shards
         self.world_size_tested = earlier.world_size_tested
         return True

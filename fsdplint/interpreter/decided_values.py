@@ -6,34 +6,45 @@ conditions that decided the value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import abc
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fsdplint.interpreter.values import Const, Dict, LibraryObject, Symbol, Value
+from fsdplint.interpreter.values import (
+    Const,
+    Dict,
+    LibraryObject,
+    Partial,
+    Sequence,
+    Symbol,
+    Value,
+)
 
 if TYPE_CHECKING:
     from fsdplint.interpreter.frames import Call
     from fsdplint.interpreter.run import Run
 
 MAX_DECIDING = 6  # conditions that a value is known to depend on
-_DECIDED = (Const, Symbol, LibraryObject)
+MAX_DEPTH = 3  # of the parts of an option
+MAX_PARTS = 16  # of a list
+_DECIDED = (Const, Symbol, LibraryObject, Sequence)
 _NOTHING = nullcontext()
 
 
-def with_keys(value: Value, keys: Sequence[str]) -> Value:
+def with_keys(value: Value, keys: abc.Sequence[str]) -> Value:
     """The value, with the keys of further conditions that decided it before."""
     if not keys or not isinstance(value, _DECIDED):
         return value
     known = tuple(dict.fromkeys((*keys, *value.decided_by)))[-MAX_DECIDING:]
-    if isinstance(value, LibraryObject):
+    if isinstance(value, LibraryObject | Sequence):
         value.decided_by = value.decided_by or known
         return value
     return value if known == value.decided_by else replace(value, decided_by=known)
 
 
-def chosen_value(value: Value, keys: Sequence[str], begin: int) -> Value:
+def chosen_value(value: Value, keys: abc.Sequence[str], begin: int) -> Value:
     """The value of a conditional expression, with the keys that decided it.
 
     A dict that the expression made, after the step `begin`, has them at its values. An older dict
@@ -46,11 +57,37 @@ def chosen_value(value: Value, keys: Sequence[str], begin: int) -> Value:
 
 
 def try_other_options(run: Run, call: Call) -> None:
-    """Have the search try the other options of a sharding, where conditions decided them."""
+    """Have the search try the other options of a call, where conditions decided them."""
+    run.decisions.relevant.update(_deciding_options(run, call))
+
+
+def try_other_shardings(run: Run, call: Call) -> None:
+    """Have the search try the other options of a sharding; note what decided them."""
+    keys = _deciding_options(run, call)
+    run.decisions.relevant.update(keys)
+    run.decisions.of_options.update(keys)
+
+
+def _deciding_options(run: Run, call: Call) -> set[str]:
     known = run.decisions.values_by_key
-    for value in call.values:
-        if isinstance(value, _DECIDED):
-            run.decisions.relevant.update(key for key in value.decided_by if key in known)
+    return {key for value in call.values for key in _keys_of(value) if key in known}
+
+
+def _keys_of(value: Value, depth: int = 0) -> Iterator[str]:
+    """The keys that decided an option, or a part of it, such as a type in a policy."""
+    if isinstance(value, _DECIDED):
+        yield from value.decided_by
+    if depth < MAX_DEPTH:
+        for part in _parts(value):
+            yield from _keys_of(part, depth + 1)
+
+
+def _parts(value: Value) -> Iterable[Value]:
+    if isinstance(value, LibraryObject):
+        return value.args.values()
+    if isinstance(value, Partial):
+        return [*value.args, *value.kwargs.values()]
+    return value.items[:MAX_PARTS] if isinstance(value, Sequence) else ()
 
 
 def assigned_value(run: Run, value: Value) -> Value:
@@ -58,13 +95,13 @@ def assigned_value(run: Run, value: Value) -> Value:
     return with_keys(value, run.deciding[run.frames[-1].deciding_outside :])
 
 
-def deciding(run: Run, keys: Sequence[str]) -> AbstractContextManager[None]:
+def deciding(run: Run, keys: abc.Sequence[str]) -> AbstractContextManager[None]:
     """A context whose code is executed because of conditions."""
     return _deciding(run, keys) if keys else _NOTHING
 
 
 @contextmanager
-def _deciding(run: Run, keys: Sequence[str]) -> Iterator[None]:
+def _deciding(run: Run, keys: abc.Sequence[str]) -> Iterator[None]:
     before = len(run.deciding)
     run.deciding.extend(keys)
     run.deciding_keys = None

@@ -176,6 +176,7 @@ class EntryRuns:
         result = self.result
         run.trace.decisions = dict(run.decisions.values_by_key)
         run.trace.spellings = run.decisions.spellings()
+        run.trace.sharding_keys = run.decisions.sharding | run.decisions.of_options
         if self.entry.complete:
             self._left.note(run)
         self.coverage.add(run, self.entry.names)

@@ -218,6 +218,7 @@ class Sequence(Value):
 
     made_at: the step of the run at which a display, comprehension or `dict` made it, else 0.
     own_length: set if each rank may hold another number of elements: see `own_lengths`.
+    decided_by: see `LibraryObject`.
     """
 
     items: list[Value] = field(default_factory=list)
@@ -227,6 +228,7 @@ class Sequence(Value):
     optimizer: OptimizerValue | None = None  # the owner of these param_groups
     made_at: int = 0
     own_length: RankLocal | None = field(default=None, repr=False)
+    decided_by: tuple[str, ...] = ()
 
     def extend(self, items: Iterable[Value]) -> None:
         """Add elements; a sequence that would become too long is open from then on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Set
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from fsdplint.trace.base import Event, Module, Sharding
@@ -41,7 +41,8 @@ class Trace:
         asked. Its `unit_arguments` are those of units with arguments of their own, by the index of
         the event and the module. Its `decisions` are the conditions that the interpreter decided
         for the run; its `spellings` are the code of the tests that they come from, if the code does
-        not negate them.
+        not negate them. Its `sharding_keys` are those of the decisions because of which it shards
+        what it shards, with these options.
         """
         self.producer = producer
         self.complete = complete
@@ -52,6 +53,7 @@ class Trace:
         self.unit_arguments: dict[tuple[int, str], Arguments] = {}
         self.decisions: dict[str, bool] = {}
         self.spellings: dict[str, str] = {}
+        self.sharding_keys: Set[str] = frozenset()
         self.target: Target | None = None
         self.entry: str | None = None
         self._sealed = False

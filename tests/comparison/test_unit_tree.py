@@ -215,6 +215,53 @@ def test_a_setting_has_the_spelling_of_the_test_that_chooses_the_options(
     }
 
 
+FLAGS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--choose", action="store_true")
+parser.add_argument("--log", action="store_true")
+args = parser.parse_args()
+"""
+LOG = "if args.log:\n    model(torch.randn(2, 8))\n"
+
+
+def conditions(program: str, folder: Path) -> set[tuple[str, ...]]:
+    file = folder / "train.py"
+    file.write_text(HEAD + FLAGS + program, encoding="utf-8")
+    return {tuple(one.conditions) for one in plans([file]).programs[0].layouts}
+
+
+CHOSEN = {("`args.choose` is true",), ("`args.choose` is false",)}
+
+
+@pytest.mark.parametrize("log", ["", LOG], ids=["alone", "with another setting"])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "fully_shard(model, offload_policy=CPUOffloadPolicy() if args.choose else None)\n",
+        "options = dict(offload_policy=CPUOffloadPolicy() if args.choose else None)\n"
+        "fully_shard(model, **options)\n",
+        "policy = MixedPrecisionPolicy(torch.bfloat16 if args.choose else torch.float32)\n"
+        "fully_shard(model, mp_policy=policy)\n",
+        "dtype = torch.float32\nif args.choose:\n    dtype = torch.bfloat16\n"
+        "fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=dtype))\n",
+        "policy = ModuleWrapPolicy({nn.LayerNorm if args.choose else nn.Linear})\n"
+        "model = FSDP(model, auto_wrap_policy=policy)\n",
+        "from functools import partial\n"
+        "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy as wrap\n"
+        "classes = {Block} if args.choose else {nn.Linear}\n"
+        "policy = partial(wrap, transformer_layer_cls=classes)\n"
+        "model = FSDP(model, auto_wrap_policy=policy)\n",
+        "if args.choose:\n    model.head = nn.Identity()\nfully_shard(model)\n",
+    ],
+    ids=["option", "options", "policy", "name", "classes", "classes of a partial", "model"],
+)
+def test_the_conditions_are_those_of_the_sharding(choice: str, log: str, tmp_path: Path) -> None:
+    assert conditions(choice + RUN + log, tmp_path) == CHOSEN
+    if log:
+        assert conditions(log + choice + RUN, tmp_path) == CHOSEN
+
+
 def test_what_is_unknown_is_said(tmp_path: Path) -> None:
     program = HEAD.replace("model = Net()", "import zoo\n\nmodel = zoo.build()")
     layout = one_layout(program + "fully_shard(model)\n" + RUN, tmp_path)

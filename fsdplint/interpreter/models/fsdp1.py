@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter.argument_values import is_flag
 from fsdplint.interpreter.choices import guards_of
-from fsdplint.interpreter.decided_values import try_other_options
+from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.flat_parameters import mixes_adapters, mixes_frozen
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.module_wrappers import wrap
@@ -62,7 +62,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
     )
     given = dict(zip(PARAMETERS, call.args, strict=False)) | call.kwargs
     given.pop("module", None)
-    try_other_options(run, call)
+    try_other_shardings(run, call)
     wrapper = wrap(run, module, "FullyShardedDataParallel", "fsdp1", call)
     wrapper.attributes["*options"] = LibraryObject(name, given, call.open)
     policy = given.get("auto_wrap_policy")

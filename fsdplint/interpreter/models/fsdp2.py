@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter.decided_values import try_other_options
+from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
 from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
@@ -83,7 +83,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         return target
     for module in modules:
         module.sharded = True
-    try_other_options(run, call)
+    try_other_shardings(run, call)
     if "ignored_params" in call.kwargs:
         modules[0].attributes["*ignored"] = call.kwargs["ignored_params"]
     run.emit(
