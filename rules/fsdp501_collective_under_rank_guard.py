@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
-    BackwardRun,
-    Called,
     Clipped,
     Event,
-    Gathered,
     Guard,
     GuardKind,
     ProcessGroupInit,
@@ -22,6 +19,7 @@ from fsdplint.trace import (
     StateTaken,
     Trace,
 )
+from fsdplint.trace.queries.collective_names import collective_text
 from fsdplint.trace.queries.common import class_name, optimizer_of
 from fsdplint.trace.queries.own_data import own_data_tests, undecided_collectives
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
@@ -176,12 +174,6 @@ def _at_distinct_sites(events: list[Event]) -> Iterator[Event]:
 
 def describe(trace: Trace, event: Event) -> str:
     """A collective in words."""
-    if isinstance(event, Called):
-        return f"the forward of sharded `{class_name(trace, event.module)}`"
-    if isinstance(event, Gathered):
-        return f"`unshard()` of `{class_name(trace, event.module)}`"
-    if isinstance(event, BackwardRun):
-        return "the backward of a sharded model"
     if isinstance(event, Clipped):
         return "clipping the gradients of a sharded model"
     if isinstance(event, StateTaken | StateLoaded):
@@ -191,4 +183,4 @@ def describe(trace: Trace, event: Event) -> str:
         return f"`{event.api.rpartition('.')[2]}` of sharded `{name}`"
     if isinstance(event, Saved):
         return f"`{event.api}`"
-    return f"`{getattr(event, 'api', event.kind)}`"
+    return collective_text(trace, event)

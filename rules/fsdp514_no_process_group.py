@@ -25,6 +25,7 @@ from fsdplint.trace import (
     StateTaken,
     Trace,
 )
+from fsdplint.trace.queries.collective_names import collective_text
 
 _OF_TENSORS = {"full_tensor", "distribute_tensor"}  # these have the group of their mesh
 
@@ -76,10 +77,10 @@ class NoProcessGroup(Rule):
                 cause = event, "does not exist yet"
             if cause is not None and cause[0].site not in causes:
                 causes.add(cause[0].site)  # the program ends at the first of them
-                yield self._finding(event, *cause)
+                yield self._finding(trace, event, *cause)
 
-    def _finding(self, event: Event, cause: Event, why: str) -> Finding:
-        name = _name(event)
+    def _finding(self, trace: Trace, event: Event, cause: Event, why: str) -> Finding:
+        name = collective_text(trace, event, short=True)
         if cause.index >= event.index:
             help = "Call `init_process_group` first."
         elif isinstance(event, ProcessGroupDestroyed):
@@ -178,9 +179,3 @@ def _is_certain(event: Event) -> bool:
         and not event.callbacks
         and all(guard.kind is GuardKind.CONFIG for guard in event.guards)
     )
-
-
-def _name(event: Event) -> str:
-    if isinstance(event, ProcessGroupDestroyed):
-        return "`destroy_process_group`"
-    return f"`{str(getattr(event, 'api', event.kind)).rpartition('.')[2]}`"

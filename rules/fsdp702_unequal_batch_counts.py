@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.diagnostics.wording import ranks
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BatchesEnded, Called, Event, JoinUsed, Trace
-from fsdplint.trace.queries.common import class_name
+from fsdplint.trace import BatchesEnded, Event, JoinUsed, Trace
+from fsdplint.trace.queries.collective_names import collective_text
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 from fsdplint.trace.queries.rank_matching import ran_out, same_place
 
@@ -54,7 +54,7 @@ class UnequalBatchCounts(Rule):
             ended = _last_ended_loop(trace, event)
             yield self.finding(
                 event,
-                f"{_describe_event(trace, event)} runs {_describe_counts(trace, event)}: a rank that has no batch left "
+                f"{collective_text(trace, event, short=True)} runs {_describe_counts(trace, event)}: a rank that has no batch left "
                 "does not take part, and the others wait for it",
                 help="Give every rank the same number of batches (`DistributedSampler` pads, "
                 "`drop_last=True` cuts). Or let the ranks agree before each iteration whether all of "
@@ -64,12 +64,6 @@ class UnequalBatchCounts(Rule):
                     for end in ended
                 ],
             )
-
-
-def _describe_event(trace: Trace, event: Event) -> str:
-    if isinstance(event, Called):
-        return f"the forward of sharded `{class_name(trace, event.module)}`"
-    return f"`{str(getattr(event, 'api', event.kind)).rpartition('.')[2]}`"
 
 
 def _describe_counts(trace: Trace, event: Event) -> str:
