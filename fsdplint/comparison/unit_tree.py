@@ -205,7 +205,18 @@ def _layout(trace: Trace) -> Layout:
     names, units = ModelNames(trace), sharded_units(trace)
     roots = [one for one in trace.modules if one in names.sharded_models]
     models = [_Model(trace, names, units, root).tree() for root in roots]
+    _add_keys(models, [trace.modules[root].key for root in roots])
     return Layout(models, gaps=list(dict.fromkeys(gaps)))
+
+
+def _add_keys(models: list[Unit], keys: list[str]) -> None:
+    """Name models that have the same name by their keys in the program's dict, if they have any."""
+    several = Counter(model.path for model in models)
+    for model, key in zip(models, keys, strict=True):
+        if key and several[model.path] > 1:
+            old = model.path
+            for unit in model.all_units():
+                unit.path = f"{old}[{key}]{unit.path.removeprefix(old)}"
 
 
 class _Model:

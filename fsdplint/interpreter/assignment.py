@@ -13,6 +13,7 @@ from fsdplint.interpreter.forward_summaries import abstract
 from fsdplint.interpreter.freezing import freeze_parameters
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
+from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_module_attribute
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.parameter_marks import mark_parameters
@@ -106,6 +107,7 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
     elif isinstance(container, Dict):
         if isinstance(key, Const) and _hashable(key.value):
             container.items[key.value] = value
+            note_keys(run, {key.value: value})
         else:
             container.open = True
             if isinstance(key, Unknown):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, ModuleValue, Value, constant
 from fsdplint.trace import Checkpointed, Sharding
@@ -23,6 +25,14 @@ def add_child(run: Run, parent: ModuleValue, name: str, child: ModuleValue) -> N
         number += 1
         key = f"*{number}"
     children[key] = child.id
+
+
+def note_keys(run: Run, held: Mapping[object, Value]) -> None:
+    """Note the keys of modules that a dict of the program holds: they name its models."""
+    for key, value in held.items():
+        if isinstance(value, ModuleValue) and isinstance(key, str | int):
+            module = run.trace.modules[run.trace.unwrap(value.id)]
+            module.key = module.key or repr(key)
 
 
 def child_values(run: Run, module: ModuleValue) -> list[ModuleValue]:

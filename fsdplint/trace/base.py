@@ -158,6 +158,7 @@ class Module:
         escaped: whether it was passed to code that could not be followed. Anything may have
             happened to it there, so rules about something *missing* do not report it.
         perhaps_chosen: whether an undecided test selected it for a list of modules.
+        key: its key, as code, in the first dict of the program that holds it (static traces only).
     """
 
     id: str
@@ -173,6 +174,7 @@ class Module:
     inner: str | None = None
     escaped: bool = False
     perhaps_chosen: bool = False
+    key: str = ""
 
 
 if TYPE_CHECKING:

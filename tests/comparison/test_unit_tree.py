@@ -376,3 +376,34 @@ fully_shard(model, mp_policy=outer)
     assert root["output_dtype"] == "None"
     for name in ("param_dtype", "reduce_dtype"):
         assert inner[name] == root[name] != "?"
+
+
+BUILT = """
+def build():
+    return Net()
+"""
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        "models = {'actor': build(), 'critic': build()}\n",
+        "models = dict(actor=build(), critic=build())\n",
+        "models = {}\nmodels['actor'] = build()\nmodels['critic'] = build()\n",
+        "models = {name: build() for name in ('actor', 'critic')}\n",
+    ],
+    ids=["display", "call", "item", "comprehension"],
+)
+@pytest.mark.parametrize(
+    "sharding",
+    [
+        "for one in models.values():\n    fully_shard(one.head)\n    fully_shard(one)\n",
+        "for name in models:\n    models[name] = FSDP(models[name])\n",
+    ],
+    ids=["fsdp2", "fsdp1"],
+)
+def test_models_in_a_dict_have_their_keys(models: str, sharding: str, tmp_path: Path) -> None:
+    layout = one_layout(HEAD.replace("model = Net()\n", "") + BUILT + models + sharding, tmp_path)
+    assert [one.path for one in layout.models] == ["model['actor']", "model['critic']"]
+    for model in layout.models:
+        assert all(one.path.startswith(f"{model.path}.") for one in model.units)

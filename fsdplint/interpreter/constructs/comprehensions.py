@@ -12,6 +12,7 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, truth
 from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.iteration import iterable_of, read_all
+from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.run import Run, evaluates
@@ -58,8 +59,9 @@ def eval_dict_comp(run: Run, node: cst.DictComp) -> Value:
         return Dict(open=True, tensors={"*": result.items[0]})
     known = [key.value for key in keys if isinstance(key, Const)]
     if len(known) == len(result.items):
-        pairs = zip(known, result.items, strict=True)
-        return Dict(dict(pairs), open=result.open, created_at=result.created_at)
+        held = dict(zip(known, result.items, strict=True))
+        note_keys(run, held)
+        return Dict(held, open=result.open, created_at=result.created_at)
     return Dict({f"*{n}": item for n, item in enumerate(result.items)}, open=True)
 
 

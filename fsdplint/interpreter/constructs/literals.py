@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.ranks import (
     depends_on_process,
@@ -174,6 +175,7 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
                 override_entries(result)
                 if isinstance(value, Unknown):
                     result.items.update(_known_elements(value))
+    note_keys(run, result.items)
     return result
 
 

@@ -8,6 +8,7 @@ from fsdplint.interpreter.imports import load_registrations
 from fsdplint.interpreter.iteration import iterate, unknown_keys
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_counts import count
+from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_lengths import note_addition, own_length
@@ -79,6 +80,7 @@ def make_dict(run: Run, name: str, call: Call) -> Value:
         else:
             result.open = True
     result.items.update(call.kwargs)
+    note_keys(run, result.items)
     return result
 
 
