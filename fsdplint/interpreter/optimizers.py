@@ -159,7 +159,7 @@ def owners_of(run: Run, value: Value | None) -> tuple[list[ModuleValue], bool]:
     """The modules whose parameters a value holds, and whether it holds nothing else."""
     value = run.settle(value) if value is not None else Unknown()
     if isinstance(value, ParametersOf):
-        return list(value.modules), value.complete
+        return list(value.modules), value.complete or bool(value.name)
     if isinstance(value, Unknown):
         return _given_for(run, value), False
     parts: list[Value] = []

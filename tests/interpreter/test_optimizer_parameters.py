@@ -120,3 +120,21 @@ def test_tests_of_the_names_in_a_dict_of_parameters_are_no_settings(
     (built,) = found.traces[0].of(OptimizerBuilt)
     assert built.complete and built.modules
     assert len(found.traces) == 1
+
+
+def test_one_parameter_of_a_module_is_known_to_come_from_it(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        class Two(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        model = Two()
+        groups = [{"params": model.body.parameters()}, {"params": [model.head.weight], "lr": 0.1}]
+        optim = torch.optim.SGD(groups, lr=0.01)
+        """,
+    )
+    (built,) = events(found, OptimizerBuilt)
+    assert built.complete and len(built.modules) == 2
