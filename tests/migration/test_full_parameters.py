@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forms import HEAD, plan
+from forms import HEAD, migrated, plan
 from two_ranks import TwoRanks
 
 PROGRAM = """\
@@ -124,7 +124,7 @@ def test_a_body_runs_as_before(name: str, tmp_path: Path, two_ranks: TwoRanks) -
     program = PROGRAM.replace("BODY", body)
     found, after = plan(tmp_path, "", program)
     assert not found.blockers, found.blockers[0].reason
-    assert "full_parameters(model" in after
+    assert "gathered_parameters(model" in after
     old, new = two_ranks.run(program), two_ranks.run(after)
     assert old.status == "ok", str(old)
     assert new.status == "ok", str(new)
@@ -139,13 +139,13 @@ def test_the_context_manager_has_the_options_that_the_file_uses(tmp_path: Path) 
         for kept in (False, False)
     )
     _, text = plan(tmp_path, body)
-    assert "def full_parameters(model):" in text
-    assert "with full_parameters(model):" in text
+    assert "def gathered_parameters(model):" in text
+    assert "with gathered_parameters(model):" in text
     assert "distribute_tensor" not in text
     _, text = plan(tmp_path, body.replace("writeback=False, ", "", 1))
-    assert "def full_parameters(model, writeback=True):" in text
-    assert "with full_parameters(model):" in text
-    assert "with full_parameters(model, writeback=False):" in text
+    assert "def gathered_parameters(model, writeback=True):" in text
+    assert "with gathered_parameters(model):" in text
+    assert "with gathered_parameters(model, writeback=False):" in text
 
 
 BLOCKED = {
@@ -169,3 +169,16 @@ def test_what_blocks(body: str, tmp_path: Path) -> None:
         HEAD,
     )
     assert any("summon_full_params" in one.reason for one in found.blockers)
+
+
+def test_the_context_manager_has_a_name_of_its_own(tmp_path: Path) -> None:
+    text = migrated(
+        tmp_path,
+        """
+        model = FSDP(Net(), sync_module_states=True, device_id=local_rank)
+        with FSDP.summon_full_params(model):
+            model.head.weight.data.clamp_(-1, 1)
+        """,
+    )
+    assert "\nfull_parameters = dict(" in text
+    assert "def gathered_parameters(model):" in text and "with gathered_parameters(model):" in text

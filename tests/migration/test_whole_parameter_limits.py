@@ -91,7 +91,7 @@ def test_what_is_not_one_by_one_gets_whole_parameters(line: str, tmp_path: Path)
         f"    for name, p in model.named_parameters():\n        print(p.norm())\n        {line}\n",
     )
     assert not found.blockers
-    assert "with full_parameters(model):" in text
+    assert "with gathered_parameters(model):" in text
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_not_all_ranks_read_is_gathered_before(line: str, tmp_path: Path) -
         f"with FSDP.summon_full_params(model, writeback=False):\n    {line}\n",
     )
     assert not found.blockers
-    assert "with full_parameters(model):" in text
+    assert "with gathered_parameters(model):" in text
 
 
 def test_gradients_that_are_not_gathered_block(tmp_path: Path) -> None:
@@ -193,5 +193,5 @@ SAVES = {
 def test_what_saves_whole_parameters_gets_them(name: str, tmp_path: Path) -> None:
     body = "\nmodel = FSDP(Net())\n" + textwrap.dedent(SAVES[name])
     text = migrated(tmp_path, body)
-    assert "full_parameters(model)" in text
+    assert "gathered_parameters(model)" in text
     assert not refusals(tmp_path, body)

@@ -21,7 +21,7 @@ from fsdplint.migration.training.summon_body import Body
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
-NAME = "full_parameters"
+NAME = "gathered_parameters"
 TITLE = "Gather whole parameters in full precision"
 DEFAULTS = {
     "recurse": True,

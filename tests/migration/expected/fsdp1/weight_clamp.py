@@ -37,7 +37,7 @@ class Critic(nn.Module):
 
 
 @contextmanager
-def full_parameters(model):
+def gathered_parameters(model):
     """Give the modules of a sharded model whole parameters, for the time of a block."""
     modules = list(model.modules())
     whole, sharded = {}, {}
@@ -90,7 +90,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        with full_parameters(critic):
+        with gathered_parameters(critic):
             with torch.no_grad():
                 for p in critic.parameters():
                     p.clamp_(-LIMIT, LIMIT)
