@@ -175,7 +175,8 @@ def test_the_context_manager_has_a_name_of_its_own(tmp_path: Path) -> None:
     text = migrated(
         tmp_path,
         """
-        model = FSDP(Net(), sync_module_states=True, device_id=local_rank)
+        group = dist.new_group([0, 1])
+        model = FSDP(Net(), process_group=group, sync_module_states=True, device_id=local_rank)
         with FSDP.summon_full_params(model):
             model.head.weight.data.clamp_(-1, 1)
         """,
