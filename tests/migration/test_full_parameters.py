@@ -182,4 +182,4 @@ def test_the_context_manager_has_a_name_of_its_own(tmp_path: Path) -> None:
         """,
     )
     assert "\nfull_parameters = dict(" in text
-    assert "def gathered_parameters(model):" in text and "with gathered_parameters(model):" in text
+    assert "with gathered_parameters(model):" in text
