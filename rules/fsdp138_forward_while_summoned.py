@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
 
+# With mixed precision, the forward frees other memory; with CPU offloading, nothing was run.
+_NOT_TRIED = ("mixed_precision", "cpu_offload")
+
+
 class ForwardWhileSummoned(Rule):
     """A unit of FSDP1 runs its forward while `summon_full_params` has its parameters gathered.
 
@@ -28,7 +32,8 @@ class ForwardWhileSummoned(Rule):
     With `recurse=False`, the block gathers the outermost wrapper only.
 
     With `use_orig_params=True`, a block with `writeback=False` is not reported. Neither are units in
-    mixed precision, whose forward frees copies in low precision, and units with the strategy `NO_SHARD`.
+    mixed precision, whose forward frees copies in low precision, units with CPU offloading, and units
+    with the strategy `NO_SHARD`.
 
     ## Why is this bad?
     The forward of a unit frees the gathered parameters. With `use_orig_params=True`, the end of the
@@ -148,7 +153,7 @@ def _freed_unit(groups: Groups, event: Called) -> Wrapped | None:
             root = event.module
         if root is None and not _calls_unseen_units(wrapper, event):
             continue
-        if wrapper.options.get("mixed_precision") not in (None, "None"):
+        if any(wrapper.options.get(name) not in (None, "None") for name in _NOT_TRIED):
             return None
         parts = set() if root is None else part_of_unit(groups, wrapper, root, event)
         has_parameters = root is None or any(trace.modules[one].own_parameters for one in parts)
