@@ -128,10 +128,10 @@ def layouts(traces: Iterable[Trace]) -> list[Layout]:
         others = [run for other, found in groups if other is not layout for run in found]
         distinctive = _distinctive(runs, others)
         # Runs may differ in more settings than those that the sharding depends on.
-        distinctive = [one for one in distinctive if one[0] in deciding] or distinctive
+        certain = [one for one in distinctive if one[0] in deciding]
         # The program's own tests say it better than what they depend on.
-        own = [(text, holds) for text, holds in distinctive if text in written]
-        distinctive = own or distinctive
+        own = [(text, holds) for text, holds in certain if text in written]
+        distinctive = own or certain or distinctive
         texts = [f"`{text}` is {'true' if holds else 'false'}" for text, holds in distinctive]
         layout.conditions = texts
     return [layout for layout, _ in groups]

@@ -83,7 +83,8 @@ class Decisions:
             first, since the number of runs is bounded.
         shards: a model was wrapped or sharded.
         sharding: the keys under which a model was wrapped or sharded.
-        of_options: the keys that decided the options with which a model was wrapped or sharded.
+        of_options: the keys that decided the options with which a model was wrapped or sharded, or
+            which of its parts were.
         questions: the conditions in the order of the run, by key.
         asked: the keys of all tests in the order of the run.
     """

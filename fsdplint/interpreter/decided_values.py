@@ -21,6 +21,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Value,
 )
+from fsdplint.trace import Sharded, Wrapped
 
 if TYPE_CHECKING:
     from fsdplint.interpreter.frames import Call
@@ -68,18 +69,36 @@ def try_other_shardings(run: Run, call: Call) -> None:
     run.decisions.of_options.update(keys)
 
 
+def note_decided_units(run: Run, units: Value, begin: int) -> None:
+    """A loop has visited some values. begin: the first event in it.
+
+    If it shards them, the search tries the other values, where conditions decided which they are.
+    """
+    if isinstance(units, Sequence) and units.decided_by:
+        if any(isinstance(event, Wrapped | Sharded) for event in run.trace.events[begin:]):
+            keys = run.decisions.values_by_key.keys() & set(units.decided_by)
+            run.decisions.relevant.update(keys)
+            run.decisions.of_options.update(keys)
+
+
+def note_decided_element(run: Run, container: Sequence) -> None:
+    """An element is added at this point: what decided that is part of what decided the list."""
+    keys = dict.fromkeys((*container.decided_by, *run.keys_around()))
+    container.decided_by = tuple(keys)[-MAX_DECIDING:]
+
+
 def _deciding_options(run: Run, call: Call) -> set[str]:
     known = run.decisions.values_by_key
-    return {key for value in call.values for key in _keys_of(value) if key in known}
+    return {key for value in call.values for key in keys_of(value) if key in known}
 
 
-def _keys_of(value: Value, depth: int = 0) -> Iterator[str]:
+def keys_of(value: Value, depth: int = 0) -> Iterator[str]:
     """The keys that decided an option, or a part of it, such as a type in a policy."""
     if isinstance(value, _DECIDED):
         yield from value.decided_by
     if depth < MAX_DEPTH:
         for part in _parts(value):
-            yield from _keys_of(part, depth + 1)
+            yield from keys_of(part, depth + 1)
 
 
 def _parts(value: Value) -> Iterable[Value]:

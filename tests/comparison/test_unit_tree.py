@@ -253,8 +253,21 @@ CHOSEN = {("`args.choose` is true",), ("`args.choose` is false",)}
         "policy = partial(wrap, transformer_layer_cls=classes)\n"
         "model = FSDP(model, auto_wrap_policy=policy)\n",
         "if args.choose:\n    model.head = nn.Identity()\nfully_shard(model)\n",
+        "policy = ModuleWrapPolicy({Block if args.choose else nn.Linear})\n"
+        "model = FSDP(model, auto_wrap_policy=policy)\n",
+        "classes = {Block}\nif args.choose:\n    classes.add(nn.LayerNorm)\n"
+        "model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy(classes))\n",
+        "shape = (2, 2) if args.choose else (4,)\n"
+        "fully_shard(model, mesh=init_device_mesh('cpu', shape))\n",
+        "units = list(model.blocks) if args.choose else [model.stem]\n"
+        "for unit in units:\n    fully_shard(unit)\nfully_shard(model)\n",
+        "units = [model.stem]\nif args.choose:\n    units.append(model.head)\n"
+        "for unit in units:\n    fully_shard(unit)\nfully_shard(model)\n",
     ],
-    ids=["option", "options", "policy", "name", "classes", "classes of a partial", "model"],
+    ids=[
+        *("option", "options", "policy", "name", "classes", "classes of a partial", "model"),
+        *("class of the program", "added class", "mesh", "units", "added unit"),
+    ],
 )
 def test_the_conditions_are_those_of_the_sharding(choice: str, log: str, tmp_path: Path) -> None:
     assert conditions(choice + RUN + log, tmp_path) == CHOSEN

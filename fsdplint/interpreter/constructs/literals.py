@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fsdplint.interpreter.decided_values import MAX_DECIDING, with_keys
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.rank_local import derive_rank_local
@@ -133,11 +134,12 @@ def eval_list(run: Run, node: cst.List) -> Value:
 @evaluates(cst.Set)
 def eval_set(run: Run, node: cst.Set) -> Value:
     result = _sequence(run, node, "set")
-    return set_of(result.items, not result.open)
+    return with_keys(set_of(result.items, not result.open), result.decided_by)
 
 
 def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequence:
     result = Sequence([], kind, created_at=run.site(node), made_at=run.steps)
+    begin = len(run.decisions.asked)
     for element in node.elements:
         value = run.eval(element.value)
         if isinstance(element, cst.StarredElement):
@@ -146,6 +148,7 @@ def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequ
             result.open = result.open or not exact
         else:
             result.items.append(value)
+    result.decided_by = tuple(dict.fromkeys(run.decisions.asked[begin:]))[-MAX_DECIDING:]
     return result
 
 

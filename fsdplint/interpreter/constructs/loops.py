@@ -17,6 +17,7 @@ import libcst as cst
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.constructs.branches import execute_test
+from fsdplint.interpreter.decided_values import note_decided_units
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import covers, iterator_of, next_of, read_all, yields_all
@@ -144,12 +145,14 @@ def _over_known(
     if further is not None and len(turns) > 1:
         turns[1] = partial(_leave_and, run, further, turns[1])
     limit = MAX_MODULES if any(map(_holds_module, elements)) else MAX_ITEMS
+    begin = len(run.trace.events)
     signal = _loop(
         *(run, loop.body, not exact, turns),
         repeats=repeats,
         own=own_length(iterable),
         limit=limit,
     )
+    note_decided_units(run, iterable, begin)
     if counts and not leaves(loop.body):
         for count in counts:
             count.ended = len(run.trace.events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.choices import choose, is_written_out
+from fsdplint.interpreter.decided_values import note_decided_element
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import load_registrations
 from fsdplint.interpreter.iteration import iterate, unknown_keys
@@ -93,6 +94,7 @@ def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
         if run.loop_depth:
             receiver.open = True
         note_addition(run, receiver)
+        note_decided_element(run, receiver)
     return Const(None)
 
 

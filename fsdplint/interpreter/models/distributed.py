@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from fsdplint.interpreter import losses, meta_device
+from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
@@ -180,9 +181,10 @@ def device_mesh(run: Run, name: str, call: Call) -> Value:
         overridden=_keys(run.settle(call.kwargs.get("backend_override") or Unknown())),
         shapes_differ=_differs(run, shape),
     )
-    return LibraryObject(
+    made = LibraryObject(
         name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {}
     )
+    return with_keys(made, tuple(keys_of(shape)) if shape is not None else ())
 
 
 def _size(run: Run, value: Value) -> object:
