@@ -35,22 +35,27 @@ def leave_out_empty(
     parts = casts.parts_of(migration, module)
     is_whole_test = policy.test.startswith("not isinstance(") and policy.test.endswith("))")
     if policy.picks_all and is_whole_test and policy.test.count("isinstance(") == 1:
-        if parts is None or any(_is_empty(migration, part, deep=False) for part in parts):
+        if parts is None or any(_may_be_empty(migration, part) for part in parts):
             policy.test = f"list({policy.variable}.parameters(recurse=False))"
-    elif any(_may_be_empty_unit(migration, policy, part) for part in parts or ()):
+    elif any(_is_empty_unit(migration, policy, part) for part in parts or ()):
         policy.test += f" and list({policy.variable}.parameters())"
 
 
-def _may_be_empty_unit(migration: Migration, policy: Policy, part: ModuleValue) -> bool:
-    picked = policy.classes is None or is_of_classes(migration, part, policy.classes)
-    return picked and _is_empty(migration, part, deep=True)
+def _may_be_empty(migration: Migration, part: ModuleValue) -> bool:
+    """Whether a module may have no parameters beside those of its submodules."""
+    return any(
+        trace.modules[part.id].own_parameters is not True
+        for trace in migration.program.traces
+        if part.id in trace.modules
+    )
 
 
-def _is_empty(migration: Migration, part: ModuleValue, *, deep: bool) -> bool:
-    """Whether a module, with the modules below it if `deep`, has no parameters in some run."""
-    for trace in migration.program.traces:
-        if part.id in trace.modules:
-            below = trace.submodules(part.id) if deep else [part.id]
-            if not any(trace.modules[one].own_parameters for one in below):
-                return True
-    return False
+def _is_empty_unit(migration: Migration, policy: Policy, part: ModuleValue) -> bool:
+    """Whether a policy may pick a module that certainly has no parameters."""
+    if policy.classes is not None and not is_of_classes(migration, part, policy.classes):
+        return False
+    return any(
+        all(trace.modules[one].own_parameters is False for one in trace.submodules(part.id))
+        for trace in migration.program.traces
+        if part.id in trace.modules
+    )
