@@ -13,6 +13,9 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "the device in a variable of the environment may not be meta": [
         ("environment_defaults", "FSDP134/initialized_on_meta"),
     ],
+    "the device in a variable of the environment may have no index": [
+        ("environment_defaults", "FSDP503/index_in_script"),
+    ],
     "the user of a command line may name a device that is no GPU": [
         ("argparse_defaults", "FSDP135/moved_after_wrapping"),
     ],
