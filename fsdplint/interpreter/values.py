@@ -164,12 +164,13 @@ class Unknown(Value):
     template: Template | None = field(default=None, repr=False)
     reciprocal: bool = False
     own_size: bool = False
-    few_elements: bool = False
     distinct: bool = False
     own_number: RankLocal | None = field(default=None, repr=False)
     term: Number | Predicate | None = field(default=None, repr=False)
     turn: Token | None = field(default=None, repr=False)
     changes: bool = False
+    # Not a field: with 30 of them, Python no longer shares the keys of the objects' dicts.
+    few_elements = False
 
     @property
     def differs(self) -> bool:
