@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import OptimizerBuilt, Site, Trace
-from fsdplint.trace.queries.common import class_name, first_step, only_fsdp2, sharded_here
-
-# Packages whose optimizers have kernels for plain tensors only.
-LIBRARIES = {"bitsandbytes"}
+from fsdplint.trace.queries.common import (
+    PLAIN_OPTIMIZERS,
+    class_name,
+    first_step,
+    only_fsdp2,
+    sharded_here,
+)
 
 
 class OptimizerWithoutDTensors(Rule):
@@ -44,7 +47,7 @@ class OptimizerWithoutDTensors(Rule):
         seen: set[Site] = set()
         for built in trace.of(OptimizerBuilt):
             step = first_step(trace, built, built)
-            if built.library not in LIBRARIES or step is None or built.site in seen:
+            if built.library not in PLAIN_OPTIMIZERS or step is None or built.site in seen:
                 continue
             sharded = [one for one in built.modules if only_fsdp2(trace, one, step)]
             if not sharded:

@@ -35,6 +35,8 @@ PARAMETERS = (
     "ignored_states",
     "device_mesh",
 )
+# Those that leave parameters out, with the name that torch 2.0 had.
+IGNORED = ("ignored_modules", "ignored_states", "ignored_parameters")
 STRATEGIES = (
     "FULL_SHARD",
     "SHARD_GRAD_OP",

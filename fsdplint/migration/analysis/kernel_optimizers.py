@@ -17,8 +17,7 @@ from fsdplint.migration.blockers.training import KERNEL_OPTIMIZER
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import OptimizerBuilt, Trace, Wrapped
-
-LIBRARIES = ("bitsandbytes.optim.",)
+from fsdplint.trace.queries.common import PLAIN_OPTIMIZERS
 
 
 def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
@@ -50,6 +49,6 @@ def _library_class(migration: Migration, called: cst.BaseExpression) -> str:
     """The last part of the name of such an optimizer's class that an expression may be, or ""."""
     values = [value.name for value in migration.values(called) if isinstance(value, Symbol)]
     for name in (migration.symbol(called), *values):
-        if name.startswith(LIBRARIES):
+        if name.partition(".")[0] in PLAIN_OPTIMIZERS:
             return name.rpartition(".")[2]
     return ""

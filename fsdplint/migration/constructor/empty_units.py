@@ -33,8 +33,7 @@ def leave_out_empty(
     if not precision.lowers or not (inner_casts or keywords.own_casts):
         return
     parts = casts.parts_of(migration, module)
-    is_whole_test = policy.test.startswith("not isinstance(") and policy.test.endswith("))")
-    if policy.picks_all and is_whole_test and policy.test.count("isinstance(") == 1:
+    if policy.test == policy.every_test:
         if parts is None or any(_may_be_empty(migration, part) for part in parts):
             policy.test = f"list({policy.variable}.parameters(recurse=False))"
     elif any(_is_empty_unit(migration, policy, part) for part in parts or ()):

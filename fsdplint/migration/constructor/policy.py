@@ -33,8 +33,8 @@ class Policy:
         initializes: whether the helper initializes the modules, too.
         ignores: whether the helper leaves parameters out.
         counts_units: whether the helper leaves out, and counts, modules that are sharded already.
-        picks_all: whether it, or one of the policies that it combines, picks every module but lists
-            and dicts of modules.
+        every_test: the test that picks every module but lists and dicts of modules, if the policy, or
+            one of those that it combines, does that; else "".
         gives_arguments: whether the test gives such keywords, or None for no unit.
     """
 
@@ -51,7 +51,7 @@ class Policy:
     initializes: bool = False
     ignores: bool = False
     counts_units: bool = False
-    picks_all: bool = False
+    every_test: str = ""
     gives_arguments: bool = False
     units: UnitTree | None = None
     parts: list[ModuleValue] = field(default_factory=list)

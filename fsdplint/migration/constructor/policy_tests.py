@@ -109,9 +109,9 @@ class PolicyTests:
     def _test_of_value(self, node: cst.BaseExpression, variable: str) -> str | None:
         if self.migration.fsdp1(node) == "always_wrap_policy":
             self._may_pick_anything()
-            self.policy.picks_all = True
             classes = containers(self.migration, self.source, self.scope.at)
-            return f"not isinstance({variable}, {classes})"
+            self.policy.every_test = f"not isinstance({variable}, {classes})"
+            return self.policy.every_test
         if isinstance(node, cst.Lambda):
             return self._recursing_test(node, variable)
         if not isinstance(node, cst.Call):

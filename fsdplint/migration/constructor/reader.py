@@ -34,13 +34,12 @@ from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.policy_reader import PolicyReader
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
-from fsdplint.migration.names import PARAMETERS
+from fsdplint.migration.names import IGNORED, PARAMETERS
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
 ARGUMENTS = {*PARAMETERS[1:], "ignored_parameters"}  # the last one is of torch 2.0
-IGNORED = ("ignored_modules", "ignored_states", "ignored_parameters")
 UNUSED_ARGUMENTS = {"limit_all_gathers", "use_orig_params", "device_id"}
 BOTH_BACKENDS = '`init_process_group("cpu:gloo,cuda:nccl")` has both.'
 

@@ -17,12 +17,12 @@ import libcst as cst
 
 from fsdplint.migration.analysis.variables import bound_names, home_of, reads
 from fsdplint.migration.direct_form.inlining import Inlining
+from fsdplint.migration.names import IGNORED
 from fsdplint.migration.text import atom
 from fsdplint.syntax.arguments import is_constant
 
 HANDLES = "_traversal_utils._get_fsdp_handles"
 FLAT = "flat_param"
-IGNORED = ("ignored_modules", "ignored_states", "ignored_parameters")
 PROPERTIES = {"requires_grad", "dtype", "device"}
 # Methods that work element by element, with a number or another tensor of this shape.
 COPIES = {"to", "float", "detach", "clone"}

@@ -17,7 +17,7 @@ from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
-from fsdplint.migration.names import FSDP
+from fsdplint.migration.names import FSDP, IGNORED
 from fsdplint.migration.training.finite_tests import finite_test, is_truth
 from fsdplint.migration.training.own_tensors import is_own_tensor
 from fsdplint.source.source import Source
@@ -32,7 +32,6 @@ NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"}
 ELEMENTWISE = {"mul_", "div_", "zero_", "fill_", "add_", "sub_", "clamp_", "neg_", "nan_to_num_"}
 IN_PLACE = {"torch.nan_to_num", "torch.nan_to_num_", "torch.clamp_"}  # in place with `out`
 KEPT = {"dtype", "device", "is_sparse", "layout"}  # the same for a part and the whole
-IGNORED = ("ignored_modules", "ignored_states", "ignored_parameters")
 TITLE = "Add up the squares of this rank's part: `to_local()`"
 FINITE = "Test whether this rank's part is finite: `to_local()`"
 FINITE_NOTE = (

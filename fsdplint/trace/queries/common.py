@@ -109,6 +109,9 @@ def first_step(trace: Trace, built: OptimizerBuilt, after: Event) -> OptimizerSt
     return None
 
 
+# Packages whose optimizers have kernels for plain tensors only, and refuse DTensors.
+PLAIN_OPTIMIZERS = {"bitsandbytes"}
+
 WHOLE_FILE = ("torch.save", "torch.load", "pickle.", "safetensors.")
 
 
