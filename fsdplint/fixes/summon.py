@@ -71,13 +71,13 @@ def surround(
 ) -> None:
     """Put lines before and after the body of a `with`, in place of one of its items.
 
-    If the body may be left early, the `with` must have no other item.
+    If the body may be left early and lines follow it, the `with` must have no other item.
     """
     if len(block.items) > 1:
         remove_item(rewrite, source, block, item)
         rewrite.insert_before(source, block, before)
         rewrite.insert_after(source, block, after)
-    elif left_early(block.body):
+    elif after and left_early(block.body):
         start, colon = source.span(block)[0], source.text.index(":", source.span(item)[1])
         rewrite.replace_span(source, start, colon, "try")
         rewrite.insert_before(source, block, before)

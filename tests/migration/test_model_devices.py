@@ -163,3 +163,20 @@ def test_the_device_is_set_where_the_choice_falls_on_cuda(choice: str, tmp_path:
     found, text = plan(tmp_path, body, NO_DEVICE.replace('"nccl"', ""))
     assert not found.blockers
     assert "if torch.cuda.is_available():\n    torch.cuda.set_device(device)\n" in text
+
+
+def test_a_backend_that_another_test_chose_is_no_difference(tmp_path: Path) -> None:
+    body = """
+        gpu = torch.cuda.is_available()
+        dist.init_process_group("nccl" if gpu else "gloo")
+        device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if gpu else "cpu")
+        if gpu:
+            torch.cuda.set_device(device)
+        model = FSDP(Net(), device_id=device)
+        model(torch.ones(2, 8)).sum().backward()
+    """
+    head = NO_DEVICE.replace('dist.init_process_group("nccl")\n', "")
+    assert "init_process_group" not in head
+    found, text = plan(tmp_path, textwrap.dedent(body), head)
+    assert not found.blockers
+    assert "model = fully_shard(Net())" in text

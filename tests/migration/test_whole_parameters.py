@@ -55,6 +55,27 @@ FORMS = {
         print(weight.sum())
         """,
     ),
+    "returned from the block under mixed precision": (
+        """
+        def norm_of(model):
+            with FSDP.summon_full_params(model, writeback=False):
+                return sum(p.detach().norm().item() for p in model.parameters())
+
+        model = FSDP(Net(), mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+        print(norm_of(model))
+        """,
+        """
+        def norm_of(model):
+            model.reshard()
+            return sum(p.full_tensor().detach().norm().item() for p in model.parameters())
+
+        model = fully_shard(
+            Net(),
+            mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+        )
+        print(norm_of(model))
+        """,
+    ),
     "read": (
         """
         model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))

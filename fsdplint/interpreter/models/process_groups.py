@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fsdplint.interpreter.decided_values import try_other_options
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
 from fsdplint.interpreter.models.registry import function
@@ -45,6 +46,7 @@ def init_group(run: Run, name: str, call: Call) -> Value:
     given = dict(zip(_PARAMETERS, call.args, strict=False)) | call.kwargs
     backend = constant(call.arg(0, "backend"))
     options = {key: _option(run.settle(value)) for key, value in given.items()}
+    try_other_options(run, call)
     run.emit(
         ProcessGroupInit,
         call.node,

@@ -2,11 +2,6 @@
 
 from fsdplint.migration.blockers import Blocker, advice
 
-SUMMON_AMONG_OTHERS = Blocker(
-    "FSDP299-summon-among-others",
-    "`summon_full_params` shares its `with` statement with other contexts",
-    advice.WHOLE_PARAMETERS,
-)
 SUMMON_AS_VALUE = Blocker(
     "FSDP299-summon-as-value",
     "the code does not show which `with` block enters this `summon_full_params`, or the block does "

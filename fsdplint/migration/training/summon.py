@@ -24,7 +24,6 @@ from fsdplint.migration.analysis import external_wrapping
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.summon import (
-    SUMMON_AMONG_OTHERS,
     SUMMON_ARGUMENT_AT_RUN_TIME,
     SUMMON_ARGUMENTS,
     SUMMON_AS_VALUE,
@@ -213,7 +212,8 @@ class Summon:
     def mark(self) -> None:
         """Record the form of the block, on which the rewrites in its body depend."""
         stays = self.form == "replaced" or len(self.block.items) > 1
-        if not stays and not left_early(self.block.body) and self.item:
+        ends_with_code = self.form == "gathered" and left_early(self.block.body)
+        if not stays and not ends_with_code and self.item:
             self.migration.blocks.unwrapped.add(self.block)
         if self.form == "gathered":
             self.migration.blocks.gathered.update((self.block, *self.others))
@@ -272,12 +272,8 @@ class Summon:
         migration.step(source, self.call, TITLE)
 
     def _surround(self, before: list[str], after: list[str]) -> None:
-        rewrite = self.migration.rewrite
         assert self.item is not None
-        if after or len(self.block.items) > 1 or not left_early(self.block.body):
-            surround(rewrite, self.source, self.block, self.item, before, after)
-            return
-        raise self.blocker(SUMMON_AMONG_OTHERS())
+        surround(self.migration.rewrite, self.source, self.block, self.item, before, after)
 
     def _for_each_module(self, method: str) -> list[str]:
         """The lines that call a method of every FSDPModule in the model."""
