@@ -22,3 +22,13 @@ def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def function_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
     """The innermost function or lambda around a node, or the file's tree."""
     return next((one for one in ancestors(source, node) if isinstance(one, Function)), source.tree)
+
+
+def annotation_around(source: Source, node: cst.CSTNode) -> cst.Annotation | None:
+    """The annotation of which a node is the type, or a part of the type (`dict[str, X]`)."""
+    current = source.parent(node)
+    while isinstance(
+        current, cst.Subscript | cst.SubscriptElement | cst.Index | cst.BinaryOperation | cst.Tuple
+    ):
+        current = source.parent(current)
+    return current if isinstance(current, cst.Annotation) else None

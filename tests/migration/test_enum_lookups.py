@@ -45,6 +45,45 @@ LOOKUPS = {
         """,
         f'os.environ.get("HOW", "FULL_SHARD") in {KNOWN} else "FULL_SHARD"',
     ),
+    "a choice of the members": (
+        """
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--how", default="FULL_SHARD", choices=ShardingStrategy.__members__)
+        strategy = ShardingStrategy[parser.parse_args().how]
+        """,
+        f'default="FULL_SHARD", choices={KNOWN})',
+    ),
+    "a test of the members": (
+        """
+        how = os.environ["HOW"]
+        assert how in ShardingStrategy.__members__.keys()
+        strategy = ShardingStrategy.__members__[how]
+        """,
+        f"assert how in {KNOWN}\nstrategy = how",
+    ),
+    "a loop over the members": (
+        """
+        names = [s.name for s in ShardingStrategy if s.name != "NO_SHARD"]
+        strategy = ShardingStrategy[names[int(os.environ["HOW"])]]
+        """,
+        f'names = [s for s in {KNOWN} if s != "NO_SHARD"]',
+    ),
+    "a type in an annotation": (
+        """
+        from typing import ClassVar, Dict, Optional
+
+
+        class Config:
+            how: Optional[ShardingStrategy] = ShardingStrategy.FULL_SHARD
+            known: ClassVar[Dict[str, ShardingStrategy]] = {"zero2": ShardingStrategy.SHARD_GRAD_OP}
+
+
+        strategy = Config.known.get(os.environ["HOW"], Config.how)
+        """,
+        "how: Optional[str]",
+    ),
     "no default": (
         """
         strategy = getattr(ShardingStrategy, os.environ["HOW"])
@@ -52,6 +91,23 @@ LOOKUPS = {
         'strategy = os.environ["HOW"]',
     ),
 }
+
+
+def test_the_names_of_an_enum_without_counterpart_stay(tmp_path: Path) -> None:
+    body = """
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--prefetch", choices=[p.name for p in BackwardPrefetch])
+        parser.add_argument("--other", choices=sorted(BackwardPrefetch.__members__))
+        args = parser.parse_args()
+        model = FSDP(Net(), backward_prefetch=BackwardPrefetch[args.prefetch])
+    """
+    found, text = plan(tmp_path, textwrap.dedent(body))
+    assert not found.blockers
+    names = '("BACKWARD_PRE", "BACKWARD_POST")'
+    assert f"choices=[p for p in {names}])" in text
+    assert f"choices=sorted({names}))" in text
 
 
 @pytest.mark.parametrize("name", LOOKUPS)

@@ -106,6 +106,22 @@ FORMS = {
         scaler = torch.amp.GradScaler("cuda", enabled=True)
         """,
     ),
+    "a scaler with options from a dict": (
+        """
+        import yaml
+
+        CONFIG = yaml.safe_load("scaler: {init_scale: 1024.0, growth_interval: 50}")
+        model = FSDP(Net())
+        scaler = ShardedGradScaler(enabled=True, **CONFIG["scaler"])
+        """,
+        """
+        import yaml
+
+        CONFIG = yaml.safe_load("scaler: {init_scale: 1024.0, growth_interval: 50}")
+        model = fully_shard(Net())
+        scaler = torch.amp.GradScaler("cuda", enabled=True, **CONFIG["scaler"])
+        """,
+    ),
     "a scaler whose class is chosen": (
         """
         model = FSDP(Net())

@@ -11,6 +11,7 @@ from fsdplint.interpreter.chosen_members import offered_names
 from fsdplint.interpreter.composed_settings import composed_settings
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module, locate_module
+from fsdplint.interpreter.literal_settings import literal_settings
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import build_optimizer, owners_of
 from fsdplint.interpreter.run import Run
@@ -107,10 +108,13 @@ def load_settings(run: Run, name: str, call: Call) -> Value:
     return _read(run, call.arg(0, "file_"), call) or call_unknown(run, Symbol(name), call)
 
 
-@function("yaml.safe_load", "yaml.load", "yaml.full_load", "json.load")
+@function("yaml.safe_load", "yaml.load", "yaml.full_load", "json.load", "json.loads")
 def load_stream(run: Run, name: str, call: Call) -> Value:
-    """`yaml.safe_load(open("settings.yaml"))`"""
-    stream = run.settle(call.arg(0, "stream") or Unknown())
+    """`yaml.safe_load(open("settings.yaml"))`, or settings in a text of the program."""
+    stream = run.settle(call.arg(0, "s" if name == "json.loads" else "stream") or Unknown())
+    if isinstance(stream, Const) and isinstance(stream.value, str):
+        found = literal_settings(stream.value, is_json=name == "json.loads")
+        return found or call_unknown(run, Symbol(name), call)
     path = stream.parts.get("name") if isinstance(stream, Unknown) else None
     return _read(run, path, call) or call_unknown(run, Symbol(name), call)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
@@ -16,9 +18,11 @@ from fsdplint.migration.rewriters import rewrites
 from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
-from fsdplint.syntax.enclosing import ancestors
+from fsdplint.syntax.enclosing import ancestors, annotation_around
 
 NEW = {"MixedPrecision": "MixedPrecisionPolicy", "CPUOffload": "CPUOffloadPolicy"}
+PREFETCH = ("BACKWARD_PRE", "BACKWARD_POST")
+STATE_TYPES = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
 OWN = ("functools.", "torch.distributed.fsdp.", "dataclasses.", "argparse.", "typing.")
 
 
@@ -37,7 +41,7 @@ def rewrite(migration: Migration, source: Source, node: cst.CSTNode, name: str) 
         else:
             _offload(migration, source, parent)
         return
-    if _is_annotation(source, node):
+    if annotation_around(source, node):
         new = migration.need(source, "torch.distributed.fsdp", NEW[name], node)
         migration.account_for(source, node)
         migration.substitute(source, node, new)
@@ -86,11 +90,11 @@ def _goes_to_constructor(migration: Migration, source: Source, call: cst.Call) -
 def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
     """Rewrite `BackwardPrefetch` outside of a constructor call, where nothing reads it any longer."""
     parent = source.parent(node)
-    if isinstance(parent, cst.Arg) or _in_constructor(migration, source, node):
-        return
     member = name.partition(".")[2]
-    if not member or member in ("BACKWARD_PRE", "BACKWARD_POST"):
-        _write_string(migration, source, node, member)
+    if isinstance(parent, cst.Arg) and not member.startswith("__"):
+        return
+    if not _in_constructor(migration, source, node):
+        _write_string(migration, source, node, member, PREFETCH)
 
 
 @rewrites("StateDictType")
@@ -101,34 +105,25 @@ def state_type(migration: Migration, source: Source, node: cst.CSTNode, name: st
         called = migration.called_name(source.parent(arg))
         if called.endswith("state_dict_type"):
             return
-    member = name.partition(".")[2]
-    if not member or member.endswith("_STATE_DICT"):
-        _write_string(migration, source, node, member)
+    _write_string(migration, source, node, name.partition(".")[2], STATE_TYPES)
 
 
-def _write_string(migration: Migration, source: Source, node: cst.CSTNode, member: str) -> None:
-    """Replace a member of an enum by its name, and the enum itself by `str` or the name."""
-    if member:
+def _write_string(
+    migration: Migration, source: Source, node: cst.CSTNode, member: str, members: Sequence[str]
+) -> None:
+    """Replace a member of an enum by its name, and the enum itself by `str` or its names."""
+    if member in members:
         migration.account_for(source, node)
         migration.substitute(source, node, string_literal(source, member))
-    elif _is_annotation(source, node):
+    elif not member and annotation_around(source, node):
         migration.account_for(source, node)
         migration.substitute(source, node, "str")
-    elif enum_lookups.rewrite(migration, source, node):
+    elif enum_lookups.rewrite(migration, source, node, member, members):
         migration.account_for(source, node)
 
 
 def _in_constructor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
     return any(migration.called_name(parent) == FSDP for parent in ancestors(source, node))
-
-
-def _is_annotation(source: Source, node: cst.CSTNode) -> bool:
-    current = source.parent(node)
-    while isinstance(
-        current, cst.Subscript | cst.SubscriptElement | cst.Index | cst.BinaryOperation | cst.Tuple
-    ):
-        current = source.parent(current)
-    return isinstance(current, cst.Annotation)
 
 
 def check_consumer(migration: Migration, source: Source, node: cst.CSTNode) -> None:

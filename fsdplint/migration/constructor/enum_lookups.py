@@ -12,17 +12,46 @@ from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
 
 _WITHOUT_PARENTHESES = (cst.Arg, cst.Assign, cst.AnnAssign, cst.Return)
+_ALL_MEMBERS = ("__members__", "__members__.keys")
+_READERS = {"list", "tuple", "set", "sorted", "len"}
 _METHODS = {"get", "lower", "strip", "upper"}  # of strings and dicts; they change nothing
 
 
 def rewrite(
-    migration: Migration, source: Source, node: cst.CSTNode, members: Sequence[str] = ()
+    migration: Migration,
+    source: Source,
+    node: cst.CSTNode,
+    attribute: str,
+    members: Sequence[str] = (),
 ) -> bool:
     """Replace `Enum[name]` and `getattr(Enum, name)` around an enum by the name.
 
     With a default (`getattr(Enum, name, default)`), the name becomes the default if it is none of
-    the members. Returns whether the enum is looked up in a way that can be rewritten.
+    the members. Where code only reads the names of all members, a tuple of them replaces the enum
+    or its `__members__`.
+
+    Args:
+        migration: the migration.
+        source: the file.
+        node: the enum, or an attribute of it.
+        attribute: the name of the attribute; "" for the enum itself.
+        members: the names of the members, if they are known.
+
+    Returns:
+        Whether the enum is used in a way that can be rewritten.
     """
+    if attribute not in ("", *_ALL_MEMBERS):
+        return False
+    place: cst.CSTNode | None = node
+    if attribute.endswith(".keys"):
+        place = source.parent(node)
+        if not isinstance(place, cst.Call) or place.func is not node:
+            return False
+    assert place is not None
+    if members and (_reads_names(source, place, attribute) or _loops(migration, source, node)):
+        names = ", ".join(string_literal(source, one) for one in members)
+        migration.substitute(source, place, f"({names})")
+        return True
     parent = source.parent(node)
     if isinstance(parent, cst.Subscript) and parent.value is node:
         index = parent.slice[0].slice
@@ -31,7 +60,7 @@ def rewrite(
         migration.substitute(source, parent, migration.text(source, index.value))
         return True
     call = source.parent(parent) if isinstance(parent, cst.Arg) else None
-    if not isinstance(call, cst.Call) or call.args[0] is not parent:
+    if attribute or not isinstance(call, cst.Call) or call.args[0] is not parent:
         return False
     if not isinstance(call.func, cst.Name) or call.func.value != "getattr":
         return False
@@ -39,6 +68,54 @@ def rewrite(
         migration.substitute(source, call, migration.text(source, call.args[1].value))
         return True
     return len(call.args) == 3 and bool(members) and _with_default(migration, source, call, members)
+
+
+def _reads_names(source: Source, place: cst.CSTNode, attribute: str) -> bool:
+    """Whether code only goes over the names in `Enum.__members__`, or looks for one among them."""
+    parent = source.parent(place) if attribute else None
+    if isinstance(parent, cst.ComparisonTarget):
+        return isinstance(parent.operator, cst.In | cst.NotIn)
+    if isinstance(parent, cst.Arg):
+        call = source.parent(parent)
+        if parent.keyword is not None:
+            return parent.keyword.value == "choices"
+        called = call.func if isinstance(call, cst.Call) else None
+        if isinstance(called, cst.Attribute):
+            return called.attr.value == "join"
+        return isinstance(called, cst.Name) and called.value in _READERS
+    return isinstance(parent, cst.For | cst.CompFor) and parent.iter is place
+
+
+def _loops(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Rewrite a loop over the members that only reads their names; whether it is one."""
+    parent = source.parent(node)
+    if not isinstance(parent, cst.For | cst.CompFor) or parent.iter is not node:
+        return False
+    target = parent.target
+    scope = source.parent(parent) if isinstance(parent, cst.CompFor) else parent
+    if not isinstance(target, cst.Name) or scope is None:
+        return False
+    uses = [
+        one
+        for one in source.descend(scope)
+        if isinstance(one, cst.Name) and one.value == target.value and one is not target
+    ]
+    reads = [source.parent(one) for one in uses if not _is_attribute(source, one)]
+    for read in reads:
+        if not isinstance(read, cst.Attribute) or read.attr.value != "name":
+            return False
+    for read in reads:
+        assert isinstance(read, cst.Attribute)
+        migration.substitute(source, read, target.value)
+    return True
+
+
+def _is_attribute(source: Source, name: cst.Name) -> bool:
+    """Whether a name is the one of an attribute or of a keyword."""
+    parent = source.parent(name)
+    if isinstance(parent, cst.Attribute):
+        return parent.attr is name
+    return isinstance(parent, cst.Arg) and parent.keyword is name
 
 
 def _with_default(

@@ -25,6 +25,7 @@ from fsdplint.migration.names import STRATEGIES, fsdp1_name
 from fsdplint.migration.rewriters import rewrites
 from fsdplint.migration.text import atom, call, on_one_line
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import annotation_around
 from fsdplint.syntax.layout import descend
 
 ENUM = "ShardingStrategy"
@@ -64,15 +65,15 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
     Raises:
         Blocked: the code uses it in a way that a string does not allow.
     """
-    parent = source.parent(node)
+    annotation = annotation_around(source, node)
     member = name.partition(".")[2]
     if member in STRATEGIES:
         migration.substitute(source, node, string_literal(source, member))
     elif member.removesuffix(".name") in STRATEGIES and member.endswith(".name"):
         migration.substitute(source, node, string_literal(source, member.removesuffix(".name")))
-    elif not member and isinstance(parent, cst.Annotation):
+    elif not member and annotation is not None:
         migration.substitute(source, node, "str")
-        if isinstance(source.parent(parent), cst.AnnAssign):
+        if isinstance(source.parent(annotation), cst.AnnAssign):
             migration.note(
                 "a strategy from the command line or from settings has to be the member's name",
                 source,
@@ -80,7 +81,7 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
                 detail="Before, a parser may also have accepted the member's number, or "
                 "`ShardingStrategy.FULL_SHARD` with the class.",
             )
-    elif member or not enum_lookups.rewrite(migration, source, node, STRATEGIES):
+    elif not enum_lookups.rewrite(migration, source, node, member, STRATEGIES):
         raise Blocked(source, node, symbols.reason(ENUM))
     migration.account_for(source, node)
 
@@ -95,7 +96,8 @@ def mentioned_strategies(migration: Migration) -> set[str]:
     for node, name in migration.names.items():
         head, _, member = name.partition(".")
         if head == ENUM and node not in returned:
-            found.update([member.partition(".")[0]] if member else STRATEGIES)
+            member = member.partition(".")[0]
+            found.update([member] if member in STRATEGIES else STRATEGIES)
     return found
 
 

@@ -31,7 +31,7 @@ from fsdplint.migration.names import FSDP, fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.bindings import bindings_of
-from fsdplint.syntax.enclosing import ancestors, function_around
+from fsdplint.syntax.enclosing import ancestors, annotation_around, function_around
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import canonical
 
@@ -49,7 +49,7 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
     Raises:
         Blocked: the class is used in another way.
     """
-    if not (_in_isinstance(source, node) or in_annotation(source, node)):
+    if not (_in_isinstance(source, node) or annotation_around(source, node)):
         if rewrite_partial(migration, source, node) or _rewrite_type(migration, source, node):
             return
         if _tests_import(source, node):
@@ -101,16 +101,6 @@ def _isinstance_around(source: Source, node: cst.CSTNode) -> cst.Call | None:
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
         return None
     return call if call.func.value in ("isinstance", "issubclass") else None
-
-
-def in_annotation(source: Source, node: cst.CSTNode) -> bool:
-    current = source.parent(node)
-    while isinstance(
-        current,
-        cst.Subscript | cst.SubscriptElement | cst.Index | cst.BinaryOperation | cst.Tuple,
-    ):
-        current = source.parent(current)
-    return isinstance(current, cst.Annotation)
 
 
 def _tests_import(source: Source, node: cst.CSTNode) -> bool:

@@ -6,6 +6,7 @@ import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.fixes import no_sync
+from fsdplint.interpreter.values import Dict
 from fsdplint.migration.analysis.value_uses import Use, Uses
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import (
@@ -21,9 +22,9 @@ from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.rewriters import member_rewriter, rewrites
 from fsdplint.migration.symbols import CHANGED, MEMBERS
 from fsdplint.migration.training import forward_methods, no_sync_variables, sync_values
-from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_called, is_constant
+from fsdplint.syntax.enclosing import annotation_around
 from fsdplint.syntax.layout import descend
 
 SYNC = "Switch gradient synchronisation with set_requires_gradient_sync"
@@ -38,6 +39,7 @@ SCALER = (
     "enabled",
     "process_group",
 )
+OF_BOTH = frozenset(SCALER) - {"device", "process_group"}  # keywords of torch.amp's scaler, too
 
 
 def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> None:
@@ -163,7 +165,7 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
     """
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
-        if in_annotation(source, node) or _is_called_later(migration, source, node):
+        if annotation_around(source, node) or _is_called_later(migration, source, node):
             migration.account_for(source, node)
             torch = migration.torch(source, node)
             migration.substitute(source, node, f"{torch}.amp.GradScaler")
@@ -177,7 +179,7 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
         migration.substitute_span(source, end, source.span(choice)[1], "")
         return
     named, rest = arguments(parent, SCALER)
-    if rest:
+    if not all(_spreads_arguments_of_both(migration, arg) for arg in rest):
         raise Blocked(source, node, SCALER_ARGUMENTS())
     group = named.pop("process_group", None)
     if group is not None and not is_constant(group.value, "None"):
@@ -191,10 +193,19 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
     for name, arg in named.items():
         text = expression(migration, source, arg.value)
         given.append(text if name == "device" else f"{name}={text}")
+    given += [f"**{expression(migration, source, arg.value)}" for arg in rest]
     torch = migration.torch(source, node)
     migration.account_for(source, node)
     migration.put_call(source, parent, f"{torch}.amp.GradScaler", given)
     migration.step(source, node, "Scale with torch.amp.GradScaler")
+
+
+def _spreads_arguments_of_both(migration: Migration, arg: cst.Arg) -> bool:
+    """Whether an argument is `**options` with options that both scalers have."""
+    values = migration.values(arg.value) if arg.star == "**" else []
+    return bool(values) and all(
+        isinstance(one, Dict) and not one.open and one.items.keys() <= OF_BOTH for one in values
+    )
 
 
 def _is_called_later(migration: Migration, source: Source, node: cst.CSTNode) -> bool:

@@ -29,10 +29,9 @@ from fsdplint.migration.state_dicts.state_functions import write_once
 from fsdplint.migration.symbols import CHANGED, MEMBERS
 from fsdplint.migration.text import without_parentheses
 from fsdplint.migration.training import gradients
-from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
-from fsdplint.syntax.enclosing import function_around
+from fsdplint.syntax.enclosing import annotation_around, function_around
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import Called, Fsdp1Used, Wrapped
 
@@ -199,7 +198,7 @@ def _shards_over_one_group(migration: Migration, kind: cst.BaseExpression) -> bo
         bool(members)
         and members <= FLAT
         and all(
-            name in FLAT or any(in_annotation(source, node) for source in migration.sources)
+            name in FLAT or any(annotation_around(source, node) for source in migration.sources)
             for node, name in named.items()
         )
     )
