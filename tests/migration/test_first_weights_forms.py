@@ -91,6 +91,63 @@ FORMS = {
         model = build(Net())
         """,
     ),
+    "an init function for the meta device, and rank 0's values": (
+        """
+        def materialize(module):
+            module.to_empty(device=torch.cuda.current_device(), recurse=False)
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+
+        with torch.device("meta"):
+            model = Net()
+        model = FSDP(model, param_init_fn=materialize, sync_module_states=True)
+        print(len(FSDP.fsdp_modules(model, root_only=True)))
+        """,
+        """
+        def materialize(module):
+            module.to_empty(device=torch.cuda.current_device(), recurse=False)
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+
+        with torch.device("meta"):
+            model = Net()
+
+
+        def from_rank0(param_init_fn):
+            \"\"\"A function that initializes a module, and gives all ranks the values of rank 0.\"\"\"
+
+            def initialize(module):
+                param_init_fn(module)
+                for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                    dist.broadcast(tensor.detach(), src=0)
+
+            return initialize
+
+
+        def initialize(module, param_init_fn):
+            \"\"\"Give what is on the meta device memory and values, just before it is sharded.\"\"\"
+            parts = [module]
+            for part in parts:
+                for child in part.children():
+                    if child not in parts and not isinstance(child, FSDPModule):
+                        parts.append(child)
+            if param_init_fn is not None and any(
+                tensor.is_meta
+                for part in parts
+                for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False))
+            ):
+                for part in parts:
+                    param_init_fn(part)
+
+
+        fsdp_param_init_fn = from_rank0(materialize)
+        initialize(model, fsdp_param_init_fn)
+        fully_shard(model)
+        print(len([model]))
+        """,
+    ),
     "an init function for the meta device": (
         """
         def materialize(module):

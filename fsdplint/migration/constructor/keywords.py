@@ -48,6 +48,7 @@ class Keywords(StartingWeights):
         norms_if: the condition under which they have one, or "".
         reshards_root: whether the root may not stay gathered after a forward.
         initialize: the function that gives parameters on the meta device their values, or "".
+        syncs_each_module: whether this function also gives all ranks the values of rank 0.
         strategy: the variable that holds the strategy, or "".
         is_part: whether the call wraps a part of a module that is wrapped itself.
         own_casts: whether each policy of mixed precision sets if its module casts its inputs.
@@ -74,6 +75,7 @@ class Keywords(StartingWeights):
     norms_if: str = ""
     reshards_root: bool = False
     initialize: str = ""
+    syncs_each_module: bool = False
     strategy: str = ""
     is_part: bool = False
     own_casts: bool = False

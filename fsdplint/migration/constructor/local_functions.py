@@ -212,6 +212,31 @@ def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> 
     return name
 
 
+def rank0_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """Write the function that gives all ranks what rank 0 initializes; returns its name."""
+    top = helper_place(migration, source, at)
+    name = fresh(source, top, "from_rank0", "initialize_from_rank0")
+    if not migration.add_helper(f"from rank 0 {source.path}"):
+        return name
+    broadcast = migration.dist(source, top, "broadcast")
+    migration.rewrite.insert_function(
+        source,
+        top,
+        [
+            f"def {name}(param_init_fn):",
+            '\t"""A function that initializes a module, and gives all ranks the values of rank 0."""',
+            "",
+            "\tdef initialize(module):",
+            "\t\tparam_init_fn(module)",
+            "\t\tfor tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):",
+            f"\t\t\t{broadcast}(tensor.detach(), src=0)",
+            "",
+            "\treturn initialize",
+        ],
+    )
+    return name
+
+
 def reset_helper(migration: Migration, source: Source, at: cst.CSTNode, device: str) -> str:
     """Write FSDP1's default for `param_init_fn`; returns the function's name."""
     top = helper_place(migration, source, at)

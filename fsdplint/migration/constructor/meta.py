@@ -88,6 +88,27 @@ def may_be_meta(migration: Migration, call: cst.Call) -> bool:
     )
 
 
+def is_on_meta(migration: Migration, call: cst.Call) -> bool:
+    """Whether the model that a call wraps is certainly on the meta device in each run."""
+    wraps = [
+        (trace, event)
+        for trace in migration.program.traces
+        for event in trace.of(Wrapped)
+        if isinstance(event.site, NodeSite) and event.site.node is call
+    ]
+    return bool(wraps) and all(_was_made_on_meta(trace, event) for trace, event in wraps)
+
+
+def _was_made_on_meta(trace: Trace, event: Wrapped) -> bool:
+    """Whether all of a model was built on the meta device, and not moved or loaded since."""
+    built = [
+        one for one in trace.before(event, ModuleBuilt) if trace.related(one.module, event.inner)
+    ]
+    moved = any(trace.related(one.module, event.inner) for one in trace.before(event, ModuleMoved))
+    loaded = any(trace.related(one.into, event.inner) for one in trace.before(event, StateLoaded))
+    return bool(built) and all(one.on_meta for one in built) and not moved and not loaded
+
+
 def _is_meta_when_wrapped(migration: Migration, trace: Trace, event: Wrapped) -> bool:
     """Whether parts of a model are on the meta device at the time of the call."""
     assert isinstance(event.site, NodeSite)

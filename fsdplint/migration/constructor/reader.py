@@ -28,6 +28,7 @@ from fsdplint.migration.constructor import (
 from fsdplint.migration.constructor.buffers import Buffers
 from fsdplint.migration.constructor.config_objects import ConfigObjects
 from fsdplint.migration.constructor.keywords import Keywords
+from fsdplint.migration.constructor.local_functions import rank0_helper
 from fsdplint.migration.constructor.meshes import Meshes, optional
 from fsdplint.migration.constructor.module_lists import single_module
 from fsdplint.migration.constructor.policy import Policy
@@ -343,7 +344,7 @@ class Reader:
         self._account_for_unused(value)
 
     def _sync_module_states(self, value: cst.BaseExpression) -> None:
-        if is_constant(value, "False"):
+        if is_constant(value, "False") or self.keywords.syncs_each_module:
             return
         mesh = self.values.get("device_mesh")
         group = self.values.get("process_group")
@@ -409,15 +410,34 @@ class Reader:
         if target is not None and node is not value:
             self._account_for_unused(value)
         if target is None:
-            sync = self.values.get("sync_module_states")
-            if sync is not None and not is_constant(sync, "False"):
-                raise Blocked(self.source, value, PARAM_INIT_FN_WITH_SYNC())
-            text = expression(self.migration, self.source, value)
-            if not is_repeatable(value):
+            text = self._from_first_rank(value, expression(self.migration, self.source, value))
+            if self.keywords.syncs_each_module or not is_repeatable(value):
                 text = self.keywords.variable("param_init_fn", text)
             self.keywords.initialize = text
             return
         self.keywords.materialize = target
+
+    def _from_first_rank(self, value: cst.BaseExpression, text: str) -> str:
+        """The text of a `param_init_fn` after which all ranks have rank 0's values, if they sync.
+
+        Raises:
+            Blocked: the values are not those of rank 0, or not all of the model is initialized.
+        """
+        sync = self.values.get("sync_module_states")
+        if sync is None or is_constant(sync, "False"):
+            return text
+        given = [self.values.get(name) for name in ("process_group", "device_mesh", *IGNORED)]
+        plain = all(one is None or is_constant(one, "None") for one in given)
+        if not plain or not meta.is_on_meta(self.migration, self.at) or is_constant(value, "None"):
+            raise Blocked(self.source, value, PARAM_INIT_FN_WITH_SYNC())
+        helper = rank0_helper(self.migration, self.source, self.at)
+        condition = self.keywords.sync or expression(self.migration, self.source, sync)
+        self.keywords.sync, self.keywords.syncs_each_module = "", True
+        if condition == "True":
+            return f"{helper}({text})"
+        if not is_repeatable(value):
+            text = self.keywords.variable("param_init_fn", text)
+        return f"{helper}({text}) if {condition} else {text}"
 
     def _account_for_unused(self, value: cst.BaseExpression) -> None:
         """Account for an argument that FSDP2 does not need, and delete its variable if possible."""

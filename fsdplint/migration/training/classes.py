@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.constructor import (
@@ -34,6 +35,7 @@ from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import ancestors, annotation_around, function_around
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import canonical
+from fsdplint.trace import Wrapped
 
 SIMPLE = {
     "parameters", "named_parameters", "modules", "named_modules", "children", "named_children",
@@ -172,12 +174,9 @@ def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> 
         raise Blocked(source, node, FSDP_MODULES_NOT_CALLED())
     named, rest = arguments(call, ("module", "root_only"))
     root_only = named.get("root_only")
-    if rest or "module" not in named or root_only and not is_constant(root_only.value, "False"):
-        raise Blocked(
-            source,
-            call,
-            FSDP_MODULES_OF_ROOTS(),
-        )
+    of_roots = root_only is not None and not is_constant(root_only.value, "False")
+    if rest or "module" not in named or (of_roots and not _is_root(migration, source, named)):
+        raise Blocked(source, call, FSDP_MODULES_OF_ROOTS())
     if not _has_simple_uses(source, call):
         raise Blocked(
             source,
@@ -185,6 +184,11 @@ def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> 
             FSDP_MODULES_USE(),
         )
     model = expression(migration, source, named["module"].value)
+    if of_roots:
+        migration.account_for(source, node)
+        migration.substitute(source, call, f"[{model}]")
+        migration.step(source, call, "The wrapped model is the only root")
+        return
     module = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
     one = fresh(source, node, "m", "module")
     migration.account_for(source, node)
@@ -192,6 +196,26 @@ def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> 
         source, call, f"[{one} for {one} in {model}.modules() if isinstance({one}, {module})]"
     )
     migration.step(source, call, "Ask for FSDPModule")
+
+
+def _is_root(migration: Migration, source: Source, named: dict[str, cst.Arg]) -> bool:
+    """Whether the module of `fsdp_modules(module, root_only=True)` is itself the only root in it.
+
+    That is so if FSDP1 wraps it, and it is no part of another wrapped module.
+    """
+    model = named["module"].value
+    if not is_constant(named["root_only"].value, "True"):
+        return False
+    if migration.wrapping_of(model) != "always":
+        return False
+    ids = {value.id for value in migration.values(model) if isinstance(value, ModuleValue)}
+    return bool(ids) and not any(
+        trace.contains(event.module, one)
+        for trace in migration.program.traces
+        for event in trace.of(Wrapped)
+        for one in ids
+        if event.module != one
+    )
 
 
 def _has_simple_uses(source: Source, call: cst.Call) -> bool:
