@@ -305,6 +305,55 @@ FORMS = {
         save(model, "s.pt")
         """,
     ),
+    "a method that gives the context": (
+        """
+        class Trainer:
+            def __init__(self):
+                self.on_gpu = torch.cuda.is_available()
+                self.model = FSDP(Net())
+
+            def full(self, rank0_only):
+                offload = self.on_gpu
+                config = FullStateDictConfig(offload_to_cpu=offload, rank0_only=rank0_only)
+                return FSDP.state_dict_type(self.model, StateDictType.FULL_STATE_DICT, config)
+
+            def save(self):
+                with self.full(rank0_only=True):
+                    state = self.model.state_dict()
+                torch.save(state, "model.pt")
+
+            def load(self):
+                with self.full(False):
+                    self.model.load_state_dict(torch.load("model.pt"))
+
+
+        trainer = Trainer()
+        trainer.save()
+        trainer.load()
+        """,
+        """
+        class Trainer:
+            def __init__(self):
+                self.on_gpu = torch.cuda.is_available()
+                self.model = fully_shard(Net())
+
+            def save(self):
+                state = get_model_state_dict(
+                    self.model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+                )
+                torch.save(state, "model.pt")
+
+            def load(self):
+                set_model_state_dict(
+                    self.model, torch.load("model.pt"), options=StateDictOptions(full_state_dict=True)
+                )
+
+
+        trainer = Trainer()
+        trainer.save()
+        trainer.load()
+        """,
+    ),
     "a context that two functions use has its options in each": (
         """
         def sharded(model):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import libcst as cst
 
 from fsdplint.interpreter.values import LibraryObject
@@ -33,8 +35,21 @@ class KindReader:
     def __init__(self, migration: Migration, source: Source) -> None:
         self.migration = migration
         self.source = source
+        self._values: Mapping[str, cst.BaseExpression] = {}
 
-    def kind(self, node: cst.Call) -> tuple[Kind, str]:
+    def kind(
+        self, node: cst.Call, values: Mapping[str, cst.BaseExpression] | None = None
+    ) -> tuple[Kind, str]:
+        """The kind of state that a call sets, and the text of its model.
+
+        Args:
+            node: the call.
+            values: the expressions for which names in it stand.
+
+        Raises:
+            Blocked: the kind is only known at run time.
+        """
+        self._values = values or {}
         named, rest = arguments(node, TYPE_PARAMETERS)
         if rest or "module" not in named:
             raise Blocked(self.source, node, STATE_ARGUMENTS())
@@ -53,7 +68,12 @@ class KindReader:
         kind = Kind(full, model, optimizer, local=not offload)
         return kind, self.source.code(named["module"].value)
 
+    def _meant(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """The expression for which a node stands."""
+        return self._values.get(node.value, node) if isinstance(node, cst.Name) else node
+
     def _type(self, node: cst.BaseExpression) -> str:
+        node = self._meant(node)
         name = self.migration.fsdp1(node)
         if not name and isinstance(node, cst.Name):
             found = definitions(self.source, node)
@@ -84,9 +104,9 @@ class KindReader:
         self.migration.delete_statement(self.source, found.statement)
 
     def _config(self, arg: cst.Arg | None, name: str, default: Config) -> Config:
-        if arg is None or is_constant(arg.value, "None"):
+        node = self._meant(arg.value) if arg is not None else None
+        if arg is None or node is None or is_constant(node, "None"):
             return default
-        node: cst.BaseExpression = arg.value
         where: tuple[Source, cst.BaseExpression] | None = None
         if not isinstance(node, cst.Call):
             where = self._definition(node, name)
@@ -96,21 +116,22 @@ class KindReader:
             raise Blocked(self.source, arg, CONFIG_ARGUMENTS(name=name))
         found, rest = arguments(node, CONFIG_PARAMETERS)
         config = Config(offload="Optim" in name)
-        for key, value in found.items():
+        for key, arg_of_field in found.items():
             if key == "_use_dtensor":
                 continue
-            known = is_constant(value.value, "True", "False")
-            if not (known or self._may_be_chosen(key, name, value.value, where is not None)):
-                raise Blocked(source, value, CONFIG_FIELD_AT_RUN_TIME(field=key))
-            chosen = is_constant(value.value, "True")
+            value = self._meant(arg_of_field.value)
+            known = is_constant(value, "True", "False")
+            if not (known or self._may_be_chosen(key, name, value, where is not None)):
+                raise Blocked(source, arg_of_field, CONFIG_FIELD_AT_RUN_TIME(field=key))
+            chosen = is_constant(value, "True")
             if key == "rank0_only":
                 config.rank0 = chosen or not known
-                config.rank0_test = "" if known else expression(self.migration, source, value.value)
+                config.rank0_test = "" if known else expression(self.migration, source, value)
             elif known:
                 config.offload = chosen
             else:
                 config.offload = True
-                config.test = expression(self.migration, source, value.value)
+                config.test = expression(self.migration, source, value)
         if rest:
             raise Blocked(source, node, STATE_ARGUMENTS())
         self.migration.account_for(source, node)
