@@ -9,6 +9,10 @@ from fsdplint.interpreter.values import Context, Instance, Unknown, Value
 EXIT_STACK = "exit_stack"  # the kind of the context `contextlib.ExitStack()`
 
 
+class Stopped(Exception):
+    """A function stops for a while. The contexts that it has entered are not left."""
+
+
 def enter(run: Run, context: Value) -> Value:
     """What a context does at its begin; the value of `with context as name`."""
     entered = _entered_value(run, context)

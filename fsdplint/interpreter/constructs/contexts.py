@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, decide
 from fsdplint.interpreter.constructs.branches import branch
-from fsdplint.interpreter.context_entry import enter, leave
+from fsdplint.interpreter.context_entry import Stopped, enter, leave
 from fsdplint.interpreter.functions import call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
 from fsdplint.interpreter.run import Run, executes
@@ -52,8 +52,12 @@ def entered_context(
         assign(run, target, entered)
     try:
         yield
-    finally:
+    except Stopped:
+        raise
+    except BaseException:
         leave(run, context)
+        raise
+    leave(run, context)
 
 
 def _with_generator(

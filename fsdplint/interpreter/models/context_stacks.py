@@ -9,6 +9,7 @@ from fsdplint.interpreter.context_entry import EXIT_STACK, enter, leave
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.suspended_contexts import enter_function
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Const,
@@ -42,8 +43,15 @@ def enter_context(run: Run, receiver: Context, name: str, call: Call) -> Value:
     """`stack.enter_context(context)`; the stack leaves it at its own end."""
     entered = receiver.details.get(_ENTERED)
     context = run.settle(call.args[0]) if call.args else Unknown()
-    if not isinstance(entered, Sequence) or isinstance(context, GeneratorContext):
-        return call_unknown(run, Method(receiver, name), call)  # when its body ends is not known
+    if not isinstance(entered, Sequence):
+        return call_unknown(run, Method(receiver, name), call)
+    if isinstance(context, GeneratorContext):
+        stopped = enter_function(run, context, call.node)
+        if stopped is None:
+            return call_unknown(run, Method(receiver, name), call)
+        run.contexts.append(stopped[0])
+        entered.items.append(stopped[0])
+        return stopped[1]
     _note_tests(run, context)
     value = enter(run, context)
     entered.items.append(context)
