@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,15 @@ from fsdplint.trace import (
     Site,
     Trace,
 )
-from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
+from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by, shards_unknown_part
 from fsdplint.trace.queries.common import module_path, reduced_by_hand
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
+
+
+# The models of Transformers, without their blocks, encoders and other parts.
+_TRANSFORMERS = re.compile(r"transformers\.(\w+\.)*(AutoModel\w*|[A-Z]\w+(Model|For[A-Z]\w+))")
 
 
 class RootNotSharded(Rule):
@@ -32,6 +37,9 @@ class RootNotSharded(Rule):
     Finds models that are called and trained, and of which some submodules are sharded, while other
     trainable parameters are in no sharded module: `fully_shard(model)`, or FSDP1's outer wrapper, is
     missing.
+
+    Of a model of Transformers, whose code is not followed, this is known if only its repeated blocks
+    are sharded: the elements of `model.model.layers`, or parts that a test of the class selects.
 
     The model is not reported if the other parameters are frozen, in no optimizer or part of a DDP
     module, or if the program reduces gradients itself between the backward pass and the step.
@@ -72,9 +80,14 @@ class RootNotSharded(Rule):
                 continue
             seen.add(root)
             shards = _shards_below(groups, root)
-            if not shards or trace.family_escaped(root, call):
+            if not shards:
                 continue
-            unsharded = _unsharded_modules(groups, root)
+            if _only_blocks_are_sharded(groups, root, shards, call):
+                unsharded = [trace.unwrap(root)]
+            elif trace.family_escaped(root, call):
+                continue
+            else:
+                unsharded = _unsharded_modules(groups, root)
             if not unsharded or shards[-1].site in sites or not _are_trained(trace, unsharded):
                 continue
             sites.add(shards[-1].site)
@@ -89,6 +102,8 @@ class RootNotSharded(Rule):
         what = (
             f"its own parameters and those of {quote_names(rest)}" if rest else "its own parameters"
         )
+        if groups.trace.modules[groups.trace.unwrap(root)].qualified_class and not rest:
+            what = "its other parameters, such as those of the embedding,"
         if rest and len(rest) == len(unsharded):
             what = f"the parameters of {quote_names(rest)}"
         return self.finding(
@@ -143,6 +158,23 @@ def _unsharded_modules(groups: Groups, root: str) -> list[str]:
         for member in groups.members(root)
         if modules[member].own_parameters and not modules[member].frozen
     ]
+
+
+def _only_blocks_are_sharded(groups: Groups, root: str, shards: list[Shard], call: Called) -> bool:
+    """Whether a model of Transformers is sharded in its repeated blocks only.
+
+    No block has the parameters of the embedding and of the last norm.
+    """
+    trace = groups.trace
+    info = trace.modules[trace.unwrap(root)]
+    if not _TRANSFORMERS.fullmatch(info.qualified_class or "") or info.frozen:
+        return False
+    if any(built.selected_by_name for built in trace.of(OptimizerBuilt)):
+        return False
+    if not trace.complete or trace.any_escaped(trace.family(root), call):
+        return False
+    sharded = {trace.unwrap(one) for event in shards for one in sharded_by(event)}
+    return all(trace.modules[one].block for one in sharded) and not shards_unknown_part(trace)
 
 
 def _are_trained(trace: Trace, modules: list[str]) -> bool:

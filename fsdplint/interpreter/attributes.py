@@ -17,6 +17,7 @@ from fsdplint.interpreter.chosen_members import (
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind, call_function
 from fsdplint.interpreter.imports import given_by_module, import_module, load_registrations
+from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.meta_device import META_ATTRIBUTES, is_on_meta
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import find_method
@@ -137,16 +138,18 @@ def _symbol_attribute(run: Run, value: Symbol, name: str) -> Value:
     if namespace_of(value) is not None and name in ("get", "__getitem__"):
         return Method(value, name)
     last = value.name.rpartition(".")[2]
-    if name in ("__name__", "__qualname__") and _is_class_of_torch(value.name):
+    if name in ("__name__", "__qualname__") and _is_named_class(value.name):
         return Const(last)
     full = canonical(f"{value.name}.{name}")
     project = import_module(run, full) if value.name in run.project.namespaces else None
     return project if project is not None else Symbol(full)
 
 
-def _is_class_of_torch(name: str) -> bool:
-    """Whether a name is that of a layer of torch.nn, or of a wrapper."""
+def _is_named_class(name: str) -> bool:
+    """Whether a name is that of a layer of torch.nn, a wrapper, or a model of Transformers."""
     last = name.rpartition(".")[2]
+    if name.startswith("transformers."):
+        return is_module_class(name)
     return last.endswith("DataParallel") or (name.startswith("torch.nn.") and last[:1].isupper())
 
 

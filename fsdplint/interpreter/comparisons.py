@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter.object_comparison import identity, membership
+from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
 from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
@@ -84,6 +84,8 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         return Unknown(origin=run.text(node), varying=varying, rank_local=local)
     op = node.comparisons[0].operator
     right = rights[0]
+    if isinstance(op, cst.Equal | cst.In):
+        note_class_name(left, right)
     if isinstance(left, Const) and isinstance(right, Const):
         left = assumed_rank(run, node.left, left) or left
         right = assumed_rank(run, node.comparisons[0].comparator, right) or right

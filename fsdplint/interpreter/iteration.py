@@ -182,7 +182,7 @@ def unknown_keys(value: Dict) -> list[Value]:
 
 def _unknown_element(run: Run, value: Unknown) -> Value:
     if "[]" not in value.parts:
-        value.parts["[]"] = Unknown(origin="", varying=True, part_of=value.part_of)
+        value.parts["[]"] = Unknown(origin="", varying=True, part_of=value.part_of, owner=value)
     return run.settle(value.parts["[]"])
 
 

@@ -77,8 +77,10 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
         return module.inner or Unknown()
     if module.wrapper == "compile" and name == "_orig_mod":
         return module.inner or Unknown()
-    if name == "__class__" and (own := class_of_module(module)) is not None:
-        return own
+    if name == "__class__":
+        own = class_of_module(module) or searched_class(run, module, node)
+        if own is not None:
+            return own
     if module.cls is not None:
         found = module.cls.lookup(name)
         if found is not None:
@@ -118,6 +120,30 @@ def class_of_module(module: ModuleValue) -> Class | Symbol | None:
     if known is None or known.rpartition(".")[2].startswith("Auto"):
         return None
     return Symbol(known)
+
+
+def searched_class(run: Run, module: ModuleValue, node: cst.CSTNode) -> Symbol | None:
+    """What stands for the unknown class of a model of a library in a loop that searches for parts:
+    no class that the loop searches for.
+    """
+    name = module.library_class
+    return Symbol(name) if name is not None and visits_modules(run, node) else None
+
+
+def visits_modules(run: Run, node: cst.CSTNode) -> bool:
+    """Whether a test checks the class of the elements of a loop over `x.modules()`.
+
+    The test is then false for a module of unknown class: such a loop searches for parts, and
+    another module stands for the unknown parts.
+    """
+    loop: cst.CSTNode | None = node
+    while loop is not None and not isinstance(loop, cst.For | cst.BaseComp | cst.FunctionDef):
+        loop = run.source.parent(loop)
+    if isinstance(loop, cst.BaseComp):
+        loop = loop.for_in
+    if not isinstance(loop, cst.For | cst.CompFor):
+        return False
+    return re.search(r"\.(named_)?modules\(", run.text(loop.iter)) is not None
 
 
 def is_transformers_model(module: ModuleValue) -> bool:

@@ -9,6 +9,9 @@ from fsdplint.interpreter.values import Const, ModuleValue, Value, constant
 from fsdplint.trace import Checkpointed, Sharding
 from fsdplint.trace.groups import Groups
 
+# A part of an unknown class: the class of the modules whose class name passes a test.
+NAMED = "*named"
+
 
 def add_child(run: Run, parent: ModuleValue, name: str, child: ModuleValue) -> None:
     if child is parent:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.interpreter import meta_device
@@ -13,7 +15,13 @@ from fsdplint.interpreter.library_classes import (
     initialises_at_random,
     may_be_module,
 )
-from fsdplint.interpreter.module_tree import add_child, child_values, named_children, root_path
+from fsdplint.interpreter.module_tree import (
+    NAMED,
+    add_child,
+    child_values,
+    named_children,
+    root_path,
+)
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import (
@@ -34,6 +42,9 @@ from fsdplint.trace import Module, ModuleAttached, ModuleBuilt, ParametersTied, 
 DELEGATE = "*delegate"
 LISTS = {"torch.nn.ModuleList", "torch.nn.ModuleDict"}
 SEQUENTIAL = "torch.nn.Sequential"
+# The repeated blocks of the models of libraries, by their class and by the list that holds them.
+_BLOCK_CLASS = re.compile(r"(Layer|Block)(V?\d+)?$")
+_BLOCK_LIST = re.compile(r"(\w+_)?(layers?|blocks?)|h")
 
 
 def new_module(
@@ -116,6 +127,8 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
     if not name.isidentifier():
         name = "model"
     named_class = value.parts.get("__class__")
+    if isinstance(named_class, Unknown):
+        named_class = named_class.parts.get(NAMED)
     if isinstance(named_class, Class):
         name = named_class.name
     elif isinstance(named_class, Symbol):
@@ -135,8 +148,18 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
     if value.part_of is not None:
         run.trace.modules[module.id].repeated = value.varying
         module.stands_for_parts = value.varying
+        run.trace.modules[module.id].block = value.varying and _is_block(value, name)
         add_child(run, value.part_of, "*" if value.varying else name, module)
     return module
+
+
+def _is_block(part: Unknown, class_name: str) -> bool:
+    """Whether a part of a model of a library is one of its repeated blocks.
+
+    It is an element of `model.layers`, or of a class whose name says so.
+    """
+    held_by = part.owner.origin.rpartition(".")[2] if part.owner is not None else ""
+    return bool(_BLOCK_CLASS.search(class_name) or _BLOCK_LIST.fullmatch(held_by))
 
 
 def _adopt_parts(module: ModuleValue, value: Unknown) -> None:

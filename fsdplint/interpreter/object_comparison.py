@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.module_attributes import ONLY_FSDP2_HAS
+from fsdplint.interpreter.module_tree import NAMED
 from fsdplint.interpreter.settings_files import is_whole_file
 from fsdplint.interpreter.torch_values import LoaderValue, RankValue, SamplerValue, StateValue
 from fsdplint.interpreter.values import (
@@ -19,6 +20,7 @@ from fsdplint.interpreter.values import (
     Partial,
     Sequence,
     Symbol,
+    Unknown,
     Value,
 )
 
@@ -112,3 +114,20 @@ def membership(left: Value, right: Value) -> bool | None:
         if not right.open and len(modules) == len(right.items):
             return False
     return None
+
+
+def note_class_name(left: Value, right: Value) -> None:
+    """Note the class of a part of a model where a test of its name holds.
+
+    The test is `type(part).__name__ == "Block"`, `in ("Block", ...)`, or `"Block" in` the name.
+    """
+    for name, wanted in ((left, right), (right, left)):
+        known = name.owner if isinstance(name, Unknown) else None
+        part = known.owner if known is not None else None
+        if known is None or part is None or part.part_of is None:
+            continue
+        if known.parts.get("__name__") is not name or part.parts.get("__class__") is not known:
+            continue
+        for one in wanted.items if isinstance(wanted, Sequence) else [wanted]:
+            if isinstance(one, Const) and isinstance(one.value, str):
+                known.parts.setdefault(NAMED, Symbol(one.value))

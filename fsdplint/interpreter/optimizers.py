@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.module_tree import sharding_inside
-from fsdplint.interpreter.parameter_filters import filters_of
+from fsdplint.interpreter.parameter_filters import filters_of, selected_by_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, StateValue
 from fsdplint.interpreter.values import (
@@ -87,6 +87,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         modules=tuple(m.id for m in modules),
         complete=complete,
         filtered_by=tuple(sorted(filters_of(run, parameters))),
+        selected_by_name=selected_by_name(run, parameters),
         stale=stale_modules(run, parameters),
     )
     for way in ("foreach", "fused"):

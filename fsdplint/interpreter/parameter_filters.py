@@ -51,6 +51,24 @@ def filters_in(run: Run, tests: Iterable[cst.CSTNode]) -> set[str]:
     return found
 
 
+def _reads_name(run: Run, test: cst.CSTNode) -> bool:
+    nodes = _with_called(run, test)
+    return any(isinstance(run.evaluations.get(node), ParameterName) for node in nodes)
+
+
+def selected_by_name(run: Run, value: Value | None) -> bool:
+    """Whether a test of names selects all parameters that an optimizer gets: no other group takes
+    those that it leaves out.
+    """
+    value = run.settle(value) if value is not None else None
+    if isinstance(value, Dict):
+        return selected_by_name(run, value.items.get("params"))
+    if isinstance(value, Sequence):
+        several = any(isinstance(run.settle(item), Dict) for item in value.items[1:])
+        return not several and any(selected_by_name(run, item) for item in value.items)
+    return isinstance(value, ParametersOf) and value.by_name
+
+
 def tests_tensor(run: Run, test: cst.CSTNode) -> bool:
     """Whether a test reads one of several tensors (parameters, entries of a state), or its name,
     itself or in a function that it calls."""
@@ -133,11 +151,14 @@ def with_filters(run: Run, value: Value, tests: Iterable[cst.CSTNode]) -> Value:
         held = [item for item in value.items if isinstance(item, ParametersOf)]
     if not any(item.element for item in held):
         return value
-    found = filters_in(run, tests)
-    if not found:
+    tests = list(tests)
+    found, by_name = filters_in(run, tests), any(_reads_name(run, test) for test in tests)
+    if not found and not by_name:
         return value
     if isinstance(value, ParametersOf):
-        return dataclasses.replace(value, filtered_by=value.filtered_by | found)
+        return dataclasses.replace(
+            value, filtered_by=value.filtered_by | found, by_name=value.by_name or by_name
+        )
     assert isinstance(value, Sequence)
     return dataclasses.replace(
         value, items=[with_filters(run, item, tests) for item in value.items]

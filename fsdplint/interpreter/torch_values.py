@@ -53,6 +53,7 @@ class ParametersOf(Value):
     taken_at: the number of events when the parameters were read from the modules; None for an
         iterator that reads them when it is used, such as `m.parameters()`.
     filtered_by: the properties that the program tested; see `parameter_filters`.
+    by_name: whether a test of the names of the parameters selected them.
     name: the name of a parameter that is read as an attribute (`linear.weight`).
     every: whether they certainly are all parameters of the modules; an iterator loses this when
         something reads from it. For an element: whether they are what it was read from.
@@ -67,6 +68,7 @@ class ParametersOf(Value):
     unsharded_copy: bool = False
     taken_at: int | None = None
     filtered_by: frozenset[str] = frozenset()
+    by_name: bool = False
     name: str = ""
     every: bool = False
     each: bool = False

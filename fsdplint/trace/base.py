@@ -158,6 +158,7 @@ class Module:
         escaped: whether it was passed to code that could not be followed. Anything may have
             happened to it there, so rules about something *missing* do not report it.
         perhaps_chosen: whether an undecided test selected it for a list of modules.
+        block: whether it is one of the repeated blocks of a library model (static traces only).
         key: its key, as code, in the first dict of the program that holds it (static traces only).
     """
 
@@ -174,6 +175,7 @@ class Module:
     inner: str | None = None
     escaped: bool = False
     perhaps_chosen: bool = False
+    block: bool = False
     key: str = ""
 
 

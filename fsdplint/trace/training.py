@@ -28,6 +28,7 @@ class OptimizerBuilt(Event):
     complete: whether all of its parameters are known to come from `modules`.
     filtered_by: the properties of parameters that select its groups (static traces only):
         "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
+    selected_by_name: whether a test of names selects all of its parameters (static traces only).
     empty_groups: the number of its groups without parameters (recorded traces only).
     stale: the modules whose parameters it got and a sharding had replaced before.
     """
@@ -39,6 +40,7 @@ class OptimizerBuilt(Event):
     modules: tuple[str, ...] = reference(default=())
     complete: bool = True
     filtered_by: tuple[str, ...] = unrecorded("groups are made before the call", default=())
+    selected_by_name: bool = unrecorded("groups are made before the call", default=False)
     empty_groups: int = 0
     stale: tuple[str, ...] = reference(default=())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import libcst as cst
@@ -13,7 +12,11 @@ from fsdplint.interpreter.library_classes import is_bare_base, is_module_class
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.nn_classes import SUBCLASSES
 from fsdplint.interpreter.models.registry import function
-from fsdplint.interpreter.module_attributes import class_of_module
+from fsdplint.interpreter.module_attributes import (
+    class_of_module,
+    searched_class,
+    visits_modules,
+)
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
@@ -51,7 +54,7 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
         answers = [module_is(run, value, kind) for kind in wanted]
         if any(a is True for a in answers):
             return Const(True)
-        if all(a is False for a in answers) or _visits_modules(run, call.node):
+        if all(a is False for a in answers) or visits_modules(run, call.node):
             return Const(False)
     if isinstance(value, Instance):
         classes = value.cls.mro()
@@ -97,22 +100,6 @@ def is_dtensor(run: Run, value: Value) -> bool:
     """Whether a value is certainly a DTensor: a parameter or gradient of a sharded module."""
     tensor = tensors.as_shard(run, value)
     return tensor is not None and tensor.must_be_dtensor
-
-
-def _visits_modules(run: Run, node: cst.CSTNode) -> bool:
-    """Whether a test checks the class of the elements of a loop over `x.modules()`.
-
-    The test is then false for a module of unknown class: such a loop searches for parts, and
-    another module stands for the unknown parts.
-    """
-    loop: cst.CSTNode | None = node
-    while loop is not None and not isinstance(loop, cst.For | cst.BaseComp | cst.FunctionDef):
-        loop = run.source.parent(loop)
-    if isinstance(loop, cst.BaseComp):
-        loop = loop.for_in
-    if not isinstance(loop, cst.For | cst.CompFor):
-        return False
-    return re.search(r"\.(named_)?modules\(", run.text(loop.iter)) is not None
 
 
 def _excludes(run: Run, test: cst.CSTNode) -> bool:
@@ -183,8 +170,14 @@ def _may_derive(klass: Class, name: str) -> bool:
 @function("builtins.type")
 def type_of(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
-    cls = class_of_module(value) if isinstance(value, ModuleValue) else getattr(value, "cls", None)
+    cls = getattr(value, "cls", None)
+    if isinstance(value, ModuleValue):
+        cls = class_of_module(value) or searched_class(run, value, call.node)
     if isinstance(cls, Class | Symbol):
         return cls
-    hidden = isinstance(value, Unknown) and value.part_of is not None
-    return Unknown(origin="" if hidden else run.text(call.node), varying=hidden)
+    if isinstance(value, Unknown) and value.part_of is not None:
+        known = value.parts.get("__class__")
+        if not isinstance(known, Class | Symbol):
+            known = value.parts.setdefault("__class__", Unknown(varying=True, owner=value))
+        return known if isinstance(known, Unknown) else Unknown(varying=True, owner=value)
+    return Unknown(origin=run.text(call.node))
