@@ -67,7 +67,7 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
         owner = run.eval(target.value)
         if isinstance(owner, SamplerValue):
             run.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
-        if isinstance(owner, ParametersOf) and target.attr.value == "data":
+        if isinstance(owner, ParametersOf) and _gives_data(run, target):
             run.emit(WeightsSet, target, modules=tuple(m.id for m in owner.modules))
             meta_device.leave_meta(run, owner.modules)
         if target.attr.value == "grad":
@@ -91,6 +91,37 @@ def _unpack(run: Run, target: cst.Tuple | cst.List, value: Value) -> None:
             assign(run, element.value, SequenceValue([item], open=True))
         else:
             assign(run, element.value, item)
+
+
+# Methods that return the same numbers on another device or in another dtype.
+_CASTS = {
+    "bfloat16",
+    "contiguous",
+    "cpu",
+    "cuda",
+    "detach",
+    "double",
+    "float",
+    "half",
+    "to",
+    "type",
+}
+
+
+def _gives_data(run: Run, target: cst.Attribute) -> bool:
+    """Whether `p.data = x` gives a parameter other numbers: not `p.data = p.data.to(dtype)`."""
+    if target.attr.value != "data":
+        return False
+    outer = run.source.parent(target)
+    statement = run.source.parent(outer) if isinstance(outer, cst.AssignTarget) else None
+    value = statement.value if isinstance(statement, cst.Assign) else None
+    casts = False
+    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
+        if value.func.attr.value not in _CASTS:
+            return True
+        value, casts = value.func.value, True
+    same = (target, target.value)
+    return not (casts and value is not None and any(value.deep_equals(one) for one in same))
 
 
 def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:

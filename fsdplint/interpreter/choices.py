@@ -37,6 +37,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace import Guard, GuardKind
 
 MAX_CANDIDATES = 12  # each is at least one configuration
@@ -327,14 +328,24 @@ def _code_of(run: Run, value: Value) -> list[cst.CSTNode]:
 def entry_of(run: Run, registry: Dict, name: Value, node: cst.CSTNode) -> Value | None:
     """The entry of a dict that an unknown name chooses; None if that is not known.
 
-    A dict that a display wrote and nothing filled has no other entries.
+    A dict that a display wrote and nothing filled has no other entries, and neither has one that a
+    function makes for itself.
     """
     complete = is_written_out(registry)
     if not complete:
         load_registrations(run)
     if registry.open:
         return None
-    return choose(run, name, registry.items, node, complete=complete)
+    chosen = choose(run, name, registry.items, node, complete=complete)
+    if chosen is None and len(registry.items) == 1 and _is_local(registry):
+        return next(iter(registry.items.values()))
+    return chosen
+
+
+def _is_local(value: Dict) -> bool:
+    """Whether a function made a dict."""
+    made = value.created_at
+    return made is not None and isinstance(function_around(made.source, made.node), cst.FunctionDef)
 
 
 def is_written_out(value: Dict) -> bool:

@@ -73,6 +73,7 @@ _READERS = re.compile(
     r"|builtins\.(bool|format|hash|id|len|print|repr|str)"
     r"|transformers\.(trainer|trainer_pt_utils)\.get_parameter_names"
     r"|peft\.(utils\.)?get_peft_model_state_dict"
+    r"|xformers\.profiler\..*|fvcore\.nn\.(\w+\.)*parameter_count\w*"
 )
 
 

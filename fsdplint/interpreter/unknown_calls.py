@@ -62,6 +62,11 @@ def _library_of(function: Value) -> str:
     return function.library if isinstance(function, Unknown) else ""
 
 
+def _is_backward(function: Unknown) -> bool:
+    """Whether a value is the attribute `backward` of the value that it was read from."""
+    return function.owner is not None and function.owner.parts.get("backward") is function
+
+
 @calls(Value)
 def call_unknown(run: Run, function: Value, call: Call) -> Value:
     """Call an unknown function. It may change modules, and call functions, that it gets."""
@@ -87,6 +92,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         of_object = find_object_method(function.owner, name)
         if of_object is not None:
             return of_object(run, function.owner, name, call)
+        if not origin and function.owner is not None and _is_backward(function):
+            name, origin = "backward", "loss.backward"  # of a value of which nothing is known
         method = METHODS.get(("Unknown", name))
         owner = origin.rpartition(".")[0]
         if method is not None and (owner or function.part_of is not None):
@@ -97,7 +104,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if function.part_of is not None:
             return _call_within(run, function, call)
     _note_effect(run, function, call)
-    note_reduction(run, name, call)
+    note_reduction(run, name, call, origin if isinstance(function, Symbol) else "")
     remove_hooks(run, function, call)
     of_library = origin if isinstance(function, Symbol) else name
     optimizer = optimizer_by_parameters(run, of_library, call)

@@ -10,7 +10,7 @@ from programs import events, findings, program
 from fsdplint.interpreter import Program, search
 from fsdplint.interpreter.configurations import BranchTaken
 from fsdplint.interpreter.values import Condition
-from fsdplint.trace import ModuleBuilt, OptimizerBuilt, Sharded
+from fsdplint.trace import Called, ModuleBuilt, OptimizerBuilt, Sharded
 
 HEAD = """\
 import argparse
@@ -334,3 +334,18 @@ def test_strategies_that_all_shard(tmp_path: Path) -> None:
 def test_no_strategy_that_shards(tmp_path: Path) -> None:
     text = STRATEGIES.replace("CHOICE", "STRATEGIES[name]").replace("FULL_SHARD", "NO_SHARD")
     assert not findings(program(tmp_path, text), "FSDP404")
+
+
+def test_the_only_entry_of_a_dict_of_a_function(tmp_path: Path) -> None:
+    body = """\
+        def train(names, model):
+            sources = {}
+            for name in ("text",):
+                sources[name] = {"net": model, "size": 4}
+            source = sources[names.pick()]
+            source["net"](torch.ones(1))
+
+        train(unknown(), fully_shard(Net()))
+        """
+    for trace in program(tmp_path, body).traces:
+        assert any(one.inside is None for one in trace.of(Called))

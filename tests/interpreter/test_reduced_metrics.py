@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import findings, program
+from programs import events, findings, program
+
+from fsdplint.trace import Collective
 
 PROGRAM = """
 model = Net()
@@ -39,3 +41,16 @@ def test_a_tensor_of_a_few_elements_is_no_gradient(
     text = PROGRAM.format(made=made, between=between)
     codes = [one.rule.code for one in findings(program(tmp_path, text), "FSDP105")]
     assert codes == ["FSDP105"] * found
+
+
+PLAIN = [
+    "functools.reduce(operator.iadd, [sizes(s) for s in model.sizes], [])",
+    "functools.reduce(lambda a, b: a + b, model.sizes)",
+    "numpy.logical_and.reduce(model.sizes)",
+]
+
+
+@pytest.mark.parametrize("call", PLAIN)
+def test_a_reduction_in_one_process(tmp_path: Path, call: str) -> None:
+    body = f"import functools, numpy, operator\nmodel = fully_shard(Net())\nx = {call}\n"
+    assert not list(events(program(tmp_path, body), Collective))

@@ -61,8 +61,17 @@ AGREED = {
 _REDUCTION = re.compile(r"^(all_)?(reduce|gather)")
 
 
-def note_reduction(run: Run, name: str, call: Call) -> None:
-    """Record an unknown function whose name is that of a reduction."""
+# Libraries that reduce values within one process.
+_OF_ONE_PROCESS = {"einops", "functools", "itertools", "numpy", "operator", "pandas"}
+
+
+def note_reduction(run: Run, name: str, call: Call, library: str = "") -> None:
+    """Record an unknown function whose name is that of a reduction.
+
+    library: the dotted name of a function of a library.
+    """
+    if library.partition(".")[0] in _OF_ONE_PROCESS:
+        return
     if call.values and _REDUCTION.search(name):
         run.emit(Collective, call.node, api=name)
 

@@ -122,7 +122,7 @@ def note_unknown_call(run: Run, name: str, call: Call) -> None:
     """Record that an unknown function may change the generator or parameters."""
     if _seeds(name):
         run.emit(Seeded, call.node, per_rank=None)
-    if _sets(name):
+    if _sets(name) and name.rpartition(".")[2] != "copy_":  # which only reads its argument
         note_weights_set(run, call, call.values)
 
 
