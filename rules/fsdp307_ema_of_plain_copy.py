@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Layout, StateLoaded, StateTaken, TensorsMixed, Trace
+from fsdplint.trace import Layout, Sharding, StateLoaded, StateTaken, TensorsMixed, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, only_fsdp2, sharded_here
 
@@ -19,6 +19,8 @@ class EmaOfPlainCopy(Rule):
     model and plain tensors: those of another model that is not sharded, a deep copy from before
     `fully_shard`, or a dict of clones.
 
+    With FSDP1, parameters count if `use_orig_params=True` and nothing has gathered them.
+
     Also finds `plain.load_state_dict(model.state_dict())` if `fully_shard` shards `model` and nothing
     shards `plain`. With `assign=True`, the load itself works, so this is not reported.
 
@@ -30,8 +32,11 @@ class EmaOfPlainCopy(Rule):
 
     The load ends with the same error for `aten.copy_.default`, on every rank.
 
+    Parameters of FSDP1 are flat parts of one dimension. On two ranks, the first update ends with
+    `RuntimeError: The size of tensor a (8) must match the size of tensor b (64) at non-singleton dimension 1`.
+
     ## Since
-    torch 2.4, the first with FSDP2.
+    torch 2.4 for `fully_shard`, always for FSDP1.
 
     ## References
     - pytorch/pytorch#82070: copy the model first, then shard both
@@ -51,14 +56,15 @@ class EmaOfPlainCopy(Rule):
             if any(guard.of_tensor for guard in event.guards):
                 continue
             units = [groups.owner(module, event) or module for module in event.sharded_modules]
-            if all(only_fsdp2(trace, unit, event) for unit in units):
-                yield self._finding(trace, event)
+            by_fsdp1 = all(trace.sharding(unit) is Sharding.FSDP1 for unit in units)
+            if by_fsdp1 or all(only_fsdp2(trace, unit, event) for unit in units):
+                yield self._finding(trace, event, by_fsdp1=by_fsdp1)
         for loaded in trace.of(StateLoaded):
             taken = _sharded_state(trace, loaded)
             if taken is not None and not _may_be_sharded(trace, loaded):
                 yield self._load(trace, loaded, taken)
 
-    def _finding(self, trace: Trace, event: TensorsMixed) -> Finding:
+    def _finding(self, trace: Trace, event: TensorsMixed, *, by_fsdp1: bool) -> Finding:
         module = event.sharded_modules[0] if event.sharded_modules else None
         operation = event.api.removeprefix("torch.")
         text = f"`{operation}` mixes sharded parameters with plain tensors"
@@ -67,12 +73,23 @@ class EmaOfPlainCopy(Rule):
                 f"`{operation}` mixes sharded parameters of `{class_name(trace, module)}` with plain "
                 f"tensors"
             )
+        why = (
+            "The parameters are DTensors once the model is sharded, but the other tensors are not."
+        )
+        advice = (
+            "Make both DTensors: copy the model first and apply `fully_shard` to both, or clone the "
+            "parameters after `fully_shard`."
+        )
+        if by_fsdp1:
+            why = "Each rank has flat parts of the parameters, which do not have their shape."
+            advice = (
+                "Wrap the copy by FSDP1 in the same way, or gather both with `summon_full_params`."
+            )
         return self.finding(
             event,
             text,
-            why="The parameters are DTensors once the model is sharded, but the other tensors are not.",
-            help="Make both DTensors: copy the model first and apply `fully_shard` to both, or clone the "
-            "parameters after `fully_shard`.",
+            why=why,
+            help=advice,
             because=sharded_here(trace, module, event) if module is not None else (),
         )
 

@@ -36,6 +36,11 @@ def _rests(run: Run, module: str) -> bool:
     if not made or trace.modules[module].escaped:
         return False
     for wrapper in made:
+        if wrapper.module == module:  # one of all its parameters
+            flat = is_known_unit(wrapper) and strategy(wrapper) in FREEING
+            calls = (trace.events[index] for index in run.calling)
+            called = any(_is_call_of(one, {module, wrapper.inner}) for one in calls)
+            return flat and uses_original_parameters(wrapper) is True and not called
         for root in (*(wrapper.units or ()), wrapper.inner):
             if module not in part_of_unit(groups, wrapper, root):
                 continue

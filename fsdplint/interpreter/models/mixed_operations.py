@@ -83,7 +83,10 @@ def note_mixed(run: Run, api: str, values: list[Value], node: cst.CSTNode) -> No
         one = _parameters(run, value)
         if one is not None:
             modules = [module.id for module in one.modules]
-            found.setdefault(parameter_layout(run, one), []).extend(modules)
+            layout = parameter_layout(run, one)
+            if layout is Layout.UNKNOWN and rests_flat(run, one):
+                layout = Layout.SHARDED
+            found.setdefault(layout, []).extend(modules)
     if set(found) == {Layout.PLAIN, Layout.SHARDED}:
         plain, sharded = tuple(found[Layout.PLAIN]), tuple(found[Layout.SHARDED])
         run.emit(TensorsMixed, node, api=api, plain_modules=plain, sharded_modules=sharded)
