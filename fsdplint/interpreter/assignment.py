@@ -67,8 +67,9 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
         owner = run.eval(target.value)
         if isinstance(owner, SamplerValue):
             run.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
-        if isinstance(owner, ParametersOf) and _gives_data(run, target):
-            run.emit(WeightsSet, target, modules=tuple(m.id for m in owner.modules))
+        if isinstance(owner, ParametersOf) and target.attr.value == "data":
+            modules = tuple(m.id for m in owner.modules)
+            run.emit(WeightsSet, target, modules=modules, same_values=_casts_data(run, target))
             meta_device.leave_meta(run, owner.modules)
         if target.attr.value == "grad":
             run.gradients_used_at = len(run.trace.events)
@@ -108,20 +109,18 @@ _CASTS = {
 }
 
 
-def _gives_data(run: Run, target: cst.Attribute) -> bool:
-    """Whether `p.data = x` gives a parameter other numbers: not `p.data = p.data.to(dtype)`."""
-    if target.attr.value != "data":
-        return False
+def _casts_data(run: Run, target: cst.Attribute) -> bool:
+    """Whether `p.data = x` gives a parameter the same numbers: `p.data = p.data.to(dtype)`."""
     outer = run.source.parent(target)
     statement = run.source.parent(outer) if isinstance(outer, cst.AssignTarget) else None
     value = statement.value if isinstance(statement, cst.Assign) else None
     casts = False
     while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
         if value.func.attr.value not in _CASTS:
-            return True
+            return False
         value, casts = value.func.value, True
     same = (target, target.value)
-    return not (casts and value is not None and any(value.deep_equals(one) for one in same))
+    return casts and value is not None and any(value.deep_equals(one) for one in same)
 
 
 def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:

@@ -15,11 +15,13 @@ class WeightsSet(Event):
     """Parameters got values other than by random initialization: broadcast, copied or filled.
 
     `modules` is empty if they are unknown (static traces only).
+    same_values: whether they are the old values, on another device or in another dtype.
     """
 
     kind: ClassVar[str] = "weights-set"
     static_only: ClassVar[str] = "a recorder compares the values at the sharding"
     modules: tuple[str, ...] = reference(default=())
+    same_values: bool = False
 
 
 @event

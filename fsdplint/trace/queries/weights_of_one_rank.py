@@ -97,7 +97,7 @@ def _gives_weights(event: Event, family: set[str]) -> bool:
 
 
 def _may_set_weights(event: Event, family: set[str]) -> bool:
-    if not isinstance(event, WeightsSet):
+    if not isinstance(event, WeightsSet) or event.same_values:
         return False
     return not event.modules or not family.isdisjoint(event.modules)
 
