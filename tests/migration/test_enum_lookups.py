@@ -70,6 +70,13 @@ LOOKUPS = {
         """,
         f'names = [s for s in {KNOWN} if s != "NO_SHARD"]',
     ),
+    "a dict of the members": (
+        """
+        known = {s.name.lower(): s for s in ShardingStrategy}
+        strategy = known[os.environ["HOW"]]
+        """,
+        f"known = {{s.lower(): s for s in {KNOWN}}}\n",
+    ),
     "a type in an annotation": (
         """
         from typing import ClassVar, Dict, Optional

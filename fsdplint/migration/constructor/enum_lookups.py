@@ -87,7 +87,7 @@ def _reads_names(source: Source, place: cst.CSTNode, attribute: str) -> bool:
 
 
 def _loops(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    """Rewrite a loop over the members that only reads their names; whether it is one."""
+    """Rewrite a loop over the members that reads no attribute but their names; whether it is one."""
     parent = source.parent(node)
     if not isinstance(parent, cst.For | cst.CompFor) or parent.iter is not node:
         return False
@@ -100,12 +100,11 @@ def _loops(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
         for one in source.descend(scope)
         if isinstance(one, cst.Name) and one.value == target.value and one is not target
     ]
-    reads = [source.parent(one) for one in uses if not _is_attribute(source, one)]
+    parents = [source.parent(one) for one in uses if not _is_attribute(source, one)]
+    reads = [one for one in parents if isinstance(one, cst.Attribute)]
+    if any(read.attr.value != "name" for read in reads):
+        return False
     for read in reads:
-        if not isinstance(read, cst.Attribute) or read.attr.value != "name":
-            return False
-    for read in reads:
-        assert isinstance(read, cst.Attribute)
         migration.substitute(source, read, target.value)
     return True
 
