@@ -49,6 +49,22 @@ FORMS = {
         del full_parameters
         """,
     ),
+    "ignored modules that the program trains": (
+        """
+        net = Net()
+        model = FSDP(net, ignored_modules=[net.blocks[0]])
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+        """,
+        """
+        net = Net()
+        model = fully_shard(net, ignored_params={p for p in net.blocks[0].parameters()})
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+        """,
+    ),
     "ignored modules that nobody names": (
         """
         def build(model, ignored=[]):

@@ -24,6 +24,7 @@ from fsdplint.migration.analysis.parameters import (
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import IGNORED_PERHAPS_TRAINED
+from fsdplint.migration.constructor import ignored_training
 from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
@@ -65,6 +66,15 @@ def ignored_params(
             return members_of(text, "parameters")
     if not modules and _frozen_parameters(migration, value) and not _selects(source, display):
         return f"set({_without_list(text)})"
+    if ignored_training.is_supported(migration):
+        migration.note(
+            "ignored parameters stay plain tensors, which the program trains beside sharded ones",
+            source,
+            value,
+            detail="`clip_grad_norm_`, a gradient scaler, and optimizers with `foreach=True` or "
+            "`fused=True` do not take both together.",
+        )
+        return members_of(text, "parameters") if modules else f"set({_without_list(text)})"
     raise Blocked(source, value, IGNORED_PERHAPS_TRAINED(argument=argument))
 
 
