@@ -11,11 +11,13 @@ from fsdplint.interpreter.contract_code import leads_to_contract
 from fsdplint.interpreter.decided_values import assigned_value
 from fsdplint.interpreter.forward_summaries import abstract
 from fsdplint.interpreter.freezing import freeze_parameters
+from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_module_attribute
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
+from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries
@@ -129,6 +131,15 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
         run.eval(item.slice.value) for item in target.slice if isinstance(item.slice, cst.Index)
     ]
     key = keys[0] if len(keys) == 1 else Unknown()
+    setter = container.cls.lookup("__setitem__") if isinstance(container, Instance) else None
+    if isinstance(setter, Function):
+        call_function(run, setter, container, [key, value], {}, target)
+    else:
+        assign_element(run, as_dict(container), key, value, run.text(target.slice[0]))
+
+
+def assign_element(run: Run, container: Value, key: Value, value: Value, text: str) -> None:
+    """Set an element of a value; `text` is the source text of its key."""
     if not isinstance(container, TensorValue | Instance) and not _holds(container, key, value):
         run.note_change(container)
     note_group_change(run, container, key)
@@ -144,7 +155,6 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
                 override_entries(container)
             kinds = StateValue | ParametersOf | TensorValue | Unknown
             if isinstance(value, kinds) or is_new_parameter(value):
-                text = run.text(target.slice[0])
                 known = container.tensors.get(text, value)
                 container.tensors[text] = join_values(known, value)
     elif isinstance(container, SequenceValue):

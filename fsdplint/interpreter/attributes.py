@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter import rank_local
-from fsdplint.interpreter.choices import entry_of
+from fsdplint.interpreter.choices import entry_of, read_entry
 from fsdplint.interpreter.chosen_members import (
     is_strategy_class,
     member,
@@ -23,6 +23,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_attributes import element_of, module_attribute
 from fsdplint.interpreter.optimizers import state_by_parameter
+from fsdplint.interpreter.own_dicts import as_dict, entries_of, entry_as_attribute
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.program_arguments import each_argument, is_argv, is_literal_index
 from fsdplint.interpreter.ranks import (
@@ -166,6 +167,12 @@ def _instance_attribute(run: Run, value: Instance, name: str, node: cst.CSTNode)
         return Namespace(scope, value)
     if find_method(value, name) is not None:
         return Method(value, name)
+    held = entries_of(value)
+    if held is not None and find_method(held, name) is not None:
+        return Method(held, name)
+    entry = entry_as_attribute(value, name)
+    if entry is not None:
+        return entry
     delegated = _result_of_getattr(run, value, name, node)
     if delegated is not None:
         return delegated
@@ -265,11 +272,15 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     value = as_tuple(value) or value
     if depends_on_rank(index):
         run.emit(PickedByRank, node)
+    if isinstance(value, Instance) and isinstance(value.cls.lookup("__getitem__"), Function):
+        return run.call(read_attribute(run, value, "__getitem__", node), Call(node, [index]))
+    value = as_dict(value)
     if isinstance(value, ModuleValue):
         return element_of(run, value, index)
     if isinstance(value, Dict):
-        if isinstance(index, Const) and index.value in value.items:
-            return value.items[index.value]
+        found = read_entry(run, value, index.value) if isinstance(index, Const) else None
+        if found is not None:
+            return found
         if isinstance(index, Symbol) and index.name in value.items:
             return value.items[index.name]
         if len(value.tensors) == 1 and not isinstance(index, Const):
@@ -309,8 +320,6 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         return found if found is not None else Unknown(origin=run.text(node))
     if isinstance(value, LibraryObject) and value.name.endswith(".init_device_mesh"):
         return LibraryObject(MESH_PART, {"whole": value, "chosen": index})
-    if isinstance(value, Instance) and isinstance(value.cls.lookup("__getitem__"), Function):
-        return run.call(read_attribute(run, value, "__getitem__", node), Call(node, [index]))
     if isinstance(value, StateValue):
         if isinstance(index, Const) and index.value == "param_groups":
             return Unknown()  # settings of an optimizer, not tensors

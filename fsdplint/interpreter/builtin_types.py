@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence as Wanted
 
+from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -42,7 +43,7 @@ def is_of_builtin_type(value: Value, wanted: Wanted[Value]) -> bool | None:
     it can stand for the member of an enum.
     """
     names = {kind.name if isinstance(kind, Symbol) else "" for kind in wanted}
-    own = _container_type(value)
+    own = _container_type(as_dict(value))
     if isinstance(value, Unknown) and value.origin and names <= _DATA:
         return _is_setting_of(value, names)
     if own and not names.isdisjoint(_names_of(own)):

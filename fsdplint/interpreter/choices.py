@@ -348,6 +348,28 @@ def _is_local(value: Dict) -> bool:
     return made is not None and isinstance(function_around(made.source, made.node), cst.FunctionDef)
 
 
+def read_entry(run: Run, registry: Dict, key: object) -> Value | None:
+    """The entry of a dict under a known key, which another file may add; None without one."""
+    if key not in registry.items and _may_other_files_fill(run, registry):
+        load_registrations(run)
+    return registry.items.get(key)
+
+
+def certainly_lacks(run: Run, registry: Dict, key: object) -> bool:
+    """Whether no file that the program imports adds an entry under a known key to a dict."""
+    executes_file = any(end == float("inf") for _, end in run.file_steps)
+    if executes_file or registry.open:
+        return key not in registry.items and not registry.open
+    return read_entry(run, registry, key) is None and not registry.open
+
+
+def _may_other_files_fill(run: Run, registry: Dict) -> bool:
+    """Whether a dict was made by a file that was imported, and is not written out there."""
+    made = registry.made_at
+    by_file = any(begin < made <= end for begin, end in run.file_steps)
+    return by_file and not is_written_out(registry)
+
+
 def is_written_out(value: Dict) -> bool:
     """Whether an expression shows all entries of a dict, so that no other file adds one."""
     made = value.created_at.node if value.created_at is not None else None

@@ -8,7 +8,9 @@ from typing import Any
 
 import libcst as cst
 
+from fsdplint.interpreter.choices import certainly_lacks
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
+from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
@@ -143,6 +145,9 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         return Const(bounded)
     if isinstance(op, cst.In | cst.NotIn):
         found = membership(left, right)
+        held = as_dict(right)
+        if found is False and isinstance(held, Dict) and isinstance(left, Const):
+            found = not certainly_lacks(run, held, left.value)
         if found is not None:
             return Const(found != isinstance(op, cst.NotIn))
     return _condition(run, node, left, op, right)

@@ -10,6 +10,7 @@ from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.module_attributes import may_set
 from fsdplint.interpreter.modules import build_module
+from fsdplint.interpreter.own_dicts import ENTRIES, derives_from_dict
 from fsdplint.interpreter.own_optimizers import build_own_optimizer
 from fsdplint.interpreter.ranks import rank_default
 from fsdplint.interpreter.records import (
@@ -27,6 +28,7 @@ from fsdplint.interpreter.values import (
     Instance,
     LibraryObject,
     OptimizerValue,
+    Symbol,
     Unknown,
     Value,
 )
@@ -66,6 +68,9 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
             instance.attributes = {name: Unknown() for name in instance.attributes}
     if klass.dataclass:
         _dataclass_fields(run, instance, klass, call)
+    if derives_from_dict(klass):
+        given = Call(call.node) if isinstance(init, Function) else call
+        instance.attributes[ENTRIES] = run.call(Symbol("builtins.dict"), given)
     if isinstance(init, Function):
         call_function(run, init, instance, call.args, call.kwargs, call.node, call.open)
     if isinstance(klass.lookup("__post_init__"), Function):

@@ -12,6 +12,7 @@ from fsdplint.interpreter.loop_certainty import loops_in, passes_all_on
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.modules import submodule_values
 from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.program_arguments import each_argument, is_argv
 from fsdplint.interpreter.records import as_tuple
 from fsdplint.interpreter.run import Run
@@ -122,7 +123,7 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
 
     If they are, the loop runs once for each. Otherwise its length is unknown.
     """
-    value = lazy.consume(run, iterable_of(run, value))
+    value = as_dict(lazy.consume(run, iterable_of(run, value)))
     if isinstance(value, Sequence):
         if value.items and (not value.open or any(matters(i) for i in value.items)):
             return list(value.items), True
@@ -188,7 +189,7 @@ def _unknown_element(run: Run, value: Unknown) -> Value:
 
 def unpack(run: Run, value: Value, count: int) -> list[Value]:
     """The values of the `count` targets of `a, b = value`."""
-    value = lazy.consume(run, iterable_of(run, value))
+    value = as_dict(lazy.consume(run, iterable_of(run, value)))
     if isinstance(value, Sequence) and len(value.items) == count:
         return list(value.items)
     if isinstance(value, ModulesOf):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdplint.interpreter.module_attributes import ONLY_FSDP2_HAS
 from fsdplint.interpreter.module_tree import NAMED
+from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.settings_files import is_whole_file
 from fsdplint.interpreter.torch_values import LoaderValue, RankValue, SamplerValue, StateValue
 from fsdplint.interpreter.values import (
@@ -90,6 +91,7 @@ def membership(left: Value, right: Value) -> bool | None:
     """Whether a value is in another; None if that is unknown."""
     if isinstance(right, ModuleValue) and right.elements is not None:
         right = right.elements
+    right = as_dict(right)
     if isinstance(right, Namespace) and isinstance(left, Const):
         return _is_name_of(left.value, right)
     if isinstance(right, Dict) and isinstance(left, Const):

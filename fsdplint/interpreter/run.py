@@ -126,6 +126,7 @@ class Run:
         self.module_scopes: dict[str, Scope] = {}
         self.imports: list[LazyImport] = []  # of project files, in order
         self.imports_searched = 0  # how many of them were searched for registrations
+        self.file_steps: list[tuple[int, float]] = []  # during which an imported file was executed
         self.collectors: set[str] = set()  # the names of classes that collect their subclasses
         self.counters: dict[Hashable, int] = {}
         self.source: Source = Source("", "")
@@ -455,10 +456,15 @@ class Run:
         if not main:
             self.guards = []
         self.frames.append(Frame(None, scope))
+        number, begin = len(self.file_steps), self.steps
+        if not main:
+            self.file_steps.append((begin, float("inf")))
         try:
             yield
         finally:
             self.frames.pop()
+            if not main:
+                self.file_steps[number] = begin, self.steps
             self.source, self.guards, self.loop_depth, self.stack, self.repetitions = outer
 
 

@@ -18,6 +18,7 @@ from fsdplint.interpreter.models.registry import find_function, find_method
 from fsdplint.interpreter.module_calls import call_library_method, call_module_method
 from fsdplint.interpreter.modules import init_container
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
+from fsdplint.interpreter.own_dicts import as_dict, entries_of
 from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.parameter_marks import note_row_edit
 from fsdplint.interpreter.run import Run, calls, evaluates
@@ -118,6 +119,7 @@ def _stands_for_several(run: Run, value: Value) -> None:
 
 
 def _spread_argument(call: Call, value: Value) -> None:
+    value = as_dict(value)
     if isinstance(value, Dict):
         for key, item in value.items.items():
             call.kwargs[str(key)] = item
@@ -270,6 +272,10 @@ def _call_super(run: Run, receiver: Super, name: str, call: Call) -> Value:
         return call_library_method(run, target, name, call)
     if isinstance(target, OptimizerValue):
         return call_method(run, Method(target, name), call)
+    held = entries_of(target) if target is not None else None
+    if held is not None:
+        model = find_method(held, name)
+        return model(run, held, name, call) if model is not None else Unknown()
     if name == "__init__" and fill_own_optimizer(run, target, call):
         return Const(None)
     if name != "__init__":

@@ -11,6 +11,7 @@ import libcst as cst
 from fsdplint.interpreter.decided_values import MAX_DECIDING, with_keys
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.module_tree import note_keys
+from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.ranks import (
     depends_on_process,
@@ -166,7 +167,7 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
                 result.items[f"<{run.text(element.key)}>"] = value
                 result.open = True
         elif isinstance(element, cst.StarredDictElement):
-            value = run.eval(element.value)
+            value = as_dict(run.eval(element.value))
             if isinstance(value, Dict):
                 result.items.update(value.items)
                 result.tensors.update(value.tensors)

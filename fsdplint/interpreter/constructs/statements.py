@@ -27,6 +27,7 @@ from fsdplint.interpreter.imports import (
 )
 from fsdplint.interpreter.models.gradient_scaling import note_scaling
 from fsdplint.interpreter.optimizers import note_group_change
+from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.records import is_record
 from fsdplint.interpreter.removals import remove_item
@@ -167,7 +168,7 @@ def _delete(run: Run, target: cst.BaseExpression) -> None:
     elif isinstance(target, cst.Name):
         run.scope.names.pop(target.value, None)
     elif isinstance(target, cst.Subscript):
-        container = run.settle(run.eval(target.value))
+        container = as_dict(run.settle(run.eval(target.value)))
         run.note_change(container)
         note_group_change(run, container)
         remove_item(container, _only_index(run, target))

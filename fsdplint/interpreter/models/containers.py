@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter.choices import choose, is_written_out
+from fsdplint.interpreter.choices import choose, is_written_out, read_entry
 from fsdplint.interpreter.decided_values import note_decided_element
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import load_registrations
@@ -12,6 +12,7 @@ from fsdplint.interpreter.module_counts import count
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.own_lengths import note_addition, own_length
 from fsdplint.interpreter.parameter_filters import (
     doubt_filter,
@@ -47,7 +48,7 @@ def length(run: Run, name: str, call: Call) -> Value:
         return Unknown(varying=True, own_number=own, term=length)
     if isinstance(value, ModulesOf):
         return count(run, value, run.text(call.node))
-    held = value.elements if isinstance(value, ModuleValue) else value
+    held = value.elements if isinstance(value, ModuleValue) else value and as_dict(value)
     if isinstance(held, Sequence | Dict) and not held.open:
         if not stands_for_several(run, held):
             return Length(len(held.items))
@@ -58,7 +59,7 @@ def length(run: Run, name: str, call: Call) -> Value:
 def make_dict(run: Run, name: str, call: Call) -> Value:
     result = Dict({}, call.open, created_at=run.site(call.node), made_at=run.steps)
     for value in call.args:
-        value = run.settle(value)
+        value = as_dict(run.settle(value))
         if isinstance(value, StateValue):
             return value
         if isinstance(value, Dict):
@@ -125,8 +126,8 @@ def dict_view(run: Run, receiver: Dict, name: str, call: Call) -> Value:
 @method("Dict", "get", "pop", "setdefault")
 def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     key = call.args[0] if call.args else Unknown()
-    if isinstance(key, Const) and key.value in receiver.items:
-        value = receiver.items[key.value]
+    value = read_entry(run, receiver, key.value) if isinstance(key, Const) else None
+    if isinstance(key, Const) and value is not None:
         if name == "pop":
             del receiver.items[key.value]
         return value
@@ -147,7 +148,7 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
 
 @method("Dict", "update")
 def dict_update(run: Run, receiver: Dict, name: str, call: Call) -> Value:
-    for value in call.args:
+    for value in map(as_dict, call.args):
         if isinstance(value, Dict):
             receiver.items.update(value.items)
             receiver.tensors.update(value.tensors)
