@@ -59,7 +59,7 @@ FORMS = {
         """,
         """
         net = Net()
-        model = fully_shard(net, ignored_params={p for p in net.blocks[0].parameters()})
+        model = fully_shard(net, ignored_params=set(net.blocks[0].parameters()))
         optimizer = torch.optim.AdamW(model.parameters())
         model(torch.ones(2, 8)).sum().backward()
         optimizer.step()
