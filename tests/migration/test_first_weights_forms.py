@@ -148,6 +148,56 @@ FORMS = {
         print(len([model]))
         """,
     ),
+    "weights on rank 0 only, a function in one branch that also casts": (
+        """
+        def build(model, dtype):
+            if dist.get_rank() == 0:
+                model.load_state_dict(torch.load("weights.pt"), assign=True)
+                initialize = None
+            else:
+
+                def initialize(module):
+                    module.to_empty(device=torch.cuda.current_device(), recurse=False)
+                    module.to(dtype)
+
+                assert all(p.is_meta for p in model.parameters())
+            return FSDP(model, param_init_fn=initialize, sync_module_states=True)
+
+
+        with torch.device("meta"):
+            net = Net()
+        model = build(net, torch.bfloat16)
+        """,
+        """
+        def build(model, dtype):
+            if dist.get_rank() == 0:
+                model.load_state_dict(torch.load("weights.pt"), assign=True)
+            else:
+
+                assert all(p.is_meta for p in model.parameters())
+            if any(p.is_meta for p in model.parameters()):
+                model.to(dtype)
+            full_state = model.state_dict()
+            fully_shard(model)
+            if any(p.is_meta for p in model.parameters()):
+                model.to_empty(device=torch.cuda.current_device())
+            # All ranks start from rank 0's weights and buffers.
+            set_model_state_dict(
+                model,
+                full_state,
+                options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+            )
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+            del full_state
+            return model
+
+
+        with torch.device("meta"):
+            net = Net()
+        model = build(net, torch.bfloat16)
+        """,
+    ),
     "an init function for the meta device": (
         """
         def materialize(module):

@@ -6,7 +6,9 @@ import libcst as cst
 
 from fsdplint.interpreter import Program
 from fsdplint.migration.analysis.passed_names import file_of
+from fsdplint.migration.analysis.variables import definition_at
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import Imported, bindings_of
 
 MAX_FILES = 3  # that pass a function on to one another
@@ -39,6 +41,28 @@ def called_function(program: Program, source: Source, func: cst.BaseExpression) 
         if scope.others.get(name.value) is None
         else None
     )
+
+
+def local_function(source: Source, name: cst.BaseExpression) -> cst.FunctionDef | None:
+    """The function that a variable of a function holds, if it holds nothing else beside None."""
+    if not isinstance(name, cst.Name):
+        return None
+    bindings = bindings_of(source)
+    scope = bindings.owner(bindings.scope_at(name), name.value)
+    if scope is None or scope is bindings.module:
+        return None
+    if any(item.local == name.value for item in scope.imports):
+        return None
+    functions: list[cst.FunctionDef] = []
+    for node in scope.others.get(name.value, ()):
+        holder = node if isinstance(node, cst.FunctionDef) else source.parent(node)
+        if isinstance(holder, cst.FunctionDef) and holder.name.value == name.value:
+            functions.append(holder)
+            continue
+        assigned = definition_at(source, node)
+        if assigned is None or not is_constant(assigned.value, "None"):
+            return None
+    return functions[0] if len(functions) == 1 else None
 
 
 def _module(program: Program, source: Source, item: Imported) -> Source | None:

@@ -1,47 +1,115 @@
-"""The function of `param_init_fn` that only gives a module memory: a lambda or a function."""
+"""The function of `param_init_fn` that only gives a module memory, and perhaps another type."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
+
 import libcst as cst
 
-from fsdplint.migration.analysis.called_functions import called_function
+from fsdplint.migration.analysis.called_functions import called_function, local_function
+from fsdplint.migration.analysis.variables import definition_at, definitions
 from fsdplint.migration.constructor import reading
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import Scope, bindings_of
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 
 TORCH = "torch"
 WITHOUT_EFFECT = {"torch.cuda.empty_cache"}
+DTYPE = re.compile(r"dtype\Z|\Atorch\.(b?float\d*|half|double)\Z")
 
 
-def device_text(
-    migration: Migration, source: Source, at: cst.CSTNode, function: cst.BaseExpression
-) -> str | None:
-    """The device on which a `param_init_fn` allocates, as text for a call; None for other functions.
+@dataclass(frozen=True)
+class EmptyWeights:
+    """What a `param_init_fn` that only gives memory does.
+
+    Attributes:
+        device: the device on which it allocates, as text for the call.
+        dtype: the type to which it casts, as text for the call, or "".
+        definition: the function, if only the call names it.
+        is_variable: whether the argument is a variable that the program assigns.
+    """
+
+    device: str
+    dtype: str = ""
+    definition: cst.FunctionDef | None = None
+    is_variable: bool = False
+
+
+def empty_weights(
+    migration: Migration, source: Source, at: cst.CSTNode, argument: cst.BaseExpression
+) -> EmptyWeights | None:
+    """What a `param_init_fn` does, if it only allocates and casts; None for other functions.
 
     A function may test its rank: the migrated program asks which parameters are on the meta device.
+    Ranks that have weights may get None instead.
     """
+    value = _assigned_function(source, argument)
+    function = value
+    if isinstance(function, cst.IfExp):
+        function = function.body if is_constant(function.orelse, "None") else function.orelse
+    is_variable = value is not argument
     target = reading.to_empty_device(function)
     if target is not None:
-        return expression(migration, source, target)
+        return EmptyWeights(expression(migration, source, target), is_variable=is_variable)
     found = called_function(migration.program, source, function)
     if found is None:
-        return None
+        local = local_function(source, function)
+        if local is None:
+            return None
+        found = source, local
     home, definition = found
-    device = _device_of(home, definition)
-    if device is None:
+    body = _Body(home, definition)
+    if not body.only_allocates():
         return None
-    text = _written_elsewhere(migration, source, at, home, device)
-    if text is not None and home is source and _is_read_once(migration, definition):
-        migration.delete_statement(source, definition)
-        migration.step(source, definition, "Remove a function that nothing uses")
-    return text
+    device = _written_elsewhere(migration, source, at, home, body.devices[0])
+    dtypes = [_written_elsewhere(migration, source, at, home, one) for one in body.dtypes]
+    dtype = dtypes[0] if dtypes else ""
+    if device is None or dtype is None:
+        return None
+    once = home is source and _is_read_once(migration, definition)
+    return EmptyWeights(device, dtype, definition if once else None, is_variable)
+
+
+def _assigned_function(source: Source, argument: cst.BaseExpression) -> cst.BaseExpression:
+    """The only value of a variable beside None; any other expression itself."""
+    found = definitions(source, argument) if isinstance(argument, cst.Name) else None
+    functions = [item.value for item in found or () if not is_constant(item.value, "None")]
+    return functions[0] if len(functions) == 1 else argument
+
+
+def delete_function(
+    migration: Migration, source: Source, name: cst.BaseExpression, function: cst.FunctionDef
+) -> None:
+    """Delete a function that nothing calls any more, and the assignments of None beside it.
+
+    They stay where a block would become empty.
+    """
+    statements: list[cst.CSTNode] = [function]
+    if isinstance(name, cst.Name):
+        scope = _owner(source, name, name.value)
+        for node in scope.others.get(name.value, ()) if scope is not None else ():
+            assigned = definition_at(source, node)
+            statements += [assigned.statement] if assigned is not None else []
+    if any(_is_alone(source, one) for one in statements):
+        return
+    for one in statements:
+        migration.delete_statement(source, one)
+    migration.step(source, function, "Remove a function that nothing uses")
+
+
+def _is_alone(source: Source, statement: cst.CSTNode) -> bool:
+    """Whether a statement is the only one of its block."""
+    line = statement if isinstance(statement, cst.FunctionDef) else source.parent(statement)
+    block = source.parent(line) if line is not None else None
+    return isinstance(block, cst.IndentedBlock) and len(block.body) == 1
 
 
 def _is_read_once(migration: Migration, function: cst.FunctionDef) -> bool:
-    """Whether a single place of the program names a function."""
+    """Whether a single place of the program reads the name of a function."""
     own = set(descend(function))
     name = function.name.value
     mentions = (
@@ -50,66 +118,100 @@ def _is_read_once(migration: Migration, function: cst.FunctionDef) -> bool:
         if name in source.text
         for node in source.descend(source.tree)
         if isinstance(node, cst.Name) and node.value == name and node not in own
+        if not _is_keyword_or_target(source, node)
     )
     return sum(1 for _ in mentions) == 1
 
 
-def _device_of(source: Source, function: cst.FunctionDef) -> cst.BaseExpression | None:
-    """The device of the only `to_empty` of a function that does nothing else."""
-    parameters = function.params.params
-    if len(parameters) != 1 or function.decorators or function.asynchronous is not None:
-        return None
-    module = parameters[0].name.value
-    devices: list[cst.BaseExpression] = []
-    only = all(_only_allocates(source, part, module, devices) for part in function.body.body)
-    return devices[0] if only and len(devices) == 1 else None
+def _is_keyword_or_target(source: Source, node: cst.Name) -> bool:
+    """Whether a name is that of an argument, or gets a value."""
+    parent = source.parent(node)
+    if isinstance(parent, cst.Arg):
+        return parent.keyword is node
+    return isinstance(parent, cst.AssignTarget)
 
 
-def _only_allocates(
-    source: Source, node: cst.CSTNode, module: str, devices: list[cst.BaseExpression]
-) -> bool:
-    """Whether a statement allocates the module, or has no effect. Adds the devices to a list."""
-    match node:
-        case cst.SimpleStatementLine():
-            return all(_only_allocates(source, part, module, devices) for part in node.body)
-        case cst.If():
-            parts = [*node.body.body, *([node.orelse] if node.orelse is not None else [])]
-            return all(_only_allocates(source, part, module, devices) for part in parts)
-        case cst.Else():
-            return all(_only_allocates(source, part, module, devices) for part in node.body.body)
-        case cst.Assign():
-            targets = [item.target for item in node.targets]
-            same = len(targets) == 1 and _is_name(targets[0], module)
-            return same and _is_allocation(node.value, module, devices)
-        case cst.Return():
-            value = node.value
-            return (
-                value is None or _is_name(value, module) or _is_allocation(value, module, devices)
-            )
-        case cst.Expr():
-            if isinstance(node.value, cst.SimpleString):
+@dataclass
+class _Body:
+    """The body of a function that gets a module.
+
+    Attributes:
+        devices: the devices of its calls of `to_empty`.
+        dtypes: the types of its casts.
+    """
+
+    source: Source
+    function: cst.FunctionDef
+    devices: list[cst.BaseExpression] = field(default_factory=list)
+    dtypes: list[cst.BaseExpression] = field(default_factory=list)
+
+    def only_allocates(self) -> bool:
+        """Whether the function does nothing but one `to_empty` and at most one cast."""
+        function = self.function
+        parameters = function.params.params
+        if len(parameters) != 1 or function.decorators or function.asynchronous is not None:
+            return False
+        only = all(self._is_allowed(part) for part in function.body.body)
+        return only and len(self.devices) == 1 and len(self.dtypes) <= 1
+
+    def _is_allowed(self, node: cst.CSTNode) -> bool:
+        """Whether a statement allocates or casts the module, or has no effect."""
+        match node:
+            case cst.SimpleStatementLine():
+                return all(self._is_allowed(part) for part in node.body)
+            case cst.If():
+                parts = [*node.body.body, *([node.orelse] if node.orelse is not None else [])]
+                casts = len(self.dtypes)
+                # A test of the rank may choose to allocate; one may not choose to cast.
+                return all(self._is_allowed(part) for part in parts) and len(self.dtypes) == casts
+            case cst.Else():
+                return all(self._is_allowed(part) for part in node.body.body)
+            case cst.Assign():
+                targets = [item.target for item in node.targets]
+                return len(targets) == 1 and self._is_module(targets[0]) and self._sets(node.value)
+            case cst.Return():
+                value = node.value
+                return value is None or self._is_module(value) or self._sets(value)
+            case cst.Expr():
+                if isinstance(node.value, cst.SimpleString):
+                    return True
+                if isinstance(node.value, cst.Call):
+                    symbol = symbols_in(self.source).get(node.value.func)
+                    return symbol in WITHOUT_EFFECT or self._sets(node.value)
+            case cst.Pass():
                 return True
-            if isinstance(node.value, cst.Call):
-                symbol = symbols_in(source).get(node.value.func)
-                return symbol in WITHOUT_EFFECT or _is_allocation(node.value, module, devices)
-        case cst.Pass():
-            return True
-    return False
-
-
-def _is_name(node: cst.CSTNode, name: str) -> bool:
-    return isinstance(node, cst.Name) and node.value == name
-
-
-def _is_allocation(
-    node: cst.BaseExpression, module: str, devices: list[cst.BaseExpression]
-) -> bool:
-    """Whether a node is `module.to_empty(device=...)`. Adds the device to a list."""
-    device = reading.device_of_to_empty(node, module)
-    if device is None:
         return False
-    devices.append(device)
-    return True
+
+    def _is_module(self, node: cst.CSTNode) -> bool:
+        return isinstance(node, cst.Name) and node.value == self._module
+
+    @property
+    def _module(self) -> str:
+        return self.function.params.params[0].name.value
+
+    def _sets(self, node: cst.BaseExpression) -> bool:
+        """Whether a node is `module.to_empty(device=...)` or `module.to(dtype)`; notes which."""
+        device = reading.device_of_to_empty(node, self._module)
+        if device is not None:
+            self.devices.append(device)
+            return True
+        dtype = self._cast(node)
+        if dtype is not None:
+            self.dtypes.append(dtype)
+        return dtype is not None
+
+    def _cast(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """The type in `module.to(dtype)`; None for other calls, also for a move to a device."""
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+            return None
+        if node.func.attr.value != "to" or not self._is_module(node.func.value):
+            return None
+        if len(node.args) != 1:
+            return None
+        arg = node.args[0]
+        named = arg.keyword.value if arg.keyword is not None else ""
+        text = symbols_in(self.source).get(arg.value) or self.source.code(arg.value)
+        return arg.value if named == "dtype" or (not named and DTYPE.search(text)) else None
 
 
 def _written_elsewhere(

@@ -15,7 +15,7 @@ from fsdplint.interpreter.values import (
     Value,
     is_none,
 )
-from fsdplint.migration.analysis.called_functions import called_function
+from fsdplint.migration.analysis.called_functions import called_function, local_function
 from fsdplint.migration.analysis.variables import calls_of, definitions, home_of, return_values
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.constructor.policy_kinds import makes_policy
@@ -107,6 +107,9 @@ class PolicySources:
         """The policies that the code gives a node, even if no trace reaches it."""
         if makes_policy(self.migration, node):
             return [NodeSite(self.source, node)]
+        written = local_function(self.source, node)
+        if written is not None:
+            return [NodeSite(self.source, written)]
         sites = self._returned_policies(self.source, node)
         sites += self._unpacked_policies(node)
         sites += self._passed_policies(node)

@@ -17,7 +17,6 @@ from fsdplint.migration.blockers.policies import CUSTOM_POLICY_OTHER_MESH
 from fsdplint.migration.constructor import (
     batch_norms,
     device,
-    empty_weights,
     ignored,
     meta,
     moved_models,
@@ -27,6 +26,7 @@ from fsdplint.migration.constructor import (
 )
 from fsdplint.migration.constructor.buffers import Buffers
 from fsdplint.migration.constructor.config_objects import ConfigObjects
+from fsdplint.migration.constructor.empty_weights import delete_function, empty_weights
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.local_functions import rank0_helper
 from fsdplint.migration.constructor.meshes import Meshes, optional
@@ -128,7 +128,7 @@ class Reader:
         initializes = meta.may_be_meta(self.migration, self.at) or (
             function is not None
             and not is_constant(function, "None")
-            and reading.to_empty_device(self._init_function(function)) is None
+            and empty_weights(self.migration, self.source, self.at, function) is None
         )
         given = [self.values.get(name) for name in IGNORED]
         ignores = any(x is not None and not is_constant(x, "None") for x in given)
@@ -253,12 +253,6 @@ class Reader:
         """The value of a variable that is assigned once; any other node itself."""
         found = definitions(self.source, value) if isinstance(value, cst.Name) else None
         return found[0].value if found and len(found) == 1 else value
-
-    def _init_function(self, value: cst.BaseExpression) -> cst.BaseExpression:
-        """The function of `param_init_fn`; ranks that have weights may get None instead."""
-        found = definitions(self.source, value) if isinstance(value, cst.Name) else None
-        functions = [item.value for item in found or () if not is_constant(item.value, "None")]
-        return functions[0] if len(functions) == 1 else value
 
     def _mixed_precision(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "None") or self._always_none(value):
@@ -402,20 +396,18 @@ class Reader:
         """`lambda m: m.to_empty(...)`, on ranks that get rank 0's weights, or an initialisation."""
         if is_constant(value, "None"):
             return
-        node = self._init_function(value)
-        chosen = node
-        if isinstance(node, cst.IfExp):
-            chosen = node.body if is_constant(node.orelse, "None") else node.orelse
-        target = empty_weights.device_text(self.migration, self.source, self.at, chosen)
-        if target is not None and node is not value:
-            self._account_for_unused(value)
-        if target is None:
+        found = empty_weights(self.migration, self.source, self.at, value)
+        if found is None:
             text = self._from_first_rank(value, expression(self.migration, self.source, value))
             if self.keywords.syncs_each_module or not is_repeatable(value):
                 text = self.keywords.variable("param_init_fn", text)
             self.keywords.initialize = text
             return
-        self.keywords.materialize = target
+        if found.definition is not None:
+            delete_function(self.migration, self.source, value, found.definition)
+        elif found.is_variable:
+            self._account_for_unused(value)
+        self.keywords.materialize, self.keywords.empty_dtype = found.device, found.dtype
 
     def _from_first_rank(self, value: cst.BaseExpression, text: str) -> str:
         """The text of a `param_init_fn` after which all ranks have rank 0's values, if they sync.

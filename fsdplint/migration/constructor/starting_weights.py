@@ -30,6 +30,7 @@ class StartingWeights:
         at: the constructor call.
         sync: the condition under which rank 0's weights go to all ranks: "", "True" or a text.
         materialize: the device on which parameters on the meta device get memory, or "".
+        empty_dtype: the type that these parameters get, or "".
         offload: when parameters are offloaded: "True", a condition, "?" if another variable decides.
         offload_variable: the variable with the policy that decides then; "" for other expressions.
         has_ignored: whether some parameters are not sharded.
@@ -46,6 +47,7 @@ class StartingWeights:
     at: cst.Call
     sync: str = ""
     materialize: str = ""
+    empty_dtype: str = ""
     offload: str = ""
     offload_variable: str = ""
     has_ignored: bool = False
@@ -58,13 +60,20 @@ class StartingWeights:
 
     def before_sharding(self, model: str) -> list[str]:
         """Lines before `setup`: they keep the weights that rank 0 sends to the others."""
+        casts = self._casts_of_empty(model)
         if not self.sync:
-            return []
+            return casts
         if self._sends_tensors():
             self.state = fresh(self.source, self.at, "full_parameters", "whole_parameters")
-            return [f"{self.state} = dict({model}.named_parameters())"]
+            return [*casts, f"{self.state} = dict({model}.named_parameters())"]
         self.state = fresh(self.source, self.at, "full_state", "rank0_state")
-        return [f"{self.state} = {model}.state_dict()"]
+        return [*casts, f"{self.state} = {model}.state_dict()"]
+
+    def _casts_of_empty(self, model: str) -> list[str]:
+        """Lines that cast parameters without memory: a unit needs one type on all ranks."""
+        if not self.empty_dtype:
+            return []
+        return [f"if {_is_on_meta(model)}:", f"\t{model}.to({self.empty_dtype})"]
 
     def lines_of_weights(self, model: str) -> list[str]:
         """Lines after the sharding of a model: memory, and the weights of rank 0."""
@@ -94,7 +103,7 @@ class StartingWeights:
     def _materialize_lines(self, model: str) -> list[str]:
         """Lines that give parameters on the meta device memory; offloaded ones get it on the CPU."""
         device = self.materialize
-        test = f"if any(p.is_meta for p in {model}.parameters()):"
+        test = f"if {_is_on_meta(model)}:"
         if not self.offload:
             return [test, f"\t{model}.to_empty(device={device})"]
         offloads = self._test_of_policy() if self.offload == "?" else self.offload
@@ -193,3 +202,8 @@ class StartingWeights:
         if self.sync != "True":
             lines = [f"if {self.sync}:", *("\t" + x.replace("\n", "\n\t") for x in lines)]
         return ["# All ranks start from rank 0's weights and buffers.", *lines, f"del {state}"]
+
+
+def _is_on_meta(model: str) -> str:
+    """A test for parameters on the meta device."""
+    return f"any(p.is_meta for p in {model}.parameters())"
