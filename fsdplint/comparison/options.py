@@ -265,6 +265,8 @@ def _ignored_of_fsdp1(found: Arguments) -> Argument:
     if modules != NOTHING:
         return _presence(modules)
     states = _passed_argument(found, "ignored_states")
+    if states == NOTHING:
+        states = _passed_argument(found, "ignored_parameters")  # the name in torch 2.0
     # Tests of parameters choose most such states, so that an empty collection may have some.
     return Constant("some") if _is_empty(states) else _presence(states)
 

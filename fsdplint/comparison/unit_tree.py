@@ -39,7 +39,7 @@ from fsdplint.trace.arguments import (
 PLACEMENT = "shard_placement_fn"
 OFFLOAD = "offload to the CPU"
 _IGNORED = "ignored parameters"
-_IGNORED_BY = ("ignored_params", "ignored_modules", "ignored_states")
+_IGNORED_BY = ("ignored_params", "ignored_modules", "ignored_states", "ignored_parameters")
 
 # The events that a layout is made of.
 _OF_LAYOUTS = (ModuleBuilt, ModuleAttached, ModuleCopied, Wrapped, Sharded, Checkpointed, Compiled)

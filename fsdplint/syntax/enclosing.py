@@ -32,3 +32,20 @@ def annotation_around(source: Source, node: cst.CSTNode) -> cst.Annotation | Non
     ):
         current = source.parent(current)
     return current if isinstance(current, cst.Annotation) else None
+
+
+def never_runs(source: Source, node: cst.CSTNode) -> bool:
+    """Whether an earlier statement of a block around a node always leaves that block."""
+    inner = node
+    for outer in ancestors(source, node):
+        if isinstance(outer, cst.IndentedBlock):
+            for statement in outer.body:
+                if statement is inner:
+                    break
+                if isinstance(statement, cst.SimpleStatementLine) and any(
+                    isinstance(part, cst.Raise | cst.Return | cst.Break | cst.Continue)
+                    for part in statement.body
+                ):
+                    return True
+        inner = outer
+    return False

@@ -65,6 +65,24 @@ FORMS = {
         optimizer.step()
         """,
     ),
+    "frozen parameters by the name in torch 2.0": (
+        """
+        net = Net()
+        model = FSDP(
+            net,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            ignored_parameters=[p for p in net.parameters() if not p.requires_grad],
+        )
+        """,
+        """
+        net = Net()
+        ignored_params = set([p for p in net.parameters() if not p.requires_grad])
+        for module in reversed(list(net.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, ignored_params=ignored_params)
+        model = fully_shard(net, ignored_params=ignored_params)
+        """,
+    ),
     "ignored modules that nobody names": (
         """
         def build(model, ignored=[]):

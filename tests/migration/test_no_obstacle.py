@@ -464,3 +464,31 @@ def test_the_gradients_of_a_model_that_is_not_sharded(tmp_path: Path) -> None:
     for other in (sharded, both, wrapped):
         found, _ = plan(tmp_path, other)
         assert [one.blocker.code for one in found.blockers] == ["FSDP299-gradient-part"]
+
+
+NORM = """
+def total_norm(parameters):
+    return torch.stack([torch.norm(p.grad.detach(), 2.0) for p in parameters]).norm()
+
+
+def step(model, limit=None):
+    model(torch.ones(2, 8)).sum().backward()
+    if limit is not None:
+        return model.clip_grad_norm_(limit)
+    raise NotImplementedError("Set a limit.")
+    return total_norm(model.parameters())
+
+
+step(FSDP(Net(), device_id=local_rank), 1.0)
+"""
+
+
+def test_a_function_that_only_dead_code_calls_stays(tmp_path: Path) -> None:
+    text = migrated(tmp_path, NORM)
+    assert "torch.norm(p.grad.detach(), 2.0)" in text
+    assert "FSDP(" not in text
+
+
+def test_a_function_that_other_code_calls_too_blocks(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, NORM + "print(total_norm(Net().parameters()))\n")
+    assert "reads this rank's part of the gradients" in found.blockers[0].reason

@@ -26,6 +26,31 @@ FORMS = {
         model.save_pretrained("out", state_dict=get_model_state_dict(model, options=config))
         """,
     ),
+    "a library's model that is quantized where it is not sharded": (
+        """
+        import sys
+        from transformers import AutoModelForCausalLM
+
+        quantize, sharded = "quantize" in sys.argv, "sharded" in sys.argv
+        model = AutoModelForCausalLM.from_pretrained("x", load_in_8bit=True if quantize else None)
+        if sharded:
+            model = FSDP(model)
+        model.save_pretrained("out")
+        """,
+        """
+        import sys
+        from transformers import AutoModelForCausalLM
+
+        quantize, sharded = "quantize" in sys.argv, "sharded" in sys.argv
+        model = AutoModelForCausalLM.from_pretrained("x", load_in_8bit=True if quantize else None)
+        if sharded:
+            fully_shard(model)
+        model.save_pretrained(
+            "out",
+            state_dict=get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)) if isinstance(model, FSDPModule) else None,
+        )
+        """,
+    ),
     "a type that is set and has no effect": (
         """
         model = FSDP(Net())

@@ -20,6 +20,7 @@ FORMS = [
     (ignored_parameters, "ignored modules that are None"),
     (ignored_parameters, "ignored modules that a helper gets"),
     (ignored_parameters, "a list of no ignored modules"),
+    (ignored_parameters, "frozen parameters by the name in torch 2.0"),
     (optimizer_states, "an optimizer's state that rank 0 saves"),
     (optimizer_states, "a state in a variable of rank 0"),
     (optimizer_states, "one rank's part of the optimizer's state"),

@@ -37,6 +37,11 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
         migration.note(NOTE.format(name=name), source, node, detail=DETAIL)
 
 
+def may_quantize(migration: Migration) -> bool:
+    """Whether a setting of the program may quantize the weights of a model that FSDP1 wraps."""
+    return next(_quantizing_loaders(migration, certain=False), None) is not None
+
+
 def _layers(migration: Migration) -> Iterator[tuple[Source, cst.CSTNode, str]]:
     """Uses of classes of quantized layers, other than tests, in functions that code mentions."""
     for source in migration.sources:

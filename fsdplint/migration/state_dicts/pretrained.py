@@ -9,6 +9,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Function, ModuleValue
+from fsdplint.migration.analysis.quantized_weights import may_quantize
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import TAKES_STATE_ITSELF
 from fsdplint.migration.context import Migration, expression
@@ -63,6 +64,10 @@ def hand_over(migration: Migration, source: Source, node: cst.Call, options: str
     getter = migration.need(source, MODULE, "get_model_state_dict", node)
     more = f", options={options}" if options else ""
     state = f"state_dict={getter}({text}{more})"
+    if migration.wrapping_of(node.func.value) == "sometimes" and may_quantize(migration):
+        # The getter does not know the names under which a quantized module saves its scales.
+        sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
+        state += f" if isinstance({text}, {sharded}) else None"
     if "#" in source.code(node):  # comments beside the arguments stay where they are
         last = node.args[-1].value
         migration.substitute(source, last, f"{migration.text(source, last)}, {state}")

@@ -22,6 +22,7 @@ from fsdplint.migration.training.finite_tests import finite_test, is_truth
 from fsdplint.migration.training.own_tensors import is_own_tensor
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
+from fsdplint.syntax.enclosing import never_runs
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import Wrapped
@@ -156,12 +157,15 @@ def _expression_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _called_by_nobody(migration: Migration, source: Source, function: cst.FunctionDef) -> bool:
-    """Whether no code other than its own body mentions a function of the top level."""
+    """Whether no code that may run mentions a function of the top level, other than its body."""
     if function not in source.tree.body:
         return False
     own = set(descend(function))
     return not any(
-        isinstance(node, cst.Name) and node.value == function.name.value and node not in own
+        isinstance(node, cst.Name)
+        and node.value == function.name.value
+        and node not in own
+        and not never_runs(other, node)
         for other in migration.program.sources.values()
         for node in other.descend(other.tree)
     )
