@@ -268,6 +268,34 @@ FORMS = {
         inner = getattr(model, "_fsdp_wrapped_module", model)
         """,
     ),
+    "names of files that lose the prefix, if they have it": (
+        """
+        model = FSDP(Net())
+        state = {}
+        for name, value in torch.load("weights.pt").items():
+            if name not in state and name.startswith("model._fsdp_wrapped_module."):
+                name = name.replace("model._fsdp_wrapped_module.", "model.", 1)
+            if name.startswith("_fsdp_wrapped_module."):
+                name = name[len("_fsdp_wrapped_module.") :]
+            state[name] = value
+        names = [
+            n.replace("_fsdp_wrapped_module.", "") if "_fsdp_wrapped_module." in n else n for n in state
+        ]
+        """,
+        """
+        model = fully_shard(Net())
+        state = {}
+        for name, value in torch.load("weights.pt").items():
+            if name not in state and name.startswith("model._fsdp_wrapped_module."):
+                name = name.replace("model._fsdp_wrapped_module.", "model.", 1)
+            if name.startswith("_fsdp_wrapped_module."):
+                name = name[len("_fsdp_wrapped_module.") :]
+            state[name] = value
+        names = [
+            n.replace("_fsdp_wrapped_module.", "") if "_fsdp_wrapped_module." in n else n for n in state
+        ]
+        """,
+    ),
     "annotations, in quotes too, and a question for the type": (
         """
         model = FSDP(Net())
@@ -393,6 +421,16 @@ BLOCKED = {
     "a class for a function": ("def build(cls):\n    return cls(Net())\n\n\nbuild(FSDP)\n" + MODEL, "as an argument"),
     "names that are searched": (
         MODEL + 'print([n for n, _ in model.named_parameters() if "_fsdp_wrapped_module" in n])',
+        "searches names",
+    ),
+    "names whose prefix becomes another one": (
+        MODEL + 'print([n.replace("_fsdp_wrapped_module.", "module.") for n, _ in model.named_parameters()])',
+        "searches names",
+    ),
+    "names that only have the prefix in FSDP1": (
+        MODEL
+        + "for name, _ in model.named_parameters():\n"
+        + '    if name.startswith("_fsdp_wrapped_module."):\n        print(name)',
         "searches names",
     ),
     "an unknown module's handle": (

@@ -10,7 +10,7 @@ from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.context import attributes, is_fsdp1, uses_of_fsdp1
 from fsdplint.migration.frameworks.framework_only_files import configures_frameworks_only
 from fsdplint.migration.symbols import CHANGED
-from fsdplint.migration.training import gradients, wrapper
+from fsdplint.migration.training import gradients, inner_names
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.trace import Trace
@@ -131,7 +131,7 @@ def _relevant(program: Program, source: Source) -> bool:
         return True
     if _gets_name(program, source) or gradients.sums_gradients(program, source):
         return True
-    if any(node.attr.value == wrapper.INNER for node in attributes(source)):
+    if any(node.attr.value == inner_names.INNER for node in attributes(source)):
         return True
     wanted = CHANGED
     return any(

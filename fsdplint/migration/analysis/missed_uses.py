@@ -17,7 +17,7 @@ from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.migration.context import attributes, is_fsdp1
 from fsdplint.migration.names import WRAPPER_METHODS
 from fsdplint.migration.symbols import MEMBERS
-from fsdplint.migration.training.wrapper import INNER
+from fsdplint.migration.training.inner_names import INNER
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import ancestors

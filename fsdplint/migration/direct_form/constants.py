@@ -7,7 +7,7 @@ import libcst as cst
 from fsdplint.migration.direct_form.attributes import attribute_of
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.relevance import Depth
-from fsdplint.migration.training.wrapper import INNER
+from fsdplint.migration.training.inner_names import INNER
 from fsdplint.syntax.arguments import is_constant
 
 

@@ -18,6 +18,7 @@ from fsdplint.migration.training import (
     forward_methods,
     gradients,
     inner_module,
+    inner_names,
     loop,
     part_forward,
     replaced_data,
@@ -94,7 +95,7 @@ def _rewrite_method(
 
 def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute) -> None:
     name = node.attr.value
-    if name == wrapper.INNER:
+    if name == inner_names.INNER:
         with migration.collecting(source, node):
             wrapper.rewrite_inner(migration, source, node)
         return
@@ -123,7 +124,10 @@ def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute
 def _wrapper_of(migration: Migration, node: cst.Attribute) -> cst.BaseExpression | None:
     """The wrapped model of an attribute `model.module.name` of its inner module, or None."""
     inner = node.value
-    if not isinstance(inner, cst.Attribute) or inner.attr.value not in ("module", wrapper.INNER):
+    if not isinstance(inner, cst.Attribute) or inner.attr.value not in (
+        "module",
+        inner_names.INNER,
+    ):
         return None
     return inner.value if migration.wrapping_of(inner.value) else None
 
@@ -147,5 +151,5 @@ def rewrite_gradients(state: PassState) -> None:
     for source in state.migration.sources:
         gradients.rewrite(state.migration, source)
         counts.rewrite(state.migration, source)
-        wrapper.check_names(state.migration, source)
+        inner_names.check_names(state.migration, source)
         classes.rewrite_quoted_annotations(state.migration, source)

@@ -20,7 +20,7 @@ from fsdplint.migration.blockers.training import PART_FIRST, PART_FORWARD
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.training import gradients
-from fsdplint.migration.training.wrapper import INNER
+from fsdplint.migration.training.inner_names import INNER
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.enclosing import ancestors, function_around

@@ -18,7 +18,6 @@ from fsdplint.migration.blockers.training import (
     GROUP_ASSIGNED,
     GROUP_UNKNOWN,
     INNER_ASSIGNED,
-    INNER_NAME_SEARCHED,
     MEMBER_BY_NAME,
 )
 from fsdplint.migration.constructor import meshes, strategy
@@ -29,13 +28,13 @@ from fsdplint.migration.state_dicts.state_functions import write_once
 from fsdplint.migration.symbols import CHANGED, MEMBERS
 from fsdplint.migration.text import without_parentheses
 from fsdplint.migration.training import gradients
+from fsdplint.migration.training.inner_names import INNER
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.enclosing import annotation_around, function_around
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import Called, Fsdp1Used, Wrapped
 
-INNER = "_fsdp_wrapped_module"
 FLAT = {f"ShardingStrategy.{name}" for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")}
 CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
 
@@ -327,39 +326,3 @@ def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> 
         raise Blocked(source, node, INNER_ASSIGNED(name=INNER))
     migration.substitute(source, node, migration.text(source, node.value))
     migration.step(source, node, "Use the model itself")
-
-
-def check_names(migration: Migration, source: Source) -> None:
-    """Block on code that searches names for FSDP1's prefix, other than to remove it.
-
-    FSDP2's names do not have the prefix, so removing it has no effect.
-    """
-    if INNER not in source.text:
-        return
-    for node in nodes(source):
-        if not isinstance(node, cst.SimpleString) or INNER not in node.value:
-            continue
-        if node in migration.uncalled_nodes:
-            continue
-        if not _takes_off(source, node):
-            reason = INNER_NAME_SEARCHED(name=INNER)
-            migration.blockers.append(Blocked(source, node, reason))
-        else:
-            migration.note(f"names no longer contain `{INNER}`, so removing it has no effect")
-
-
-def _takes_off(source: Source, node: cst.SimpleString) -> bool:
-    """Whether a call removes a string from a name, or tests an object for it."""
-    arg = source.parent(node)
-    if isinstance(arg, cst.Expr):
-        return True  # a docstring
-    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
-    if not isinstance(call, cst.Call):
-        return False
-    if isinstance(call.func, cst.Name):
-        return call.func.value in ("hasattr", "print") or (
-            call.func.value == "getattr" and len(call.args) == 3
-        )
-    if not isinstance(call.func, cst.Attribute) or call.args[0] is not arg:
-        return False
-    return call.func.attr.value in ("replace", "removeprefix", "sub", "info", "debug", "warning")
