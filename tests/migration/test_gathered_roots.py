@@ -55,7 +55,16 @@ UPDATE = """
     for p, other in zip(model.parameters(), average.parameters()):
         other.mul_(0.9).add_(p, alpha=0.1)
 """
+COPY = """
+    for name, other in average.module.named_parameters():
+        other.data.copy_(dict(model.module.named_parameters())[name])
+"""
 FORMS = {
+    "set through the inner module": (
+        "    for step in range(3):\n"
+        + textwrap.indent(COPY + "    average(torch.ones(2, 8))\n", "    "),
+        True,
+    ),
     "set before the forward": (UPDATE + "    average(torch.ones(2, 8))\n", False),
     "set after the forward": ("    average(torch.ones(2, 8))\n" + UPDATE, True),
     "a state between": (

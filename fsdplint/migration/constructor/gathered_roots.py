@@ -29,12 +29,12 @@ def sets_gathered(migration: Migration, source: Source, call: cst.Call) -> bool:
 
 
 def _sets_gathered(trace: Trace, call: cst.Call) -> bool:
-    wrapped: set[str] = set()
+    wrapped: dict[str, str] = {}  # and the module inside of each
     gathered: dict[str, bool] = {}  # and whether a backward shards it again
     for event in trace:
         if isinstance(event, Wrapped):
             if isinstance(event.site, NodeSite) and event.site.node is call:
-                wrapped.add(event.module)
+                wrapped[event.module] = event.inner
         elif isinstance(event, Called) and event.module in wrapped:
             before = gathered.get(event.module, False)
             gathered[event.module] = before or event.grad is GradMode.ON
@@ -42,6 +42,7 @@ def _sets_gathered(trace: Trace, call: cst.Call) -> bool:
             gathered = {module: False for module, trains in gathered.items() if not trains}
         elif isinstance(event, StateTaken):
             gathered.pop(event.of, None)
-        elif isinstance(event, WeightsSet) and not gathered.keys().isdisjoint(event.modules):
-            return True
+        elif isinstance(event, WeightsSet):
+            if any({one, wrapped[one]} & set(event.modules) for one in gathered):
+                return True
     return False
