@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration import group_state, notes
 from fsdplint.migration.analysis import (
     attached_modules,
@@ -23,11 +24,15 @@ from fsdplint.migration.analysis.variables import (
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers import constructor as blockers
 from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN, WRAPPED_PARTS
-from fsdplint.migration.blockers.program import CALLER_NOT_GIVEN, MODEL_COPIED
+from fsdplint.migration.blockers.program import (
+    CALLER_NOT_GIVEN,
+    CODE_NOT_REACHED,
+    MODEL_COPIED,
+)
 from fsdplint.migration.blockers.state_dicts import INNER_STATE, LOCAL_STATE_ONE_WAY
 from fsdplint.migration.blockers.training import PART_FIRST
 from fsdplint.migration.constructor import batch_norms, device, moved_models
-from fsdplint.migration.context import Migration
+from fsdplint.migration.context import Migration, attributes
 from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.migration.state_dicts import part_states
 from fsdplint.migration.training import (
@@ -52,6 +57,8 @@ from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import fsdp1_on_fsdp2
 from fsdplint.trace.queries.early_calls import early_calls
 
+# Methods of models that FSDP2 does not have, or that give other states there.
+OF_STATES_AND_STEPS = {"state_dict", "load_state_dict", "no_sync", "summon_full_params"}
 PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
@@ -63,6 +70,7 @@ def run(migration: Migration) -> None:
         return
     for check in (
         _check_callers,
+        _check_reached,
         _check_optimizers,
         _check_copies,
         _check_inner_states,
@@ -153,6 +161,40 @@ def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
             call,
             CALLER_NOT_GIVEN(function=function.name.value),
         )
+
+
+def _check_reached(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block on a call that no run reaches, if the program uses what FSDP2 has in another form.
+
+    What such code gets is not known: the wrapped model, or one of another branch.
+    """
+    reached = {
+        event.site.node
+        for trace in migration.program.traces
+        for event in trace.of(Wrapped)
+        if isinstance(event.site, NodeSite)
+    }
+    for source, call in calls:
+        function = outer_function(source, call)
+        if call in reached or migration.in_other_arm(call) or call in migration.uncalled_nodes:
+            continue
+        if isinstance(function, cst.FunctionDef) and not is_mentioned(
+            migration.program.sources.values(), function
+        ):
+            continue  # `_check_callers` looks at it
+        if _uses_changed(migration):
+            _block(migration, source, call, CODE_NOT_REACHED(code=source.code(call.func)))
+
+
+def _uses_changed(migration: Migration) -> bool:
+    """Whether code that may get such a model uses a method that FSDP2 has in another form."""
+    for source in migration.program.sources.values():
+        for node in attributes(source):
+            if node.attr.value in OF_STATES_AND_STEPS:
+                values = migration.values(node.value)
+                if not values or any(isinstance(value, ModuleValue) for value in values):
+                    return True
+    return False
 
 
 def _check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -492,3 +492,27 @@ def test_a_function_that_only_dead_code_calls_stays(tmp_path: Path) -> None:
 def test_a_function_that_other_code_calls_too_blocks(tmp_path: Path) -> None:
     found, _ = plan(tmp_path, NORM + "print(total_norm(Net().parameters()))\n")
     assert "reads this rank's part of the gradients" in found.blockers[0].reason
+
+
+NOT_REACHED = """
+def train(model):
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        model = nn.parallel.DistributedDataParallel(model)
+    elif "SHARDED" in os.environ:
+        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+    model(torch.ones(2, 8)).sum().backward()
+    return model
+
+
+"""
+
+
+def test_a_call_that_no_run_reaches_is_rewritten(tmp_path: Path) -> None:
+    assert "fully_shard(model)" in migrated(tmp_path, NOT_REACHED + "train(Net())\n")
+
+
+def test_what_others_do_with_a_model_of_an_unreached_call_is_not_known(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, NOT_REACHED + "torch.save(train(Net()).state_dict(), 'model.pt')\n")
+    assert [one.reason for one in found.blockers] == [
+        "the given program does not reach this code with `FSDP`"
+    ]
