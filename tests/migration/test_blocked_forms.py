@@ -8,6 +8,14 @@ import pytest
 from forms import plan
 
 BLOCKED = {
+    "buffers that get values after the model is wrapped": (
+        "from library import Large\n"
+        "with torch.device('meta'):\n    net = Large()\n"
+        "low = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)\n"
+        "model = FSDP(net, mixed_precision=low)\n"
+        "model.to_empty(device='cuda')\nmodel.initialize()",
+        "FSDP1 casts its buffers later, in the first forward",
+    ),
     "an argument that has the name of a method here": (
         "kwargs = dict(drop=None)\nmodel = FSDP(Net(), **kwargs)",
         "takes no argument `drop` here: the call raises TypeError",

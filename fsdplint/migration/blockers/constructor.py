@@ -29,6 +29,12 @@ BUFFER_DTYPE_UNKNOWN = Blocker(
     "the `buffer_dtype` of this policy is not known here",
     advice.BUFFER_DTYPE,
 )
+BUFFERS_EMPTIED_LATER = Blocker(
+    "FSDP201-buffers-emptied-later",
+    "the model gets memory by `to_empty` after it is wrapped, and FSDP1 casts its buffers later, in "
+    "the first forward",
+    "Leave `buffer_dtype` out, and cast the buffers after they have their values.",
+)
 CPU_OFFLOAD_ARGUMENTS = Blocker(
     "FSDP201-cpu-offload-arguments",
     "the arguments of `CPUOffload` cannot be read here",

@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.constructor import BUFFER_DTYPE_UNKNOWN
+from fsdplint.migration.blockers.constructor import BUFFER_DTYPE_UNKNOWN, BUFFERS_EMPTIED_LATER
 from fsdplint.migration.constructor import batch_norms
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.library_layers import lacks_buffers
@@ -21,7 +21,7 @@ from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import function_around
-from fsdplint.trace import Wrapped
+from fsdplint.trace import ModuleMoved, Wrapped
 
 MAX_DEPTH = 8
 STATE_CALLS = re.compile(r"state_dict|save_pretrained|push_to_hub")
@@ -49,6 +49,8 @@ class Buffers:
         found, maybe_none = self._configs(value)
         if all(call not in known.buffers for call in found):
             return
+        if self._are_emptied_later():
+            raise Blocked(self.source, value, BUFFERS_EMPTIED_LATER())
         texts = {self._text(call) for call in found}
         text = texts.pop() if len(texts) == 1 else None
         if text and not maybe_none:
@@ -72,6 +74,19 @@ class Buffers:
             value,
             detail="FSDP1 saved the same rounded values in the original type.",
         )
+
+    def _are_emptied_later(self) -> bool:
+        """Whether a run gives the wrapped model memory by `to_empty`, which drops such casts."""
+        for trace in self.migration.program.traces:
+            wrapped: set[str] = set()
+            for event in trace:
+                if isinstance(event, Wrapped):
+                    if isinstance(event.site, NodeSite) and event.site.node is self.at:
+                        wrapped |= {event.module, event.inner}
+                elif isinstance(event, ModuleMoved) and event.method == "to_empty":
+                    if event.module in wrapped:
+                        return True
+        return False
 
     def _have_field(self, field: str, found: set[cst.Call]) -> bool:
         """Whether the buffers get the dtype of a field of the new policy in all configs."""
