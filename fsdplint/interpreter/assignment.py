@@ -74,7 +74,7 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
             run.emit(WeightsSet, target, modules=modules, same_values=_casts_data(run, target))
             meta_device.leave_meta(run, owner.modules)
         if target.attr.value == "grad":
-            run.gradients_used_at = len(run.trace.events)
+            run.gradients_used_at = run.gradients_read_at = len(run.trace.events)
         note_tie(run, owner, target.attr.value, value, target)
         assign_attribute(run, owner, target.attr.value, value)
         run.evaluations[target] = value

@@ -71,6 +71,8 @@ from fsdplint.trace.arguments import MESH_PART
 
 # Attributes of a tensor or model output that are tensors of the same origin.
 TENSOR_PARTS = {"loss", "logits", "data", "grad"}
+# Attributes of what a function of a tensor returns, or a model, which no method is named like.
+_RESULT_PARTS = {"indices", "last_hidden_state", "mT", "pooler_output", "T"}
 
 
 LOADER_PARTS = {"sampler", "batch_sampler", "dataset"}
@@ -86,6 +88,8 @@ OPTIMIZER_PARTS = {"param_groups", "__dict__"}
 
 def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Value:
     value = run.settle(value)
+    if name == "grad":
+        run.gradients_read_at = len(run.trace.events)
     if isinstance(value, Symbol):
         return _symbol_attribute(run, value, name)
     if isinstance(value, ProjectModule):
@@ -129,6 +133,8 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, ShardTensor | LocalGradient) and name == "data":
         return value
     if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:
+        return value
+    if type(value) is TensorValue and name in _RESULT_PARTS:
         return value
     read_mark(run, value, name, node)
     note_result_use(value)

@@ -40,7 +40,7 @@ def escape(run: Run, call: Call) -> None:
         for data in data_in(run, value):
             run.emit(DataEscaped, call.node, data=data)
         if isinstance(value, GeneratorValue):
-            value.seed = None  # other code may seed it
+            value.seed, value.per_rank = None, False  # other code may seed it
 
 
 def _holder(run: Run, value: Value) -> list[ModuleValue]:

@@ -59,12 +59,14 @@ class OwnTurns:
     """A loop that is being executed.
 
     step: the step of the run at which it began. guards: the conditions around it. local: what makes
-    the number of its turns different on each rank; None if nothing certain.
+    the number of its turns different on each rank; None if nothing certain. may_end_early: whether
+    a turn may decide that it is the last one.
     """
 
     step: int
     guards: list[GuardEntry]
     local: RankLocal | None
+    may_end_early: bool = False
 
 
 @dataclass

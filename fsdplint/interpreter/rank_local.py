@@ -1,6 +1,7 @@
 """Values that each rank computes from its own data, so that a test of one differs between ranks.
 
-The data of a rank are the batches that a sampler or a slice gives to it, and its clock. A value is
+The data of a rank are the batches that a sampler or a slice gives to it, its clock, and random
+numbers that torch draws after each rank has set a seed of its own. A value is
 rank-local only if that is certain: a library function keeps it if it computes a number or tensor
 without communication, and every unknown function loses it. A collective clears it.
 """
@@ -8,12 +9,14 @@ without communication, and every unknown function loses it. A collective clears 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    GeneratorValue,
     LoaderValue,
     RankChoice,
     RankTest,
@@ -30,6 +33,8 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    constant,
+    is_none,
 )
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Collective, Event
@@ -58,6 +63,14 @@ STRUCTURE = frozenset(
 _NEW_VALUES = frozenset("empty full new_empty new_full new_ones new_zeros ones zeros".split())
 # Methods of a tensor that return a number or tensor with memory of its own.
 _COPIES = frozenset("any all clone item max mean min norm sum tolist".split())
+# Functions and methods of which the result has as many elements as the values of a tensor say.
+_SELECTS = frozenset("argwhere masked_select nonzero unique unique_consecutive".split())
+_SIZES = frozenset("nelement numel".split())  # methods that count the elements
+# Functions of torch that draw random numbers.
+_DRAWS = frozenset(
+    "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like "
+    "randperm".split()
+)
 _AGREED = frozenset({"full_tensor", "redistribute"})  # methods that communicate
 
 
@@ -150,7 +163,24 @@ def through_call(run: Run, function: Value, call: Call, result: Value, begin: in
 
 def _begins(function: Value, call: Call) -> bool:
     """Whether a call gives the rank data of its own."""
-    return _reads_clock(function, call) or _takes_part(function, call)
+    return _reads_clock(function, call) or _takes_part(function, call) or _draws(function)
+
+
+def _draws(function: Value) -> bool:
+    """Whether a function of torch draws random numbers."""
+    if not isinstance(function, Symbol):
+        return False
+    library, _, name = function.name.rpartition(".")
+    return library == "torch" and name in _DRAWS
+
+
+def _draws_own(run: Run, call: Call) -> bool:
+    """Whether the generator of a call certainly has another seed on each rank."""
+    given = call.kwargs.get("generator")
+    generator = run.settle(given) if given is not None else None
+    if generator is None or is_none(generator):
+        return run.draws_own_numbers and not call.open
+    return isinstance(generator, GeneratorValue) and generator.per_rank
 
 
 def _takes_part(function: Value, call: Call) -> bool:
@@ -183,7 +213,15 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
     if isinstance(function, Symbol):
         if _reads_clock(function, call) and not run.decisions.single_rank:
             return own_data(run, run.site(call.node), immutable=True)
-        return derive_rank_local(*call.values, *call.spread) if _computes(function.name) else None
+        if _draws(function) and _draws_own(run, call) and not run.decisions.single_rank:
+            return own_data(run, run.site(call.node))
+        if not _computes(function.name):
+            return None
+        local = derive_rank_local(*call.values, *call.spread)
+        last = function.name.rpartition(".")[2]
+        if last in _SELECTS or (function.name == "torch.where" and len(call.values) == 1):
+            return _selected(local)
+        return local
     if any(isinstance(event, Collective) for event in run.trace.events[begin:]):
         return None
     if isinstance(function, LibraryObject):
@@ -191,7 +229,8 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
     if isinstance(function, Method):
         return of_method(function.receiver, function.name, call.values)
     if isinstance(function, Unknown) and function.owner is not None:
-        return of_method(function.owner, _name(function), ())
+        name = _name(function)
+        return of_method(function.owner, name, call.values if name == "size" else ())
     return None
 
 
@@ -205,6 +244,11 @@ def of_method(receiver: Value, name: str, values: Iterable[Value]) -> RankLocal 
     """What makes the result of a method of a tensor or batch different on each rank."""
     if not isinstance(receiver, Unknown | TensorValue):
         return None
+    local = local_of(receiver)
+    if name in _SIZES or (name == "size" and [constant(value) for value in values] == [0]):
+        return length_of_selection(local)
+    if name in _SELECTS:
+        return _selected(local)
     if name in STRUCTURE or name in _NEW_VALUES or name in _AGREED:
         return None
     if name in _COPIES:
@@ -213,6 +257,18 @@ def of_method(receiver: Value, name: str, values: Iterable[Value]) -> RankLocal 
             local.immutable = True
         return local
     return local_of(receiver) or derive_rank_local(*values)
+
+
+def _selected(local: RankLocal | None) -> RankLocal | None:
+    """What makes elements different on each rank, and their number, that the data choose."""
+    return replace(local, counts=True, selected=True) if local is not None else None
+
+
+def length_of_selection(local: RankLocal | None) -> RankLocal | None:
+    """What makes the number of elements different on each rank, if the data choose them."""
+    if local is None or not local.selected:
+        return None
+    return RankLocal(local.source, immutable=True)
 
 
 def of_forward(run: Run, call: Call, event: Event) -> RankLocal | None:

@@ -151,6 +151,7 @@ class Run:
         self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
         self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False
         self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions
+        self.draws_own_numbers = False  # the generator of the process has a seed of the rank
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.memory = Memory()
         self.hooks: list[Any] = []  # the Hooks that did not fire yet
@@ -161,6 +162,7 @@ class Run:
         self.chosen_sides: dict[cst.IfExp, bool] = {}
         # The number of events before the last use of `p.grad`, or call that may make gradients.
         self.gradients_used_at = 0
+        self.gradients_read_at = 0  # of any tensor
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}

@@ -157,9 +157,13 @@ class SamplerValue(Value):
 
 @dataclass(eq=False, repr=False)
 class GeneratorValue(Value):
-    """A `torch.Generator`; `seed` is the seed that `manual_seed` gave it."""
+    """A `torch.Generator`; `seed` is the seed that `manual_seed` gave it.
+
+    per_rank: whether this seed is certainly another one on each rank.
+    """
 
     seed: Value | None = None
+    per_rank: bool = False
 
 
 @dataclass(eq=False, repr=False)

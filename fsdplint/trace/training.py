@@ -158,10 +158,16 @@ class OptimizerStepped(Event):
 
 @event
 class GradientsZeroed(Event):
-    """`optimizer.zero_grad()`"""
+    """`optimizer.zero_grad()`
+
+    unused: whether it drops gradients that nothing has used: the program has read or changed none
+        since the last backward pass, and no turn of the loop around it decides whether another
+        follows (static traces only).
+    """
 
     kind: ClassVar[str] = "gradients-zeroed"
     optimizer: str = reference(distinct=True)
+    unused: bool = unrecorded("a recorder does not see what reads a gradient", default=False)
 
 
 @event

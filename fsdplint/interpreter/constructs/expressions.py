@@ -13,7 +13,7 @@ from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
 from fsdplint.interpreter.decided_values import chosen_value
 from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
-from fsdplint.interpreter.rank_local import own_data
+from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_of, own_data
 from fsdplint.interpreter.ranks import depends_on_rank, is_distinct, value_by_name
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
@@ -80,14 +80,17 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     value = run.eval(node.value)
     indices: list[Value] = []
     is_slice = by_rank = distinct = False
+    local: RankLocal | None = None
     for item in node.slice:
         if isinstance(item.slice, cst.Index):
             indices.append(run.eval(item.slice.value))
+            local = local or local_of(indices[-1])
         else:
             is_slice = True
             bounds = _bounds(run, item.slice, node)
             by_rank |= any(isinstance(bound, RankValue) for bound in bounds)
             distinct |= any(map(is_distinct, bounds))
+            local = local or derive_rank_local(*bounds)
     index = indices[-1] if indices else Unknown()
     if len(indices) > 1 and isinstance(value, LibraryObject):
         index = Sequence(indices, "tuple")
@@ -103,6 +106,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         return replace(value, parts={}, rank_local=own_data(run, run.site(node)))
     if distinct and isinstance(value, StateValue):  # a tensor in a file, since it has a slice
         return Unknown(rank_local=own_data(run, run.site(node)))
+    if local is not None and isinstance(value, Unknown) and _holds_elements(value):
+        return replace(value, origin="", varying=True, parts={}, rank_local=RankLocal(local.source))
     if is_slice and isinstance(value, Sequence) and value.every:
         return replace(value, items=list(value.items), every=False)
     if is_slice and isinstance(value, ParametersOf):
@@ -112,6 +117,11 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if is_slice:
         return value
     return subscript(run, value, index, node)
+
+
+def _holds_elements(value: Unknown) -> bool:
+    """Whether the elements of an unknown value differ, if each rank takes its own."""
+    return value.part_of is None and local_of(value) is None and not is_batch(value)
 
 
 def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript) -> list[Value]:

@@ -252,7 +252,9 @@ def execute_while(run: Run, node: cst.While) -> Signal | None:
             guard = varying_guard(run, node.test, True, local)
             run.leave_guards([(guard, "")], guard_end("break"))
 
-    return _with_else(run, node.orelse, _loop(run, node.body, True, [turn, turn], repeats=True))
+    return _with_else(
+        run, node.orelse, _loop(run, node.body, True, [turn, turn], repeats=True, tested=True)
+    )
 
 
 def _no_target() -> None:
@@ -268,18 +270,19 @@ def _loop(
     repeats: bool = False,
     own: RankLocal | None = None,
     limit: int = MAX_ITEMS,
+    tested: bool = False,
 ) -> Signal | None:
     """Execute the turns of a loop; the signal that ends it, `break` included.
 
     counted: whether the number of turns is unknown. repeats: whether the second of two turns stands
     for all further ones. own: what makes the number of turns different on each rank. limit: the
-    most turns that are executed.
+    most turns that are executed. tested: whether the loop is a `while`.
     """
     outer = list(run.guards)
     facts, in_turn = len(run.facts), run.in_turn
     run.in_turn = True
     run.loop_guards.append(outer)
-    run.own_turns.append(OwnTurns(run.steps, outer, own))
+    run.own_turns.append(OwnTurns(run.steps, outer, own, tested or leaves(body)))
     run.loop_depth += counted
     if repeats and run.repetitions and body in run.repeated_loops:
         turns = turns[:1]

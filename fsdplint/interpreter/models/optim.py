@@ -136,8 +136,18 @@ def _set_to_zero(run: Run, optimizer: OptimizerValue) -> bool:
 
 @method("OptimizerValue", "zero_grad")
 def zero_grad(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
-    run.emit(GradientsZeroed, call.node, optimizer=receiver.id)
+    retries = bool(run.own_turns) and run.own_turns[-1].may_end_early
+    unused = not retries and _are_unread(run)
+    run.emit(GradientsZeroed, call.node, optimizer=receiver.id, unused=unused)
     return Const(None)
+
+
+def _are_unread(run: Run) -> bool:
+    """Whether the program has read or changed no gradient since the last backward pass."""
+    for event in reversed(run.trace.events):
+        if isinstance(event, BackwardRun):
+            return event.index >= run.gradients_read_at
+    return True
 
 
 @method("OptimizerValue", "add_param_group")

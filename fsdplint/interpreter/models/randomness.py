@@ -55,7 +55,13 @@ def seed_by_accelerate(run: Run, name: str, call: Call) -> Value:
 def seed_all(run: Run, call: Call, seed: Value | None) -> None:
     """Seed torch's generators of this rank. seed: None if it is not known."""
     note_seed(run, seed)
-    run.emit(Seeded, call.node, per_rank=differs_by_rank(run, seed))
+    _note_seeded(run, call, differs_by_rank(run, seed))
+
+
+def _note_seeded(run: Run, call: Call, per_rank: bool | None) -> None:
+    """The generator of the process has another seed now. per_rank: None if it is not known."""
+    run.draws_own_numbers = per_rank is True
+    run.emit(Seeded, call.node, per_rank=per_rank)
 
 
 def differs_by_rank(run: Run, seed: Value | None) -> bool | None:
@@ -77,7 +83,7 @@ def differs_by_rank(run: Run, seed: Value | None) -> bool | None:
 def seed_out_of_sight(run: Run, name: str, call: Call) -> Value:
     if name.endswith("seed"):
         note_seed(run, None)
-    run.emit(Seeded, call.node, per_rank=None)
+    _note_seeded(run, call, None)
     return Unknown()
 
 
@@ -89,12 +95,13 @@ def new_generator(run: Run, name: str, call: Call) -> Value:
 @method("GeneratorValue", "manual_seed")
 def seed_generator(run: Run, receiver: GeneratorValue, name: str, call: Call) -> Value:
     receiver.seed = call.arg(0, "seed")
+    receiver.per_rank = differs_by_rank(run, receiver.seed) is True
     return receiver
 
 
 @method("GeneratorValue", "set_state", "seed")
 def reseed_generator(run: Run, receiver: GeneratorValue, name: str, call: Call) -> Value:
-    receiver.seed = None
+    receiver.seed, receiver.per_rank = None, False
     return receiver
 
 
@@ -103,7 +110,7 @@ def fork_rng(run: Run, name: str, call: Call) -> Value:
     """The state of the generator is restored at the end of the block."""
 
     def restore() -> None:
-        run.emit(Seeded, call.node, per_rank=None)
+        _note_seeded(run, call, None)
 
     return Context("fork_rng", on_exit=restore)
 
@@ -121,7 +128,7 @@ def _sets(name: str) -> bool:
 def note_unknown_call(run: Run, name: str, call: Call) -> None:
     """Record that an unknown function may change the generator or parameters."""
     if _seeds(name):
-        run.emit(Seeded, call.node, per_rank=None)
+        _note_seeded(run, call, None)
     if _sets(name) and name.rpartition(".")[2] != "copy_":  # which only reads its argument
         note_weights_set(run, call, call.values)
 

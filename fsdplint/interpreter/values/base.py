@@ -30,7 +30,7 @@ class RankLocal:
     source: where the rank gets the data. immutable: whether the value is a number, which no call
     can change. agreed: whether a collective has given all ranks the same value since. batch: the
     batch of a loader, if the value is one or a part of one. counts: whether the number of elements
-    differs, too.
+    differs, too. selected: whether it differs because the data choose the elements.
     """
 
     source: NodeSite
@@ -38,6 +38,7 @@ class RankLocal:
     agreed: bool = False
     batch: Value | None = field(default=None, repr=False)
     counts: bool = False
+    selected: bool = False
 
 
 @dataclass(eq=False)

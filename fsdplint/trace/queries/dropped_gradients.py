@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from fsdplint.trace import (
     BackwardRun,
     Called,
+    Clipped,
     Event,
     GradientsZeroed,
     GuardKind,
     OptimizerBuilt,
     OptimizerStepped,
+    ParameterMarked,
     Sharding,
+    SyncSwitched,
     Trace,
 )
 from fsdplint.trace.predicates import AllOf, Predicate, truth
@@ -82,6 +85,74 @@ def zeroed_in_accumulation(trace: Trace) -> Iterator[Dropped]:
             trace.contains(one, module) for one in earlier.unsynchronized
         ):
             yield Dropped(module, earlier, zeroed, step)
+
+
+def zeroed_in_each_turn(trace: Trace) -> Iterator[Dropped]:
+    """Steps after a loop whose turns each set the gradients to zero and compute new ones.
+
+    All turns run before the step, so that it gets the gradients of the last one alone. Gradients
+    that no backward pass of a turn synchronises under FSDP2 are elsewhere, and stay.
+    """
+    for step in trace.of(OptimizerStepped):
+        module = _sharded_module(trace, step)
+        if module is None or not trace.complete or any(True for _ in trace.of(ParameterMarked)):
+            continue
+        modules = _modules_of(trace, step)
+        if any(trace.any_escaped(trace.family(one), trace.last_step) for one in modules):
+            continue
+        if any(_is_paused(trace, one) for one in modules):
+            continue
+        turns = _turns_before(trace, step)
+        if len(turns) > 1 and _are_alike(turns, step):
+            yield Dropped(module, turns[-1][1], turns[-1][0], step)
+
+
+_Turn = tuple[GradientsZeroed, BackwardRun]
+
+
+def _turns_before(trace: Trace, step: OptimizerStepped) -> list[_Turn]:
+    """The pairs of a zeroing and a backward pass after it that come next before a step.
+
+    They end at the first event of another kind: a step, clipping, or two backward passes in a row.
+    """
+    kinds = BackwardRun, Clipped, GradientsZeroed, OptimizerStepped
+    events = [
+        event
+        for event in trace.before(step, *kinds)
+        if isinstance(event, BackwardRun | Clipped) or event.optimizer == step.optimizer
+    ]
+    while events and isinstance(events[-1], Clipped):
+        events.pop()
+    turns: list[_Turn] = []
+    while len(events) > 1:
+        backward, zeroed = events.pop(), events.pop()
+        if not isinstance(backward, BackwardRun) or not isinstance(zeroed, GradientsZeroed):
+            break
+        turns.insert(0, (zeroed, backward))
+    return turns
+
+
+def _are_alike(turns: list[_Turn], step: OptimizerStepped) -> bool:
+    """Whether the last two turns are those of one loop that a step certainly follows."""
+    (first, one), (second, two) = turns[-2:]
+    if first.site != second.site or one.site != two.site or not second.unused:
+        return False
+    if first.stack != second.stack or first.callbacks != second.callbacks:
+        return False
+    if one.stack != two.stack or one.callbacks != step.callbacks or two.callbacks != step.callbacks:
+        return False
+    if one.unsynchronized or two.unsynchronized or two.perhaps_unsynchronized:
+        return False
+    around = turns_of(step)
+    return all(turns_of(event) <= around for event in (first, one, second, two))
+
+
+def _is_paused(trace: Trace, module: str) -> bool:
+    """Whether the program may switch the synchronisation of a module of FSDP2."""
+    return any(
+        event.api == "set_requires_gradient_sync" and trace.related(event.module, module)
+        for event in trace.of(SyncSwitched)
+    )
 
 
 def _is_paused_only_before(

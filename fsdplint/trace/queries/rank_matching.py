@@ -97,9 +97,23 @@ def collectives(trace: Trace) -> list[Event]:
         nested = isinstance(event, Called) and event.inside in within
         if isinstance(event, Called) and (event.collective or nested):
             within.add(event.index)
+        if nested and isinstance(event, Called) and _is_chosen_within(trace, event):
+            nested = False
         if event.collective and not nested and not _never_wait(trace, event):
             found.append(event)
     return found
+
+
+def _is_chosen_within(trace: Trace, event: Called) -> bool:
+    """Whether a test in the forward around a call keeps some ranks from it.
+
+    A unit of FSDP gathers its parameters by itself, and the ranks that skip it do not take part.
+    """
+    outer = trace.events[event.inside].guards if event.inside is not None else ()
+    return any(
+        guard not in outer and (guard.own_data is not None or guard.kind is GuardKind.RANK)
+        for guard in event.guards
+    )
 
 
 def _never_wait(trace: Trace, event: Event) -> bool:

@@ -1,0 +1,79 @@
+"""FSDP418 where each turn of a loop sets the gradients to zero, and the step follows the loop."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from fsdplint.interpreter import load
+from fsdplint.registry.rules import rule_by_code
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+model = nn.Linear(4, 1)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = iter(torch.randn(60, 2, 4))
+
+"""
+
+
+def findings(folder: Path, body: str) -> int:
+    path = folder / "program.py"
+    path.write_text(HEAD + textwrap.dedent(body))
+    rule = rule_by_code("FSDP418")()
+    return len({f.events[0].site for trace in load([path]).traces for f in rule.check(trace)})
+
+
+WRONG = """
+for step in range(5):
+    for micro in range(3):
+        optimizer.zero_grad()
+        model(next(batches)).sum().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+"""
+
+
+def test_the_step_after_the_loop(tmp_path: Path) -> None:
+    assert findings(tmp_path, WRONG) == 1
+
+
+def test_a_function_of_a_micro_batch(tmp_path: Path) -> None:
+    body = """
+    def micro_batch(x):
+        optimizer.zero_grad()
+        (model(x).sum() / 3).backward()
+
+    while True:
+        for micro in range(3):
+            micro_batch(next(batches))
+        optimizer.step()
+    """
+    assert findings(tmp_path, body) == 1
+
+
+@pytest.mark.parametrize(
+    "line, other",
+    [
+        ("        optimizer.zero_grad()\n", ""),
+        ("    optimizer.step()", "        optimizer.step()"),
+        ("    for micro in range(3):", "    for micro in range(1):"),
+        ("    for micro in range(3):", "    while unknown():"),
+        (".backward()\n", ".backward()\n        if unknown(): break\n"),
+        (".backward()\n", ".backward()\n        kept = [p.grad for p in model.parameters()]\n"),
+        (".backward()\n", ".backward()\n        unknown(model)\n"),
+        ("        optimizer.zero_grad()", "        if micro == 0: optimizer.zero_grad()"),
+        ("        model(", "        model.set_requires_gradient_sync(micro == 2)\n        model("),
+    ],
+)
+def test_programs_that_may_want_it(tmp_path: Path, line: str, other: str) -> None:
+    assert line in WRONG
+    assert findings(tmp_path, WRONG.replace(line, other)) == 0
