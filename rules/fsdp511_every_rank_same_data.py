@@ -19,6 +19,7 @@ from fsdplint.trace import (
     PickedByRank,
     ProcessGroupInit,
     Ranks,
+    SamplerBuilt,
     Sharded,
     Trace,
     Wrapped,
@@ -38,6 +39,9 @@ class EveryRankSameData(Rule):
     of Hugging Face's `datasets`, or of a class of the program that does not use the rank; `collate_fn` uses neither the rank nor random
     numbers; the loader does not shuffle, or all ranks set the same seed, also that of its generator;
     nothing is selected by rank; and the model is sharded over a mesh of one dimension.
+
+    Also finds a loader without a sampler over a dataset for which the program builds a `DistributedSampler`
+    that no loader gets. Each rank then goes through the whole dataset, in whatever order.
 
     ## Why is this bad?
     FSDP is data parallel: it averages the gradients of the ranks, so every rank should have other samples.
@@ -70,6 +74,10 @@ class EveryRankSameData(Rule):
             return
         for begun in training_passes(trace):
             built = first(e for e in trace.of(LoaderBuilt) if e.loader == begun.loader)
+            sampler = _forgotten_sampler(trace, begun, built) if built is not None else None
+            if built is not None and sampler is not None:
+                yield self._without_sampler(built, begun, sampler)
+                continue
             if built is None or not _same_on_all_ranks(trace, begun):
                 continue
             sharded = first([*trace.before(begun, Sharded), *trace.before(begun, Wrapped)])
@@ -82,6 +90,17 @@ class EveryRankSameData(Rule):
                 "`sampler.set_epoch(epoch)` in each epoch.",
                 because=[(begun, "trained on here")],
             )
+
+    def _without_sampler(
+        self, built: LoaderBuilt, begun: LoaderIterated, sampler: SamplerBuilt
+    ) -> Finding:
+        return self.finding(
+            built,
+            "this loader does not get the `DistributedSampler` of its dataset, so every rank trains on the "
+            "whole dataset",
+            help="Pass the sampler to the loader, without `shuffle=True`.",
+            because=[(sampler, "no loader gets this sampler"), (begun, "trained on here")],
+        )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
         """Whether a trace trains on the batches of the loader of a finding.
@@ -99,6 +118,23 @@ class EveryRankSameData(Rule):
         if not trace.complete or any(True for _ in trace.of(PickedByRank)):
             return bool(passes)
         return not all(_same_on_all_ranks(trace, begun) for begun in passes)
+
+
+def _forgotten_sampler(
+    trace: Trace, begun: LoaderIterated, built: LoaderBuilt
+) -> SamplerBuilt | None:
+    """The sampler over the dataset of a loader that certainly nothing uses."""
+    sampler = first(e for e in trace.of(SamplerBuilt) if e.sampler == built.passed_over)
+    if sampler is None or built.ranks is not Ranks.ALL or begun.ranks is not Ranks.ALL:
+        return None
+    used = {one.sampler for one in trace.of(LoaderBuilt)}
+    used |= {one.sampler for one in trace.of(LoaderIterated)}
+    unseen = out_of_sight(trace, built.loader, begun) or out_of_sight(
+        trace, sampler.sampler, trace.events[-1]
+    )
+    if sampler.sampler in used or unseen or not _settings(built) <= _settings(sampler):
+        return None
+    return sampler
 
 
 _OTHER_DIMENSIONS = re.compile(r"tp|cp|sp|pp|ep|tensor|context|sequence|pipe|expert|model", re.I)

@@ -28,6 +28,7 @@ from fsdplint.interpreter.torch_values import (
     TensorValue,
     is_new_parameter,
 )
+from fsdplint.interpreter.training_modes import note_mode_read
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -73,6 +74,8 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
             modules = tuple(m.id for m in owner.modules)
             run.emit(WeightsSet, target, modules=modules, same_values=_casts_data(run, target))
             meta_device.leave_meta(run, owner.modules)
+        if target.attr.value == "training":
+            note_mode_read(run)
         if target.attr.value == "grad":
             run.gradients_used_at = run.gradients_read_at = len(run.trace.events)
         note_tie(run, owner, target.attr.value, value, target)

@@ -44,6 +44,7 @@ from fsdplint.interpreter.torch_values import (
     TensorValue,
     note_result_use,
 )
+from fsdplint.interpreter.training_modes import note_mode_read
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -90,6 +91,8 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     value = run.settle(value)
     if name == "grad":
         run.gradients_read_at = len(run.trace.events)
+    elif name == "training":
+        note_mode_read(run)
     if isinstance(value, Symbol):
         return _symbol_attribute(run, value, name)
     if isinstance(value, ProjectModule):

@@ -6,6 +6,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_wholly_frozen
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Batches, GeneratorValue, LoaderValue, SamplerValue
+from fsdplint.interpreter.training_modes import set_mode
 from fsdplint.interpreter.values import (
     Bound,
     Const,
@@ -32,6 +33,7 @@ def escape(run: Run, call: Call) -> None:
             continue
         for module in [*modules_in(run, value), *_holder(run, value)]:
             info = run.trace.modules.get(module.id)
+            set_mode(run, module, None)
             if not module.wrapper:
                 doubt_wholly_frozen(run, module)
             if info is not None and not info.escaped:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter import grad_mode, lazy, meta_device, rank_local, uninitialized
+from fsdplint.interpreter import (
+    grad_mode,
+    lazy,
+    meta_device,
+    rank_local,
+    training_modes,
+    uninitialized,
+)
 from fsdplint.interpreter.forward_summaries import run_forward
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
@@ -99,6 +106,7 @@ def _enter(
     if via == "call" and not run.calling:
         event.on_meta = meta_device.stays_on_meta(run, module, event)
         event.uninitialized = uninitialized.stays_uninitialized(run, module, event)
+        event.training = training_modes.mode_of(run, module)
     run.calling.append(event.index)
     depth = run.loop_depth
     try:

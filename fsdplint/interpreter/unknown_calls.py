@@ -24,6 +24,7 @@ from fsdplint.interpreter.rank_local import note_agreement
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.torch_values import ParameterName, RankValue, TensorValue
+from fsdplint.interpreter.training_modes import forget_modes
 from fsdplint.interpreter.values import (
     Bound,
     Const,
@@ -111,6 +112,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if optimizer is not None:
         return optimizer
     note_unknown_call(run, name or origin, call)
+    if name in ("train", "eval"):
+        forget_modes(run)
     meta_device.leave_meta_in_arguments(run, call.values)
     if name == "set_epoch":
         run.emit(EpochSet, call.node)

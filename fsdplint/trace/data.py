@@ -36,11 +36,15 @@ class EpochSet(Event):
 
 @event
 class LoaderBuilt(Event):
-    """A torch DataLoader; `sampler` is its DistributedSampler."""
+    """A torch DataLoader; `sampler` is its DistributedSampler.
+
+    passed_over: a DistributedSampler over the same dataset, if the loader gets no sampler at all.
+    """
 
     kind: ClassVar[str] = "loader-built"
     loader: str
     sampler: str | None = None
+    passed_over: str | None = None
 
 
 @event

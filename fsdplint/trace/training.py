@@ -64,6 +64,8 @@ class Called(Event):
         on the meta device.
     uninitialized: whether it is an outermost call for training, and parameters that `to_empty` gave
         memory have certainly not been initialised.
+    training: whether it is in training mode, if it is an outermost call and a layer of torch.nn in
+        it depends on the mode; None if that is not known.
     """
 
     kind: ClassVar[str] = "module-called"
@@ -78,6 +80,7 @@ class Called(Event):
     view_changed: bool = False
     on_meta: bool = combined(on_any, default=False)
     uninitialized: bool = combined(on_any, default=False)
+    training: bool | None = None
 
 
 @event

@@ -92,7 +92,19 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
         shuffle=shuffle if isinstance(shuffle, bool) else None,
         seed_per_rank=_differs(run, call.arg(4, "seed")),
     )
+    dataset = call.arg(0, "dataset")
+    if dataset is not None and sampler.splits:
+        run.samplers.append((run.settle(dataset), sampler.id))
     return sampler
+
+
+def _passed_over(run: Run, call: Call, loader: LoaderValue) -> str | None:
+    """The DistributedSampler over the dataset of a loader that gets no sampler; None if none."""
+    given = (call.arg(3, "sampler"), call.arg(4, "batch_sampler"))
+    if call.open or loader.own_parts or loader.dataset is None or any(given):
+        return None
+    dataset = run.settle(loader.dataset)
+    return next((sampler for of, sampler in run.samplers if of is dataset), None)
 
 
 def _differs(run: Run, seed: Value | None) -> bool:
@@ -180,6 +192,7 @@ def loader(run: Run, name: str, call: Call) -> Value:
         call.node,
         loader=made.id,
         sampler=made.sampler.id if made.sampler is not None else None,
+        passed_over=_passed_over(run, call, made),
     )
     return made
 

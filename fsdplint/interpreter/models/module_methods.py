@@ -25,6 +25,7 @@ from fsdplint.interpreter.modules import (
 )
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf
+from fsdplint.interpreter.training_modes import set_mode
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
@@ -99,6 +100,9 @@ def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
 
 @method("ModuleValue", "train", "eval")
 def mode(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    given = call.arg(0, "mode")
+    training = constant(given) if given is not None else name == "train"
+    set_mode(run, receiver, training if isinstance(training, bool) and not call.open else None)
     return receiver
 
 

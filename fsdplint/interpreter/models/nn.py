@@ -22,6 +22,7 @@ from fsdplint.interpreter.modules import (
     set_module_attribute,
 )
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.training_modes import computes_by_mode
 from fsdplint.interpreter.values import (
     Const,
     LibraryObject,
@@ -70,6 +71,7 @@ def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
         set_module_attribute(run, module, part, _library_module(run, kind, call))
     if name in {"TransformerEncoder", "TransformerDecoder"} and call.args:
         _stack(run, module, name, call)
+    module.by_mode = computes_by_mode(name, call)
     run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
     return module
 

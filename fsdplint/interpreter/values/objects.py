@@ -248,6 +248,7 @@ class ModuleValue(Value):
         its wrapper.
     framework: "fsdp1" or "fsdp" (of either version) if a framework has certainly sharded it; its
         units are not known.
+    by_mode: whether it is a layer that computes something else in evaluation mode.
     """
 
     id: str
@@ -266,6 +267,7 @@ class ModuleValue(Value):
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
     may_be_plain: bool = False
     framework: str = ""
+    by_mode: bool = False
 
 
 @dataclass(eq=False, repr=False)

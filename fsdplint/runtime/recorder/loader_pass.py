@@ -20,6 +20,7 @@ class LoaderPass:
         self.entry: Entry[LoaderIterated] | None = None
         self.inputs: tuple[str, ...] = ()
         self.open: dict[int, str] = {}  # the loader of each iterator that has not ended
+        self.samplers: list[Any] = []  # all DistributedSamplers
         self._orders: dict[str, tuple[int, int]] = {}  # of each sampler: epoch and seed
 
     def begin(self, entry: Entry[LoaderIterated]) -> None:

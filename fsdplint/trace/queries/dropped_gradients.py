@@ -119,7 +119,7 @@ def _turns_before(trace: Trace, step: OptimizerStepped) -> list[_Turn]:
     events = [
         event
         for event in trace.before(step, *kinds)
-        if isinstance(event, BackwardRun | Clipped) or event.optimizer == step.optimizer
+        if getattr(event, "optimizer", step.optimizer) == step.optimizer
     ]
     while events and isinstance(events[-1], Clipped):
         events.pop()

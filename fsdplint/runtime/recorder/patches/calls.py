@@ -122,8 +122,20 @@ def _enter(module: Any, frame: Any) -> Entry[Called] | None:
         and values.grad_mode() is GradMode.ON
         and recording.objects.sharded_within(module)
         and recording.uninitialized.are_used(module),
+        training=None if recording.calls.stack else _mode_of(module),
         collective=sharded is not None or recording.objects.sharded_within(module),
     )
+
+
+def _mode_of(module: Any) -> bool | None:
+    """Whether a module is in training mode, if one of its layers depends on it."""
+    import torch.nn as nn
+
+    dropout, norm = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm
+    for part in module.modules():
+        if isinstance(part, norm) or (isinstance(part, dropout) and part.p > 0):
+            return bool(getattr(module, "_fsdp_wrapped_module", module).training)
+    return None
 
 
 def _fsdp1_forward(frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

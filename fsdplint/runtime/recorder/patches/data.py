@@ -35,6 +35,7 @@ def _record_sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
     bound = inspect.signature(data.DistributedSampler.__init__).bind(*args, **kwargs)
     name = recording.objects.new_name("sampler")
     recording.objects.names.set(sampler, name)
+    recording.loader_pass.samplers.append(sampler)
     shuffle = bool(bound.arguments.get("shuffle", True))
     recording.recorder.event(
         SamplerBuilt,
@@ -64,7 +65,22 @@ def _record_loader(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, An
     name = recording.objects.new_name("loader")
     recording.objects.names.set(args[0], name)
     known = recording.objects.names.get(sampler) if sampler is not None else None
-    recording.recorder.event(LoaderBuilt, frame, loader=name, sampler=known)
+    recording.recorder.event(
+        LoaderBuilt,
+        frame,
+        loader=name,
+        sampler=known,
+        passed_over=_passed_over(bound) if batches is None and sampler is None else None,
+    )
+
+
+def _passed_over(arguments: dict[str, Any]) -> str | None:
+    """The DistributedSampler over the dataset of a loader that gets no sampler; None if none."""
+    recording = current()
+    for sampler in recording.loader_pass.samplers:
+        if sampler.dataset is arguments.get("dataset"):
+            return recording.objects.names.get(sampler)
+    return None
 
 
 def _watch_passes(loader_class: Any, iterator_class: Any) -> None:

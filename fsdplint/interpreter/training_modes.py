@@ -1,0 +1,55 @@
+"""Whether modules are in training mode, where it makes a difference.
+
+The mode of a module is known if the program sets it by `train()` and `eval()` of modules that are
+known, and never reads it: a program that reads `module.training` may restore it in ways of its own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import ModuleValue, Unknown, constant
+
+_BY_MODE = re.compile(r"(Alpha|FeatureAlpha)?Dropout[123]?d?|(Sync)?BatchNorm(1d|2d|3d)?")
+
+
+def computes_by_mode(name: str, call: Call) -> bool:
+    """Whether a layer of torch.nn computes something else in evaluation mode."""
+    if not _BY_MODE.fullmatch(name):
+        return False
+    chance = call.arg(0, "p") if "Dropout" in name else None
+    if isinstance(chance, Unknown) and chance.default is not None:
+        chance = chance.default
+    return chance is None or constant(chance) != 0
+
+
+def set_mode(run: Run, module: ModuleValue, training: bool | None) -> None:
+    """A module and its submodules are in this mode now; None if it is not known."""
+    for part in run.trace.submodules(module.id):
+        run.modes[part] = training
+
+
+def forget_modes(run: Run) -> None:
+    """Some module, which is not known, is in another mode now."""
+    run.modes.clear()
+
+
+def note_mode_read(run: Run) -> None:
+    """The program reads the mode of a module outside of its forward."""
+    if not run.calling:
+        run.modes_known = False
+
+
+def mode_of(run: Run, module: ModuleValue) -> bool | None:
+    """Whether a module is in training mode; None if it is not known, or makes no difference."""
+    if not run.modes_known:
+        return None
+    parts = run.trace.submodules(module.id)
+    held = (run.objects.get(part) for part in parts)
+    if not any(isinstance(one, ModuleValue) and one.by_mode for one in held):
+        return None
+    while module.inner is not None:
+        module = module.inner
+    return run.modes.get(module.id)
