@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Replicated, Trace, Wrapped
+from fsdplint.trace import MeshBuilt, Replicated, Trace, Wrapped
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import only_fsdp2, sharded_here, unseen_before
 
@@ -88,14 +88,20 @@ _SHARDS = (None, "FULL_SHARD", "SHARD_GRAD_OP")  # strategies over all ranks of 
 def _sharded_over_all_ranks(trace: Trace, event: Replicated) -> bool:
     """Whether FSDP1 shards the model of an event, or a part of it, over the ranks of DDP."""
     if {"process_group", "device_mesh"} & set(event.options):
-        return False
+        return False  # of DDP
     parts = set(trace.submodules(event.inner))
     wrapped = [one for one in trace.before(event, Wrapped) if one.module in parts]
     return bool(wrapped) and all(
-        not {"process_group", "device_mesh", "**"} & set(one.options)
+        not {"process_group", "**"} & set(one.options)
+        and ("device_mesh" not in one.options or _has_all_ranks(trace, one))
         and _last_name(one.options.get("sharding_strategy")) in _SHARDS
         for one in wrapped
     )
+
+
+def _has_all_ranks(trace: Trace, event: Wrapped) -> bool:
+    """Whether a wrapper certainly gets a mesh of one dimension, which has all ranks."""
+    return any(mesh.mesh == event.mesh and len(mesh.shape) == 1 for mesh in trace.of(MeshBuilt))
 
 
 def _last_name(option: object) -> str | None:

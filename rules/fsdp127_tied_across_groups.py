@@ -20,7 +20,7 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.groups import Groups, sharded_by
 from fsdplint.trace.queries.common import only_fsdp2, unseen_before
-from fsdplint.trace.queries.wrappers import is_known_unit
+from fsdplint.trace.queries.wrappers import shards_all
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -144,7 +144,7 @@ def _makes_tie_late(groups: Groups, tie: ParametersTied) -> Wrapped | Called | N
     events: Iterator[Event] = trace.before(tie, Wrapped, Called)
     for event in events:
         if isinstance(event, Wrapped):
-            if is_known_unit(event) and all(trace.contains(event.module, m or "") for m in pair):
+            if shards_all(event) and all(trace.contains(event.module, m or "") for m in pair):
                 return event
         elif isinstance(event, Called) and _gathers_own(trace, event, tie):
             return event

@@ -102,9 +102,13 @@ def unit_of(groups: Groups, event: Wrapped, before: Event) -> set[str]:
 
 def is_known_unit(event: Wrapped) -> bool:
     """Whether it is known which parameters a wrapper shards."""
-    known = shards(event) and (event.units is not None or event.keeps_rest)
+    return shards_all(event) and (event.units is not None or event.keeps_rest)
+
+
+def shards_all(event: Wrapped) -> bool:
+    """Whether a wrapper certainly shards all parameters that its module has, in whatever units."""
     ignores = any(name.startswith("ignored_") for name in event.options)
-    return known and not ignores and "**" not in event.options
+    return shards(event) and not ignores and "**" not in event.options
 
 
 def part_of_unit(
