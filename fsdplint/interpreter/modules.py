@@ -36,7 +36,7 @@ from fsdplint.interpreter.values import (
     Value,
     is_none,
 )
-from fsdplint.trace import Module, ModuleAttached, ModuleBuilt, ParametersTied, Sharding
+from fsdplint.trace import GuardKind, Module, ModuleAttached, ModuleBuilt, ParametersTied, Sharding
 
 # The key of the module whose attributes are those that a module lacks.
 DELEGATE = "*delegate"
@@ -222,12 +222,25 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
     info = run.trace.modules[module.id]
     if isinstance(value, ModuleValue):
         add_child(run, module, name, value)
-    elif isinstance(value, ParametersOf) or is_new_parameter(value):
+    elif isinstance(value, ParametersOf):
         info.own_parameters = True
+    elif is_new_parameter(value):
+        note_new_parameter(run, module, value.get("requires_grad", "1"))
     elif isinstance(value, Unknown) and may_be_module(value.library, value.origin):
         info.children_known = False
     elif name in info.children and is_none(value):
         del info.children[name]
+
+
+def note_new_parameter(run: Run, module: ModuleValue, requires_grad: Value | None) -> None:
+    """Record a parameter that a module gets, which has no gradient if `requires_grad` is False."""
+    info = run.trace.modules[module.id]
+    known = requires_grad is None or isinstance(requires_grad, Const)
+    frozen = isinstance(requires_grad, Const) and requires_grad.value is False
+    info.frozen = frozen and (info.frozen or info.own_parameters is not True)
+    surely = not any(entry.guard.kind is GuardKind.VARYING for entry in run.guards)
+    module.some_frozen = known and (module.some_frozen or (frozen and surely))
+    info.own_parameters = True
 
 
 def note_tie(run: Run, target: Value, name: str, value: Value, node: cst.CSTNode) -> None:

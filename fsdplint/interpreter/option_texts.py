@@ -23,9 +23,10 @@ _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 
 def bound(value: Value | None) -> object:
     """The bound of a clipping: see `option`. The origin of a setting of the program's users, which
-    is an argument of the command line or an attribute."""
+    is an argument of the command line, an attribute or a variable of the environment."""
     if isinstance(value, Unknown) and not value.is_default:
-        if "parse_args()" in value.origin or _ATTRIBUTE.fullmatch(value.origin):
+        setting = "parse_args()" in value.origin or value.origin.startswith("os.environ[")
+        if setting or _ATTRIBUTE.fullmatch(value.origin):
             return value.origin
     return option(value or Unknown())
 

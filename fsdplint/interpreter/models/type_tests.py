@@ -175,6 +175,8 @@ def type_of(run: Run, name: str, call: Call) -> Value:
         cls = class_of_module(value) or searched_class(run, value, call.node)
     if isinstance(cls, Class | Symbol):
         return cls
+    if isinstance(value, Const) and type(value.value) in (int, float):
+        return Symbol(f"builtins.{type(value.value).__name__}")
     if isinstance(value, Unknown) and value.part_of is not None:
         known = value.parts.get("__class__")
         if not isinstance(known, Class | Symbol):
