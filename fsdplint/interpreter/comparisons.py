@@ -16,6 +16,8 @@ from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    NameTest,
+    ParameterName,
     ParametersOf,
     RankTest,
     RankValue,
@@ -207,6 +209,8 @@ def _condition(
         return Const(of_ranks)
     text = run.text(node)
     if any(isinstance(v, Unknown) and v.differs for v in (left, right)):
+        if isinstance(op, cst.In) and isinstance(right, ParameterName) and isinstance(left, Const):
+            return NameTest(varying=True, text=str(left.value))
         return Unknown(varying=True)
     if run.loop_depth and isinstance(left, Symbol) and isinstance(right, Symbol):
         return Unknown(varying=True)  # `tracker.step == tracker.steps` of a library's object

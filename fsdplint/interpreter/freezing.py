@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fsdplint.interpreter.module_tree import child_values
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.torch_values import NameTest, ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import Const, ModuleValue, Value, constant
 from fsdplint.trace import Escaped, GuardKind, RequiresGradSet
 
@@ -34,8 +34,20 @@ def freeze_parameters(run: Run, parameters: ParametersOf, value: Value) -> None:
     if not (isinstance(value, Const) and value.value is True):
         # True does not undo an earlier False: it may be set on another parameter.
         set_frozen(run, parameters.modules, True, wholly=parameters.each)
+        if isinstance(value, NameTest) and not parameters.filtered_by:
+            _train_named(run, parameters.modules, value.text)
     if not (isinstance(value, Const) and value.value is False) or parameters.filtered_by:
         doubt_frozen(run, parameters.modules)
+
+
+def _train_named(run: Run, modules: Iterable[ModuleValue], text: str) -> None:
+    """The parameters whose own name contains a text have gradients, whatever module has them."""
+    for part in {part for module in modules for part in run.trace.submodules(module.id)}:
+        held = run.objects.get(part)
+        if isinstance(held, ModuleValue):
+            names = [name for name, one in held.attributes.items() if is_new_parameter(one)]
+            if names and all(text in name for name in names):
+                run.trace.modules[part].frozen = False
 
 
 def doubt_frozen(run: Run, modules: Iterable[ModuleValue]) -> None:

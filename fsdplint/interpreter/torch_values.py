@@ -97,6 +97,13 @@ class ParameterName(Unknown):
 
 
 @dataclass(eq=False, repr=False)
+class NameTest(Unknown):
+    """Whether a text is in the name of a parameter: true for each name that contains `text`."""
+
+    text: str = ""
+
+
+@dataclass(eq=False, repr=False)
 class HookHandle(Unknown):
     """The handle of a hook on parameters; `mark` is the event of its registration."""
 

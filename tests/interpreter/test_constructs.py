@@ -34,7 +34,7 @@ NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
     "LazyClass", "LazyImport", "Length", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
     "OptimizerValue", "PartialMethod",
-    "ParameterName",
+    "NameTest", "ParameterName",
     "GeneratorValue", "ProjectModule", "RankChoice", "SamplerValue",
     "ScalerValue",
     "Sequence", "Super",
