@@ -68,7 +68,7 @@ class OffloadWithoutCpuGroup(Rule):
                     offloaded[part]
                     for module in event.modules
                     for part in trace.submodules(module)
-                    if part in offloaded
+                    if part in offloaded and _may_have_gradients(trace, part)
                 ]
                 if held:
                     yield self._of_gradients(begun, held[0], event)
@@ -96,6 +96,11 @@ class OffloadWithoutCpuGroup(Rule):
         from fsdplint.fixes.backend import with_cpu_backend
 
         return with_cpu_backend(finding, program)
+
+
+def _may_have_gradients(trace: Trace, module: str) -> bool:
+    """Whether some parameters of a module are not frozen: those that are have no gradients."""
+    return not all(trace.modules[part].frozen for part in trace.submodules(module))
 
 
 def _is_on_cpu(event: Collective) -> bool:
