@@ -1,0 +1,48 @@
+"""Programs whose authors did not know fsdplint still migrate, and their bugs are still found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import programs
+import pytest
+
+BUGS = [bug for name in programs.names("bugs") for bug in programs.bugs(name)]
+
+
+def test_the_tables_name_all_programs() -> None:
+    assert list(programs.results("migrations")) == programs.names("migrations")
+    expected = {f"{one.program}/{one.folder}" for one in BUGS}
+    expected |= {f"{name}/clean" for name in programs.names("bugs")}
+    assert programs.results("bugs").keys() == expected
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", programs.names("migrations"))
+def test_a_program_migrates_as_before(name: str, tmp_path: Path) -> None:
+    assert programs.migrate(name, tmp_path) == programs.results("migrations")[name]
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.program}-{bug.folder}")
+def test_a_bug_is_found_as_before(bug: programs.Bug, tmp_path: Path) -> None:
+    clean = programs.check_clean(bug.program, tmp_path)
+    known = programs.results("bugs")
+    assert (", ".join(sorted({code for code, _ in clean})) or "none") == known[
+        f"{bug.program}/clean"
+    ]
+    assert programs.check_bug(bug, tmp_path, clean) == known[f"{bug.program}/{bug.folder}"]
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("loss 1.0000", True),
+        ("loss 1.0010", True),
+        ("loss 1.0030", False),
+        ("norm 1.0000", False),
+        ("loss 1.0000 2.0", False),
+    ],
+)
+def test_outputs_may_differ_in_their_last_digits(after: str, expected: bool) -> None:
+    assert programs.are_close("loss 1.0000", after) is expected
