@@ -51,17 +51,29 @@ FORMS = {
     ),
     "ignored modules that the program trains": (
         """
+        def reduce_gradients(parameters):
+            for p in parameters:
+                dist.all_reduce(p.grad)
+
+
         net = Net()
         model = FSDP(net, ignored_modules=[net.blocks[0]])
         optimizer = torch.optim.AdamW(model.parameters())
         model(torch.ones(2, 8)).sum().backward()
+        reduce_gradients(list(net.blocks[0].parameters()))
         optimizer.step()
         """,
         """
+        def reduce_gradients(parameters):
+            for p in parameters:
+                dist.all_reduce(p.grad)
+
+
         net = Net()
         model = fully_shard(net, ignored_params=set(net.blocks[0].parameters()))
         optimizer = torch.optim.AdamW(model.parameters())
         model(torch.ones(2, 8)).sum().backward()
+        reduce_gradients(list(net.blocks[0].parameters()))
         optimizer.step()
         """,
     ),

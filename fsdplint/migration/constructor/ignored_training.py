@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter.values import ModuleValue, Sequence
 from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
 from fsdplint.trace import OptimizerBuilt
 
@@ -38,3 +40,26 @@ def _mixes(source: Source) -> bool:
     """Whether code of a file names what is not able to mix plain and sharded tensors."""
     words = (node.value for node in nodes(source) if isinstance(node, cst.Name | cst.SimpleString))
     return any(one in word for word in words for one in MIXING)
+
+
+def ignored_modules(migration: Migration) -> set[str]:
+    """The modules that constructor calls ignore, with their parts."""
+    given = [
+        arg.value
+        for source in migration.sources
+        for node in nodes(source)
+        if isinstance(node, cst.Call) and migration.fsdp1(node.func) == FSDP
+        for arg in node.args
+        if arg.keyword is not None and arg.keyword.value == "ignored_modules"
+    ]
+    held = [
+        item.id
+        for node in given
+        for value in migration.values(node)
+        if isinstance(value, Sequence)
+        for item in value.items
+        if isinstance(item, ModuleValue)
+    ]
+    return {
+        part for trace in migration.program.traces for part in (*held, *trace.submodules(*held))
+    }

@@ -16,6 +16,7 @@ from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
+from fsdplint.migration.constructor.ignored_training import ignored_modules
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP, IGNORED
 from fsdplint.migration.training.finite_tests import finite_test, is_truth
@@ -119,6 +120,8 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                 if is_own_tensor(migration, source, node.value, symbols):
                     continue
                 if _is_never_sharded(migration, source, function, node.value):
+                    continue
+                if is_ignored(migration, node.value):
                     continue
                 seen.add(node)
                 if _called_by_nobody(migration, source, function):
@@ -243,6 +246,16 @@ def ignores_parameters(migration: Migration) -> bool:
         for source in migration.sources
         for node in nodes(source)
     )
+
+
+def is_ignored(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether an expression is certainly a parameter of ignored modules, which stays whole."""
+    values = migration.values(node)
+    found = [one for one in values if isinstance(one, ParametersOf) and one.complete]
+    if not found or len(found) < len(values):
+        return False
+    ignored = ignored_modules(migration)
+    return all(module.id in ignored for one in found for module in one.modules)
 
 
 def _harmless(

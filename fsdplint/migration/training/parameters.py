@@ -14,6 +14,7 @@ import libcst as cst
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART, PARAMETER_PART
+from fsdplint.migration.constructor.ignored_training import ignored_modules
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors
@@ -85,13 +86,14 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
 
 
 def _wrapped_modules(migration: Migration) -> set[str]:
-    """The modules that FSDP1 wraps, and their submodules."""
-    return {
+    """The modules that FSDP1 wraps, and their submodules but for those that it ignores."""
+    wrapped = {
         module
         for trace in migration.program.traces
         for event in trace.of(Wrapped)
         for module in (event.module, *trace.submodules(event.inner))
     }
+    return wrapped - ignored_modules(migration)
 
 
 def _expressions(source: Source) -> Iterator[cst.Name | cst.Attribute]:
