@@ -66,7 +66,7 @@ def ignored_params(
             return members_of(text, "parameters")
     if not modules and _frozen_parameters(migration, value) and not _selects(source, display):
         return f"set({_without_list(text)})"
-    if ignored_training.is_supported(migration):
+    if argument == "ignored_modules" and ignored_training.is_supported(migration):
         migration.note(
             "ignored parameters stay plain tensors, which the program trains beside sharded ones",
             source,
@@ -74,7 +74,7 @@ def ignored_params(
             detail="`clip_grad_norm_`, a gradient scaler, and optimizers with `foreach=True` or "
             "`fused=True` do not take both together.",
         )
-        return members_of(text, "parameters") if modules else f"set({_without_list(text)})"
+        return members_of(text, "parameters")
     raise Blocked(source, value, IGNORED_PERHAPS_TRAINED(argument=argument))
 
 
