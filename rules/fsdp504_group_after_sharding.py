@@ -55,8 +55,9 @@ class GroupAfterSharding(Rule):
             if isinstance(event, ProcessGroupDestroyed | RunElsewhere):
                 creator = None
             elif isinstance(event, ProcessGroupInit) and creator is not None:
-                # A group that torch creates itself has the site of the call that made torch do so.
-                if event.site != creator.site and _reached_by_all_ranks(event):
+                # A group that torch creates itself has the place of the call that made torch do so.
+                here, there = (event.site, event.stack), (creator.site, creator.stack)
+                if here != there and _reached_by_all_ranks(event):
                     yield self._finding(event, creator)
             elif creator is None and _makes_group(event) and _reached_by_all_ranks(event):
                 creator = event

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import programs
+import program_sets
 import pytest
 
-BUGS = [bug for name in programs.names("bugs") for bug in programs.bugs(name)]
+BUGS = [bug for name in program_sets.names("bugs") for bug in program_sets.bugs(name)]
 
 
 def test_the_tables_name_all_programs() -> None:
-    assert list(programs.results("migrations")) == programs.names("migrations")
+    assert list(program_sets.results("migrations")) == program_sets.names("migrations")
     expected = {f"{one.program}/{one.folder}" for one in BUGS}
-    expected |= {f"{name}/clean" for name in programs.names("bugs")}
-    assert programs.results("bugs").keys() == expected
+    expected |= {f"{name}/clean" for name in program_sets.names("bugs")}
+    assert program_sets.results("bugs").keys() == expected
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", programs.names("migrations"))
+@pytest.mark.parametrize("name", program_sets.names("migrations"))
 def test_a_program_migrates_as_before(name: str, tmp_path: Path) -> None:
-    assert programs.migrate(name, tmp_path) == programs.results("migrations")[name]
+    assert program_sets.migrate(name, tmp_path) == program_sets.results("migrations")[name]
 
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.program}-{bug.folder}")
-def test_a_bug_is_found_as_before(bug: programs.Bug, tmp_path: Path) -> None:
-    clean = programs.check_clean(bug.program, tmp_path)
-    known = programs.results("bugs")
+def test_a_bug_is_found_as_before(bug: program_sets.Bug, tmp_path: Path) -> None:
+    clean = program_sets.check_clean(bug.program, tmp_path)
+    known = program_sets.results("bugs")
     assert (", ".join(sorted({code for code, _ in clean})) or "none") == known[
         f"{bug.program}/clean"
     ]
-    assert programs.check_bug(bug, tmp_path, clean) == known[f"{bug.program}/{bug.folder}"]
+    assert program_sets.check_bug(bug, tmp_path, clean) == known[f"{bug.program}/{bug.folder}"]
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_a_bug_is_found_as_before(bug: programs.Bug, tmp_path: Path) -> None:
     ],
 )
 def test_outputs_may_differ_in_their_last_digits(after: str, expected: bool) -> None:
-    assert programs.are_close("loss 1.0000", after) is expected
+    assert program_sets.are_close("loss 1.0000", after) is expected

@@ -1,7 +1,7 @@
 """Programs whose authors did not know fsdplint: which of them migrate, and which bugs a check finds.
 
-    python tests/programs/programs.py migrations [NAME ...]
-    python tests/programs/programs.py bugs [NAME ...]
+    python tests/programs/program_sets.py migrations [NAME ...]
+    python tests/programs/program_sets.py bugs [NAME ...]
 
 `migrations` migrates copies of the programs in `fixtures/programs/migrations`, runs the result on two
 CPU ranks, and compares what it prints with `expected.txt`, which the original printed. Numbers may
