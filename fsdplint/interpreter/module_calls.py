@@ -103,10 +103,11 @@ def _enter(
         **summoned_details(run, module),
         collective=via in {"call", "forward"} and communicates(run, module),
     )
+    if via != "forward" and not run.calling:
+        event.training = training_modes.mode_of(run, module)
     if via == "call" and not run.calling:
         event.on_meta = meta_device.stays_on_meta(run, module, event)
         event.uninitialized = uninitialized.stays_uninitialized(run, module, event)
-        event.training = training_modes.mode_of(run, module)
     run.calling.append(event.index)
     depth = run.loop_depth
     try:

@@ -164,6 +164,7 @@ class Run:
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
         self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`
         self.modes_known = True
+        self.first_modes_known = True  # those in which the program makes its modules
         self.gradients_used_at = 0
         self.gradients_read_at = 0  # of any tensor
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids

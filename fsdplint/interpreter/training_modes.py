@@ -1,7 +1,9 @@
 """Whether modules are in training mode, where it makes a difference.
 
-The mode of a module is known if the program sets it by `train()` and `eval()` of modules that are
-known, and never reads it: a program that reads `module.training` may restore it in ways of its own.
+A module of a class of the project is in training mode when it is made. From there on its mode is
+known if the program sets it by `train()` and `eval()` of known modules, and never reads it:
+a program that reads `module.training` may restore it in ways of its own. Library functions may
+return models in evaluation mode.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ def set_mode(run: Run, module: ModuleValue, training: bool | None) -> None:
 def forget_modes(run: Run) -> None:
     """Some module, which is not known, is in another mode now."""
     run.modes.clear()
+    run.first_modes_known = False
 
 
 def note_mode_read(run: Run) -> None:
@@ -52,4 +55,5 @@ def mode_of(run: Run, module: ModuleValue) -> bool | None:
         return None
     while module.inner is not None:
         module = module.inner
-    return run.modes.get(module.id)
+    made = True if module.cls is not None and run.first_modes_known else None
+    return run.modes.get(module.id, made)

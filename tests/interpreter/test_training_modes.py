@@ -22,6 +22,9 @@ class Net(nn.Module):
     def forward(self, x):
         return self.drop(self.layer(x)) if self.training else self.layer(x)
 
+    def encode(self, x):
+        return self.layer(x)
+
 model = Net()
 fully_shard(model)
 """
@@ -41,7 +44,10 @@ def modes(folder: Path, body: str) -> list[bool | None]:
         ("model.train(mode=False)", False),
         ("model.train(); model.drop.eval()", True),
         ("model.train(); FSDP(nn.Linear(4, 4)).eval()", True),
-        ("", None),
+        ("", True),
+        ("model.drop.eval()", True),
+        ("unknown(model)", None),
+        ("unknown.eval()", None),
         ("model.train(unknown)", None),
         ("model.train(); unknown(model)", None),
         ("model.train(); unknown.eval()", None),
@@ -54,3 +60,8 @@ def modes(folder: Path, body: str) -> list[bool | None]:
 )
 def test_the_mode_of_a_call(tmp_path: Path, line: str, mode: bool | None) -> None:
     assert modes(tmp_path, f"{line}\nmodel(torch.randn(2, 4))\n") == [mode]
+
+
+def test_a_method_is_called_in_the_mode_of_its_module(tmp_path: Path) -> None:
+    body = "model.eval()\nmodel.encode(torch.randn(2, 4))\n"
+    assert modes(tmp_path, body) == [False]
