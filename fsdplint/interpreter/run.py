@@ -160,11 +160,11 @@ class Run:
         self.open_pass = ""  # the loader of a pass that `iter` began
         # Whether the test holds of each conditional expression of which one side is evaluated.
         self.chosen_sides: dict[cst.IfExp, bool] = {}
-        # The number of events before the last use of `p.grad`, or call that may make gradients.
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
         self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`
         self.modes_known = True
         self.first_modes_known = True  # those in which the program makes its modules
+        # The number of events before the last use of `p.grad`, or call that may make gradients.
         self.gradients_used_at = 0
         self.gradients_read_at = 0  # of any tensor
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids

@@ -10,6 +10,7 @@ from programs import program
 from fsdplint.trace import Called
 
 HEAD = """\
+import copy
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard, FullyShardedDataParallel as FSDP
@@ -48,6 +49,8 @@ def modes(folder: Path, body: str) -> list[bool | None]:
         ("model.drop.eval()", True),
         ("unknown(model)", None),
         ("unknown.eval()", None),
+        ("model.eval(); model = copy.deepcopy(model)", False),
+        ("model = copy.deepcopy(model)", True),
         ("model.train(unknown)", None),
         ("model.train(); unknown(model)", None),
         ("model.train(); unknown.eval()", None),

@@ -91,6 +91,27 @@ model = FSDP(net, ignored_states=[net.side])
 """
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "torch.optim.AdamW(model.parameters(), foreach=True)",
+        "torch.optim.AdamW(model.parameters(), **options)",
+        "torch.optim.LBFGS(model.parameters())",
+    ],
+)
+def test_ignored_modules_whose_optimizer_may_mix_tensors(tmp_path: Path, optimizer: str) -> None:
+    body = f"""
+        options = dict(lr=float(os.environ["RATE"]))
+        net = Net()
+        model = FSDP(net, ignored_modules=[net.blocks[0]])
+        optimizer = {optimizer}
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+    """
+    found, _ = plan(tmp_path, body)
+    assert any("ignored_modules" in one.reason for one in found.blockers)
+
+
 def test_frozen_modules_as_ignored_states(tmp_path: Path) -> None:
     _, after = plan(tmp_path, FREEZE + MODULES)
     expected = "ignored_params=set(net.side.parameters())"

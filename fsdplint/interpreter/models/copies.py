@@ -46,6 +46,9 @@ def duplicate_module(run: Run, value: ModuleValue, call: Call) -> ModuleValue:
     )
     made.sharded = value.sharded
     made.stands_for_parts = value.stands_for_parts
+    made.by_mode = value.by_mode
+    if value.id in run.modes:
+        run.modes[made.id] = run.modes[value.id]
     if value.elements is not None:
         made.elements = Sequence([], "list")
     copies: dict[ModuleValue, ModuleValue] = {value: made}

@@ -13,7 +13,7 @@ import libcst as cst
 from fsdplint.interpreter.values import ModuleValue, Sequence
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
-from fsdplint.source.source import Source
+from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import OptimizerBuilt
 
 # Each updates its parameters one by one.
@@ -32,8 +32,20 @@ MIXING = (
 def is_supported(migration: Migration) -> bool:
     """Whether all that the program does with ignored parameters works beside sharded ones."""
     built = [one for trace in migration.program.traces for one in trace.of(OptimizerBuilt)]
-    plain = all(one.library == "torch" and one.class_name in OPTIMIZERS for one in built)
+    plain = all(map(_updates_one_by_one, built))
     return bool(built) and plain and not any(map(_mixes, migration.program.sources.values()))
+
+
+def _updates_one_by_one(built: OptimizerBuilt) -> bool:
+    """Whether an optimizer is one of torch, and its call shows all of its options."""
+    call = built.site.node if isinstance(built.site, NodeSite) else None
+    known = isinstance(call, cst.Call) and not any(map(_is_unsuitable, call.args))
+    return known and built.library == "torch" and built.class_name in OPTIMIZERS
+
+
+def _is_unsuitable(arg: cst.Arg) -> bool:
+    """Whether an argument may ask for functions for lists of tensors."""
+    return bool(arg.star == "**") or (arg.keyword is not None and arg.keyword.value in MIXING)
 
 
 def _mixes(source: Source) -> bool:
