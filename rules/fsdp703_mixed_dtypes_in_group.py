@@ -18,7 +18,7 @@ class MixedDtypesInGroup(Rule):
     ## What it does
     Finds the `fully_shard` call whose group holds trainable parameters of more than one dtype (float32
     norms next to bfloat16 layers, a new float32 adapter on a bfloat16 checkpoint), after the first forward
-    has failed because of it.
+    has failed because of it. A check without a run knows the dtypes of the layers of `torch.nn`.
 
     A group holds the parameters of a module that no earlier `fully_shard` has taken. Frozen parameters
     may have any dtype.
@@ -39,7 +39,6 @@ class MixedDtypesInGroup(Rule):
     code = "FSDP703"
     name = "mixed-dtypes-in-group"
     severity = Severity.ERROR
-    runtime_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)

@@ -17,7 +17,7 @@ class UnshardableParameter(Rule):
     ## What it does
     Finds the `fully_shard` call that failed because of a scalar parameter (0 dimensions) or of parameters
     that are not contiguous, such as transposed ones and convolutions in `channels_last`, and names all of
-    them.
+    them. A check without a run finds scalars only, and only those that are certainly made of numbers.
 
     ## Why is this bad?
     `fully_shard` cuts each parameter along its first dimension. It raises "ValueError: fully_shard
@@ -36,7 +36,6 @@ class UnshardableParameter(Rule):
     code = "FSDP707"
     name = "unshardable-parameter"
     severity = Severity.ERROR
-    runtime_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for event in trace.of(Refused):

@@ -61,10 +61,12 @@ def _doubtful(run: Run) -> bool:
 
 
 def leave_meta(run: Run, modules: Iterable[ModuleValue]) -> None:
-    """From here on, parameters of these modules and their submodules may not be on meta."""
+    """From here on, parameters of these modules and their submodules may not be on meta, and may
+    have another dtype."""
     for module in modules:
         for part in _parts(run, module):
             part.must_be_meta = False
+            part.dtype = ""
 
 
 def leave_meta_everywhere(run: Run) -> None:
@@ -84,13 +86,15 @@ def note_attribute(module: ModuleValue, value: Value) -> None:
     """An attribute of a module is set, which may be a parameter."""
     if not isinstance(value, Const | ModuleValue):
         module.must_be_meta = False
+        module.dtype = ""
 
 
 def note_move(run: Run, module: ModuleValue, name: str, call: Call) -> None:
     """`to_empty` gives parameters memory; moving them to another device fails on meta."""
     types = all(isinstance(run.settle(value), Symbol) for value in call.values)
     if name in {"to_empty", "cuda", "cpu"} or name == "to" and not (types and not call.open):
-        leave_meta(run, [module])
+        for part in _parts(run, module):
+            part.must_be_meta = False
 
 
 def note_load(run: Run, module: ModuleValue, state: Value, call: Call) -> None:

@@ -17,6 +17,7 @@ from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.module_attributes import QUIET_METHODS, is_transformers_model
 from fsdplint.interpreter.module_tree import child_values, communicates
 from fsdplint.interpreter.modules import DELEGATE, SEQUENTIAL, container_base
+from fsdplint.interpreter.refusals import note_mixed_dtypes
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.summoned_modules import summoned_details
 from fsdplint.interpreter.torch_values import TensorValue
@@ -108,6 +109,7 @@ def _enter(
     if via == "call" and not run.calling:
         event.on_meta = meta_device.stays_on_meta(run, module, event)
         event.uninitialized = uninitialized.stays_uninitialized(run, module, event)
+        note_mixed_dtypes(run, event, call)
     run.calling.append(event.index)
     depth = run.loop_depth
     try:

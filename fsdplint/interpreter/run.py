@@ -112,6 +112,7 @@ class Run:
         self.assumes_sharding = False  # of a model of unknown origin: see `assume_sharding`
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.other_default_device = False  # the program sets the device of new tensors
+        self.other_default_dtype = False  # or their dtype
         self.loop_depth: int = 0
         self.own_turns: list[OwnTurns] = []  # the loops that are being executed
         self.repetitions = 0  # loops whose current turn repeats the one before

@@ -32,6 +32,7 @@ class Bad:
         fixed: the program's text after `--fix --unsafe-fixes`, if the rule can fix it.
         healthy: regular expression that matches the output of the fixed program.
         config_dependent: whether the finding must name a configuration.
+        runtime_only: whether only a real run shows its findings.
         skip: why the tests on two ranks cannot run it; empty if they can.
         target_torch: the torch to check it for, as in the settings.
         suffix: the suffix of its file.
@@ -43,6 +44,7 @@ class Bad:
     fixed: str | None = None
     healthy: str | None = None
     config_dependent: bool = False
+    runtime_only: bool = False
     skip: str = ""
     target_torch: str | None = None
     suffix: str = ".py"

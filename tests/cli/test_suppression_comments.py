@@ -110,7 +110,7 @@ def test_what_is_left_of_them(train: Path, before: str, after: str) -> None:
     [
         "x = 1  # noqa",  # may be for another linter
         "x = 1  # noqa: E501",
-        "x = 1  # noqa: FSDP703",  # needs a real run
+        "x = 1  # noqa: FSDP701",  # needs a real run
         "x = 1  # fsdplint: ignore[FSDP7]",
         "x = 1  # fsdplint: ignore[nonsense]",  # there is a warning
         "x = 1  # fsdplint: ignore[FSDP101, FSDP903]",

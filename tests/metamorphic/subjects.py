@@ -50,7 +50,7 @@ def examples() -> Sequence[Program]:
             continue
         both = examples_of(rule)
         for one in (*both.bad, *both.good):
-            if one.suffix != ".py":
+            if one.suffix != ".py" or getattr(one, "runtime_only", False):
                 continue
             symptom = getattr(one, "symptom", None)
             kind = "bad" if one in both.bad else "good"

@@ -18,6 +18,7 @@ from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_o
 from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_distinct
 from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.scalars import is_dimensionless
 from fsdplint.interpreter.templates import fill_template, template_of
 from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue
 from fsdplint.interpreter.turn_tests import boolean_predicate, number_of_operation, predicate_of
@@ -162,7 +163,7 @@ def arithmetic(
     node: cst.CSTNode | None = None,
 ) -> Value:
     if isinstance(left, Const) and isinstance(right, Const) and op is not None:
-        return _fold(op, left.value, right.value)
+        return _fold_numbers(op, left, right)
     if isinstance(left, Sequence) and isinstance(right, Sequence):
         if isinstance(op, cst.BitAnd | cst.Subtract | cst.BitXor):
             constants = _set_of_constants(left, right, op)
@@ -198,7 +199,7 @@ def arithmetic(
     by_rank = depends_on_rank(left) or depends_on_rank(right)
     origin = run.text(node) if node is not None and not varying else ""
     library = library_of(left, right) or library_of(right, left)
-    return Unknown(
+    computed = Unknown(
         origin=origin,
         varying=varying,
         by_rank=by_rank,
@@ -214,6 +215,8 @@ def arithmetic(
         and right.summed
         and constant(left) == 1,
     )
+    computed.dimensionless = is_dimensionless(left) and is_dimensionless(right)
+    return computed
 
 
 def is_distinct_result(
@@ -287,6 +290,14 @@ def _is_large(value: object) -> bool:
     if isinstance(value, int):
         return value.bit_length() > MAX_BITS
     return isinstance(value, str | bytes | tuple) and len(value) > MAX_ELEMENTS
+
+
+def _fold_numbers(op: cst.BaseBinaryOp, left: Const, right: Const) -> Value:
+    """The constant that an operation gives, or an unknown number."""
+    result = _fold(op, left.value, right.value)
+    if isinstance(result, Unknown):
+        result.dimensionless = is_dimensionless(left) and is_dimensionless(right)
+    return result
 
 
 def _fold(op: cst.BaseBinaryOp, left: Any, right: Any) -> Value:

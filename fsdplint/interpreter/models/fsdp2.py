@@ -10,6 +10,7 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module, assume_sharding
 from fsdplint.interpreter.option_texts import bound, option
+from fsdplint.interpreter.refusals import note_scalars
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.turn_tests import predicate_of
@@ -86,7 +87,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
     try_other_shardings(run, call)
     if "ignored_params" in call.kwargs:
         modules[0].attributes["*ignored"] = call.kwargs["ignored_params"]
-    run.emit(
+    event = run.emit(
         Sharded,
         call.node,
         module=modules[0].id,
@@ -98,6 +99,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         mesh_part=_mesh_part(run, call.kwargs.get("mesh")),
         frozen=all(module.all_frozen for module in modules),
     )
+    note_scalars(run, event, call)
     for key in call.kwargs:
         if key in ARGUMENTS:
             _emit_newer_api(run, f"fully_shard.{key}", modules[0], call)

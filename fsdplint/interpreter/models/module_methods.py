@@ -23,8 +23,9 @@ from fsdplint.interpreter.modules import (
     set_module_attribute,
     submodule_values,
 )
+from fsdplint.interpreter.precisions import CASTS, note_cast
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf
+from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf, is_new_parameter
 from fsdplint.interpreter.training_modes import set_mode
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
@@ -69,9 +70,10 @@ def submodules(run: Run, receiver: Value, name: str, call: Call) -> Value:
     return ModulesOf(module, name) if module is not None else unknown_result(call)
 
 
-@method("ModuleValue", "to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "type")
+@method("ModuleValue", "to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "double",
+        "type")  # fmt: skip
 def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
-    dtype = {"half": "float16", "bfloat16": "bfloat16", "float": "float32"}.get(name)
+    dtype = CASTS.get(name)
     target = None
     for value in call.values:
         if isinstance(value, Symbol) and value.name.startswith("torch."):
@@ -86,6 +88,7 @@ def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     if name == "to_empty":
         uninitialized.begin(run, receiver)
     meta_device.note_move(run, receiver, name, call)
+    note_cast(run, receiver, name, dtype, call)
     run.emit(
         ModuleMoved,
         call.node,
@@ -224,6 +227,9 @@ def parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
 def register_parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.trace.modules[receiver.id].own_parameters = True
     receiver.must_be_meta = False
+    attribute, value = constant(call.arg(0, "name")), call.arg(1, "param")
+    if isinstance(attribute, str) and value is not None and is_new_parameter(value):
+        set_module_attribute(run, receiver, attribute, value)
     return Const(None)
 
 

@@ -21,7 +21,9 @@ from fsdplint.interpreter.modules import (
     new_module,
     set_module_attribute,
 )
+from fsdplint.interpreter.precisions import dtype_of_new
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.scalars import is_dimensionless
 from fsdplint.interpreter.training_modes import computes_by_mode
 from fsdplint.interpreter.values import (
     Const,
@@ -32,7 +34,7 @@ from fsdplint.interpreter.values import (
     constant,
     is_none,
 )
-from fsdplint.trace import ModuleBuilt
+from fsdplint.trace import GuardKind, ModuleBuilt
 
 
 @function("torch.nn.")
@@ -46,8 +48,15 @@ def torch_class(run: Run, name: str, call: Call) -> Value:
     if last.endswith("Loss"):
         return LibraryObject(name, dict(call.kwargs))
     if last in {"Parameter", "Buffer", "UninitializedParameter"}:
-        return LibraryObject(name, dict(call.kwargs))
+        return LibraryObject(name, _scalar_data(run, call) | call.kwargs)
     return _library_module(run, last, call)
+
+
+def _scalar_data(run: Run, call: Call) -> dict[str, Value]:
+    """What a parameter is made of, if it is certainly a tensor without dimensions."""
+    data = call.arg(0, "data")
+    surely = all(entry.guard.kind is GuardKind.CONFIG for entry in run.guards)
+    return {"data": data} if data is not None and surely and is_dimensionless(data) else {}
 
 
 def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
@@ -72,6 +81,7 @@ def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
     if name in {"TransformerEncoder", "TransformerDecoder"} and call.args:
         _stack(run, module, name, call)
     module.by_mode = computes_by_mode(name, call)
+    module.dtype = dtype_of_new(run, call)
     run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
     return module
 

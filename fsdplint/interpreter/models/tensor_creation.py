@@ -116,7 +116,13 @@ def _is_device(context: object) -> bool:
 
 @function("torch.set_default_device", "torch.set_default_tensor_type")
 def set_default_device(run: Run, name: str, call: Call) -> Value:
-    run.other_default_device = True
+    run.other_default_device = run.other_default_dtype = True
+    return Const(None)
+
+
+@function("torch.set_default_dtype")
+def set_default_dtype(run: Run, name: str, call: Call) -> Value:
+    run.other_default_dtype = True
     return Const(None)
 
 

@@ -50,6 +50,7 @@ class Unknown(Value):
     reciprocal: whether it is 1 divided by a number that an `all_reduce` summed.
     own_size: whether it is a tensor whose size certainly differs between ranks.
     few_elements: whether it is a tensor of a few elements that the program made, such as a count.
+    dimensionless: whether it is certainly a number, or a tensor without dimensions.
     distinct: whether it is certainly another number on each rank: a multiple of the rank, perhaps
         plus a number that is the same on all ranks.
     own_number: set if it is the length of a list, and the length may differ between ranks.
@@ -88,8 +89,9 @@ class Unknown(Value):
     term: Number | Predicate | None = field(default=None, repr=False)
     turn: Token | None = field(default=None, repr=False)
     changes: bool = False
-    # Not a field: with 30 of them, Python no longer shares the keys of the objects' dicts.
+    # Not fields: with 30 of them, Python no longer shares the keys of the objects' dicts.
     few_elements = False
+    dimensionless = False
 
     @property
     def differs(self) -> bool:
@@ -249,6 +251,7 @@ class ModuleValue(Value):
     framework: "fsdp1" or "fsdp" (of either version) if a framework has certainly sharded it; its
         units are not known.
     by_mode: whether it is a layer that computes something else in evaluation mode.
+    dtype: the dtype of its own parameters, "float32"; "" if it has none or it is not certain.
     """
 
     id: str
@@ -268,6 +271,7 @@ class ModuleValue(Value):
     may_be_plain: bool = False
     framework: str = ""
     by_mode: bool = False
+    dtype: str = ""
 
 
 @dataclass(eq=False, repr=False)

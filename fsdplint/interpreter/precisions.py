@@ -1,0 +1,59 @@
+"""The dtype of the parameters of modules."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import RankValue
+from fsdplint.interpreter.values import Const, Context, LibraryObject, ModuleValue, Symbol, Value
+from fsdplint.trace import GuardKind
+
+# Methods that cast a module.
+CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
+# Methods that keep the dtype.
+_KEEP = frozenset({"cpu", "cuda", "to_empty"})
+_NAMES = frozenset({"bfloat16", "float16", "float32", "float64"})
+_ALIASES = {"half": "float16", "float": "float32", "double": "float64"}
+
+
+def dtype_of_new(run: Run, call: Call) -> str:
+    """The dtype of the parameters of a new module of torch.nn; "" if it is not certain."""
+    given = [value for name, value in call.kwargs.items() if name not in ("dtype", "device")]
+    if call.open or any(isinstance(value, Symbol) for value in [*call.args, *given]):
+        return ""
+    dtype = call.kwargs.get("dtype")
+    dtype = run.settle(dtype) if dtype is not None else Const(None)
+    if isinstance(dtype, Const) and dtype.value is None:
+        surely = all(isinstance(one, Context) for one in run.contexts)
+        return "float32" if surely and not run.other_default_dtype else ""
+    return _name(dtype)
+
+
+def _name(dtype: Value) -> str:
+    if not isinstance(dtype, Symbol) or not dtype.name.startswith("torch."):
+        return ""
+    name = dtype.name.removeprefix("torch.")
+    name = _ALIASES.get(name, name)
+    return name if name in _NAMES else ""
+
+
+def note_cast(run: Run, module: ModuleValue, method: str, dtype: str | None, call: Call) -> None:
+    """`module.to(...)` and the like may give the parameters another dtype."""
+    if method in _KEEP:
+        return
+    surely = all(entry.guard.kind is GuardKind.CONFIG for entry in run.guards)
+    others = [run.settle(value) for value in call.values]
+    if dtype is None and surely and not call.open and all(map(_is_no_dtype, others)):
+        return
+    new = _ALIASES.get(dtype or "", dtype or "") if surely else ""
+    for part in run.trace.submodules(module.id):
+        held = run.objects.get(part)
+        if isinstance(held, ModuleValue):
+            held.dtype = new if new in _NAMES else ""
+
+
+def _is_no_dtype(value: Value) -> bool:
+    """Whether an argument of `to` is certainly a device or an option."""
+    if isinstance(value, LibraryObject):
+        return value.name == "torch.device"
+    return isinstance(value, Const | Context | RankValue)

@@ -1,0 +1,66 @@
+"""Numbers, and tensors without dimensions that are computed from numbers alone."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.values import Const, Sequence, Symbol, Unknown, Value
+
+# Functions that return a number, or raise.
+_NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})
+# Functions that return a number or a tensor without dimensions if they get only these.
+_KEEPS = frozenset(
+    "abs acos add asin atan ceil clamp cos deg2rad div divide erf exp exp2 expm1 float16 float32 "
+    "float64 floor log log10 log1p log2 logit max maximum min minimum mul multiply neg negative "
+    "pow power reciprocal round rsqrt sigmoid sin softplus sqrt square sub subtract tan tanh "
+    "true_divide".split()
+)
+# Methods of tensors that keep the number of dimensions, beside those.
+_METHODS = _KEEPS | frozenset(
+    "bfloat16 clone contiguous cpu cuda detach double float half item requires_grad_ to "
+    "type".split()
+)
+# Functions of torch whose first argument is the size, and those that copy a number.
+_OF_SIZE = frozenset(f"torch.{name}" for name in "empty full ones rand randn zeros".split())
+_OF_NUMBER = frozenset({"torch.as_tensor", "torch.scalar_tensor", "torch.tensor"})
+
+
+def is_dimensionless(value: Value | None) -> bool:
+    """Whether a value is certainly a number, or a tensor without dimensions."""
+    if isinstance(value, Const):
+        return type(value.value) in (int, float)
+    return isinstance(value, Unknown) and value.dimensionless
+
+
+def note_call(function: Value, call: Call, result: Value) -> None:
+    """Note that a call has returned a number or a tensor without dimensions."""
+    if not isinstance(result, Unknown) or result.created_at is not None or call.open:
+        return
+    if isinstance(function, Symbol):
+        result.dimensionless = _returns_one(function.name, call)
+    elif isinstance(function, Unknown) and is_dimensionless(function.owner):
+        parts = function.owner.parts if function.owner is not None else {}
+        name = next((name for name, part in parts.items() if part is function), "")
+        of_numbers = name in ("to", "type") or _gets_numbers(call)
+        result.dimensionless = name in _METHODS and of_numbers
+
+
+def _returns_one(name: str, call: Call) -> bool:
+    library, _, last = name.rpartition(".")
+    if library == "math" or name in _NUMBERS:
+        return True
+    if name in _OF_SIZE:
+        return _is_empty(call.arg(0, "size"))
+    if name in _OF_NUMBER:
+        return is_dimensionless(call.arg(0, "data"))
+    known = library in ("builtins", "numpy", "torch") and last in _KEEPS
+    return known and bool(call.args) and _gets_numbers(call)
+
+
+def _gets_numbers(call: Call) -> bool:
+    """Whether all operands of a call are certainly numbers or tensors without dimensions."""
+    operands = [value for name, value in call.kwargs.items() if name not in ("device", "dtype")]
+    return all(map(is_dimensionless, [*call.args, *operands]))
+
+
+def _is_empty(size: Value | None) -> bool:
+    return isinstance(size, Sequence) and not size.items and not size.open
