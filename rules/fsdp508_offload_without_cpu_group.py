@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
@@ -51,13 +51,17 @@ class OffloadWithoutCpuGroup(Rule):
     def check(self, trace: Trace) -> Iterable[Finding]:
         begun: ProcessGroupInit | None = None
         offloaded: dict[str, Sharded] = {}
+        kept: set[str] = set()  # sharded without offloading
         for event in trace:
             if isinstance(event, ProcessGroupInit):
                 begun = event
             elif isinstance(event, Sharded):
                 policy = str(event.options.get("offload_policy", ""))
+                modules = (event.module, *event.group)
                 if policy.startswith("torch.distributed.fsdp.CPUOffloadPolicy"):
-                    offloaded |= {module: event for module in (event.module, *event.group)}
+                    offloaded |= dict.fromkeys(modules, event)
+                else:
+                    kept.update(modules)
             elif begun is None or begun.backend not in ONLY_ACCELERATORS:
                 continue
             elif isinstance(event, Collective) and _is_on_cpu(event):
@@ -68,7 +72,8 @@ class OffloadWithoutCpuGroup(Rule):
                     offloaded[part]
                     for module in event.modules
                     for part in trace.submodules(module)
-                    if part in offloaded and _may_have_gradients(trace, part)
+                    if part in offloaded
+                    and (_all_offloaded(trace, module, offloaded, kept) or _is_trained(trace, part))
                 ]
                 if held:
                     yield self._of_gradients(begun, held[0], event)
@@ -98,8 +103,15 @@ class OffloadWithoutCpuGroup(Rule):
         return with_cpu_backend(finding, program)
 
 
-def _may_have_gradients(trace: Trace, module: str) -> bool:
-    """Whether some parameters of a module are not frozen: those that are have no gradients."""
+def _all_offloaded(
+    trace: Trace, module: str, offloaded: Container[str], kept: Container[str]
+) -> bool:
+    """Whether a module is offloaded with all its parts, so that any gradient is on the CPU."""
+    return module in offloaded and not any(part in kept for part in trace.submodules(module))
+
+
+def _is_trained(trace: Trace, module: str) -> bool:
+    """Whether some parts of a module have parameters that are certainly not frozen."""
     return not all(trace.modules[part].frozen for part in trace.submodules(module))
 
 

@@ -282,7 +282,8 @@ def _main() -> None:
     from torch_warm_up import warm_up
 
     torch.set_num_threads(1)
-    warm_up()
+    if not torch.cuda.is_available():  # a rank cannot be forked from a process that uses CUDA
+        warm_up()
     serve(_be_recorded_rank)
 
 

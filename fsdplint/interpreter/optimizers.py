@@ -26,6 +26,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import Layout, OptimizerBuilt, OptimizerStepped, Sharding
 from fsdplint.trace.groups import Groups, Shard
+from fsdplint.trace.queries.optimizers import STEPPING_SINGLY
 from fsdplint.trace.queries.wrappers import unit_around
 
 # An optimizer of an unknown library is recognized by its name or its arguments.
@@ -90,9 +91,13 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         selected_by_name=selected_by_name(run, parameters),
         stale=stale_modules(run, parameters),
     )
-    for way in ("foreach", "fused"):
+    ways = ("foreach", "fused")
+    for way in ways:
         if constant(call.kwargs.get(way)) is True:
             tensors.emit_mixed(run, parameters, way, call.node)
+    if optimizer.library == "torch" and optimizer.class_name in STEPPING_SINGLY:
+        if not call.open and not any(way in call.kwargs for way in ways):
+            tensors.emit_mixed(run, parameters, "default", call.node)
 
 
 def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:

@@ -263,7 +263,8 @@ class PrecisionChosen(Event):
 class MixedParameters(Event):
     """One operation got sharded parameters and plain tensors together.
 
-    api: "clip_grad_norm_", or "foreach" or "fused" for an optimizer (one group of it).
+    api: "clip_grad_norm_", or the option of an optimizer (for one group of it): "foreach", "fused",
+        or "default" if the call has neither. By default, torch takes foreach on accelerators alone.
     """
 
     kind: ClassVar[str] = "mixed-parameters"

@@ -28,6 +28,7 @@ from program_features import Description, describe, differences  # noqa: E402
 from program_outcomes import BLOCKED, FAILURES, REJECTED, Outcome, judge  # noqa: E402
 from program_shrinking import shrink  # noqa: E402
 
+DEVICE = "CAMPAIGN_DEVICE"  # of the programs for CUDA, for the processes of the pool
 _RANKS: list[PlainRanks] = []
 
 
@@ -45,6 +46,7 @@ class Judged:
 def _ranks() -> PlainRanks:
     if not _RANKS:
         _RANKS.append(PlainRanks())
+        _RANKS[0].device = os.environ.get(DEVICE, "cpu")
     return _RANKS[0]
 
 
@@ -74,8 +76,14 @@ def main() -> int:
     parser.add_argument("--log", type=Path, help="a file for a line of JSON for each program")
     parser.add_argument("--as-is", action="store_true", help="do not shrink what is kept")
     parser.add_argument("--only", help="a feature and its choice, such as strategy=no_shard")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="cuda: run only programs for CUDA"
+    )
     options = parser.parse_args()
+    os.environ[DEVICE] = options.device
     seeds = list(range(options.seed, options.seed + options.programs))
+    if options.device == "cuda":
+        seeds = [seed for seed in seeds if describe(seed)["device"] == "cuda"]
     if options.only:
         name, choice = options.only.split("=")
         seeds = [seed for seed in seeds if describe(seed)[name] == choice]

@@ -118,9 +118,9 @@ def _pieces(d: Description) -> Pieces:
         setup = [
             'dist.init_process_group("nccl")',
             "rank = dist.get_rank()",
-            "torch.cuda.set_device(rank)",
+            "torch.cuda.set_device(rank % torch.cuda.device_count())",
         ]
-        setup.append('device = torch.device("cuda", rank)')
+        setup.append('device = torch.device("cuda", torch.cuda.current_device())')
     parts = [
         Part("setup", [*setup, *reading]),
         Part("build_model", build),

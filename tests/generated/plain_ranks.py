@@ -40,14 +40,20 @@ class Ended:
 
 
 class PlainRanks(TwoRanks):
-    """The helper process, started at the first use."""
+    """The helper process, started at the first use.
+
+    Attributes:
+        device: where programs for CUDA run: "cpu" (emulated) or "cuda".
+    """
+
+    device = "cpu"
 
     def run_files(
         self, files: Mapping[str, str], timeout: float = TIMEOUT, *, emulate: bool | None = None
     ) -> Ended:
         """Run the first of the files on two ranks.
 
-        emulate: whether CPU ranks have devices; by default whether the files mention CUDA.
+        emulate: whether the program is for CUDA; by default whether the files mention it.
         """
         if emulate is None:
             emulate = any("cuda" in text for text in files.values())
@@ -66,7 +72,7 @@ class PlainRanks(TwoRanks):
                 "record": str(record),
                 "world": 2,
                 "timeout": timeout,
-                "emulate": emulate,
+                "device": self.device if emulate else "",
             }
         )
         return _ended(answer, record, time.monotonic() - started)
@@ -118,10 +124,10 @@ def _be_rank(
     stack = open(os.path.join(request["record"], f"stack{rank}.txt"), "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False, chain=False)
     warnings.simplefilter("ignore")
-    if request["emulate"]:
+    if request["device"]:
         from fsdplint.runtime.emulation import activation
 
-        activation.choose("cpu", 2)
+        activation.choose(request["device"], 2)
     faulthandler.enable()
     code = _execute(request["script"])
     if code == 0:
@@ -164,7 +170,8 @@ def _main() -> None:
         from fsdplint.runtime.emulation import activation
 
         activation.install()
-        warm_up()
+        if not torch.cuda.is_available():  # a rank cannot be forked from a process that uses CUDA
+            warm_up()
     rank_server.serve(_be_rank)
 
 

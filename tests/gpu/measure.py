@@ -3,7 +3,8 @@
     python tests/gpu/measure.py [--minutes 9] [--out FILE]
 
 - the fixtures before and after their migration, with NCCL, a rank on each GPU (at most `--ranks`). With one
-  GPU also two ranks on it, over gloo with CUDA tensors, where gloo can do what FSDP needs;
+  GPU also two ranks on it;
+- `fsdplint prove` on the programs of other authors (`fixtures/programs/migrations`), two ranks (`proofs.py`);
 - FSDP1 against migrated FSDP2 on a transformer of about a billion parameters in bfloat16: time of a step and
   peak of memory, whole processes in turn;
 - the examples of the rules that need a GPU (`pytest tests/gpu`).
@@ -15,6 +16,7 @@ a tiny model on emulated devices, and prints the report: its numbers mean nothin
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -32,9 +34,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
-sys.path[:0] = [str(TESTS), str(TESTS / "migration"), str(TESTS / "runtime")]
+sys.path[:0] = [str(HERE), str(TESTS), str(TESTS / "migration"), str(TESTS / "runtime")]
 
 import fixture_runs  # noqa: E402
+import proofs  # noqa: E402
 from comparing import compared  # noqa: E402
 from two_ranks import Outcome, TwoRanks  # noqa: E402
 
@@ -51,7 +54,7 @@ PROBE = """\
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("gloo")
+dist.init_process_group("nccl")
 whole = torch.zeros(4, device="cuda")
 dist.all_gather_into_tensor(whole, torch.ones(2, device="cuda"))
 part = torch.zeros(2, device="cuda")
@@ -142,13 +145,17 @@ def fixtures(job: Job, report: Report) -> None:
     _fixtures(job, report, gloo=False)
     if job.ranks > 1 and not job.emulated:
         return
-    report.say("", "## Fixtures before and after, 2 ranks on one GPU, gloo with CUDA tensors", "")
-    probe = _ranks(0).run({"probe.py": PROBE}, (), Job(job.device, 2, job.until), gloo=True)
-    if probe.status != "ok":
+    report.say("", "## Fixtures before and after, 2 ranks", "")
+    two = replace(job, ranks=2)
+    for gloo in (False, True):
+        name = "gloo with CUDA tensors" if gloo else "NCCL"
+        probe = _ranks().run({"probe.py": PROBE}, (), two, gloo=gloo)
+        if probe.status == "ok":
+            report.say(f"Both ranks use the same GPU, with {name}.", "")
+            _fixtures(two, report, gloo=gloo)
+            return
         error = (probe.error.strip() or str(probe)).splitlines()[-1]
-        report.say(f"Not possible: `{error[:300]}`")
-        return
-    _fixtures(Job(job.device, 2, job.until, job.only, job.workers), report, gloo=True)
+        report.say(f"Not possible with {name}: `{error[:300]}`")
 
 
 def _fixtures(job: Job, report: Report, gloo: bool) -> None:
@@ -156,7 +163,7 @@ def _fixtures(job: Job, report: Report, gloo: bool) -> None:
     chosen = [case for case in reversed(cases.values()) if job.only in case.path]
     lots = [chosen[i :: job.workers] for i in range(job.workers)]
     with ThreadPoolExecutor(job.workers) as pool:
-        found = pool.map(lambda number: _lot(lots[number], job, gloo, number), range(len(lots)))
+        found = pool.map(lambda lot: _lot(lot, job, gloo), lots)
         lines = [line for of_one in found for line in of_one]
     report.say("| program | before and after | seconds |", "|---|---|---|", *sorted(lines))
     bad = [line for line in lines if "| agree" not in line and "| not run" not in line]
@@ -165,14 +172,16 @@ def _fixtures(job: Job, report: Report, gloo: bool) -> None:
     report.say("", f"{agreed} of {len(lines)} agree.")
 
 
-def _lot(cases: Sequence[fixture_runs.Case], job: Job, gloo: bool, number: int) -> list[str]:
+def _lot(cases: Sequence[fixture_runs.Case], job: Job, gloo: bool) -> list[str]:
     lines = []
-    for case in cases:
-        began = time.monotonic()
-        said = "not run: no time was left"
-        if job.left() > 0:
-            said = _case(case, job, gloo, _ranks(number))
-        lines.append(f"| `{case}` | {said} | {time.monotonic() - began:.0f} |")
+    # The kernel ends a helper process together with the thread that started it.
+    with contextlib.closing(_Ranks()) as ranks:
+        for case in cases:
+            began = time.monotonic()
+            said = "not run: no time was left"
+            if job.left() > 0:
+                said = _case(case, job, gloo, ranks)
+            lines.append(f"| `{case}` | {said} | {time.monotonic() - began:.0f} |")
     return lines
 
 
@@ -198,7 +207,6 @@ class _Ranks(TwoRanks):
     ) -> Outcome:
         env = {"OUT_DIR": "out"}
         if gloo:
-            env["LOCAL_RANK"] = "0"
             files = {name: text.replace("nccl", "gloo") for name, text in files.items()}
         return super().run(
             files,
@@ -211,14 +219,14 @@ class _Ranks(TwoRanks):
         )
 
 
-_started: dict[int, _Ranks] = {}
+_started: list[_Ranks] = []
 
 
-def _ranks(number: int) -> _Ranks:
-    """Those of a worker; torch is imported once for each."""
-    if number not in _started:
-        _started[number] = _Ranks()
-    return _started[number]
+def _ranks() -> _Ranks:
+    """Those of the main thread; torch is imported once."""
+    if not _started:
+        _started.append(_Ranks())
+    return _started[0]
 
 
 # FSDP1 against FSDP2 ------------------------------------------------------------------------------
@@ -258,7 +266,7 @@ def _ratio(found: Mapping[str, list[dict[str, Any]]], key: str) -> float:
 
 def _one_large(text: str, job: Job) -> dict[str, Any]:
     if job.emulated:
-        outcome = _ranks(0).run({"large.py": text}, TINY, job)
+        outcome = _ranks().run({"large.py": text}, TINY, job)
         assert outcome.status == "ok", str(outcome)
         return dict(json.loads(outcome.ranks[0].stdout.splitlines()[-1]))
     with tempfile.TemporaryDirectory() as folder:
@@ -286,7 +294,7 @@ def rules(job: Job, report: Report) -> None:
         done = subprocess.run(
             command,
             cwd=TESTS.parent,
-            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+            env={**os.environ, "PYTHONPATH": f"{TESTS.parent}:{os.environ.get('PYTHONPATH', '')}"},
             capture_output=True,
             text=True,
             timeout=max(60.0, job.left()),
@@ -301,7 +309,14 @@ def rules(job: Job, report: Report) -> None:
         report.say("", "```", *done.stdout.splitlines()[-40:], "```")
 
 
-PARTS = {"large": large, "fixtures": fixtures, "rules": rules}
+def programs(job: Job, report: Report) -> None:
+    report.say("", "## Proofs of the programs of other authors, 2 ranks", "")
+    lines = proofs.prove_all(job.device, job.only, job.workers, job.left)
+    report.say("| program | verdicts | seconds |", "|---|---|---|", *lines)
+    report.failed += [line for line in lines if "| proven" not in line and "| not run" not in line]
+
+
+PARTS = {"large": large, "fixtures": fixtures, "programs": programs, "rules": rules}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -336,8 +351,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 report.failed.append(part)
                 report.say("", f"Failed: {part}", "```", traceback.format_exc()[-3000:], "```")
     finally:
-        for ranks in _started.values():
-            ranks.close()
+        for one in _started:
+            one.close()
     out = options.out or (None if job.emulated else HERE / "RESULTS.md")
     if out is not None:
         out.write_text("\n".join(report.lines) + "\n", encoding="utf-8")

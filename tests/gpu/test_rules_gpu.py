@@ -1,4 +1,4 @@
-"""The examples of rules that need a GPU: run under torchrun with NCCL, on one rank for each GPU.
+"""The examples of rules that need a GPU: run under torchrun with NCCL, on two ranks.
 
     python -m pytest tests/gpu
 
@@ -55,12 +55,26 @@ def good_examples() -> Iterator[object]:
                 yield pytest.param(rule, example, id=f"{rule.code}-{example.name}")
 
 
+# Runs a program after the ranks have shared out the GPUs, if there are fewer than ranks.
+SHARING = """\
+import os
+import runpy
+import sys
+
+from fsdplint.runtime.emulation.shared_gpus import share_gpus
+
+share_gpus(int(os.environ["LOCAL_WORLD_SIZE"]))
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
 def launched(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Run a program on all GPUs, at most two. A rank that waits for ever raises TimeoutExpired."""
-    path = folder / "program.py"
+    """Run a program on two ranks. A rank that waits for ever raises TimeoutExpired."""
+    path, launcher = folder / "program.py", folder / "sharing.py"
     path.write_text(without_markers(code), encoding="utf-8")
+    launcher.write_text(SHARING, encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(min(gpus(), 2)), str(path)]
+    command += ["--nproc-per-node", "2", str(launcher), str(path)]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
     )

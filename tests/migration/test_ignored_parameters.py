@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forms import plan
+from forms import HEAD, plan
 
 # For each spelling, what `ignored_params` becomes.
 FROZEN = {
@@ -110,6 +110,42 @@ def test_ignored_modules_whose_optimizer_may_mix_tensors(tmp_path: Path, optimiz
     """
     found, _ = plan(tmp_path, body)
     assert any("ignored_modules" in one.reason for one in found.blockers)
+
+
+TRAINED_PART = """
+ignored = [net.blocks[0]]
+model = FSDP(net, ignored_modules=ignored)
+optimizer = {optimizer}
+model(torch.ones(2, 8)).sum().backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "model.parameters()",
+        "[p for p in model.parameters() if p.requires_grad]",
+        '[{"params": list(model.parameters()), "lr": 0.1}]',
+    ],
+)
+def test_an_optimizer_of_both_kinds_steps_singly(tmp_path: Path, parameters: str) -> None:
+    """On GPUs, foreach is the default of torch's optimizers, and refuses both kinds together."""
+    optimizer = f"torch.optim.AdamW({parameters}, lr=0.1)"
+    _, after = plan(tmp_path, "net = Net()" + TRAINED_PART.format(optimizer=optimizer))
+    assert f"torch.optim.AdamW({parameters}, lr=0.1, foreach=False)" in after
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "head"),
+    [
+        ("torch.optim.AdamW(model.parameters(), lr=0.1)", HEAD.replace('"nccl"', '"gloo"')),
+        ("torch.optim.AdamW(net.blocks[0].parameters(), lr=0.1)", HEAD),
+    ],
+)
+def test_an_optimizer_of_one_kind_or_on_the_cpu(tmp_path: Path, optimizer: str, head: str) -> None:
+    _, after = plan(tmp_path, "net = Net()" + TRAINED_PART.format(optimizer=optimizer), head)
+    assert "fully_shard(" in after and "foreach" not in after
 
 
 def test_frozen_modules_as_ignored_states(tmp_path: Path) -> None:

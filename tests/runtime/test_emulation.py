@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from two_ranks import TwoRanks
 
+from fsdplint.runtime.emulation.shared_gpus import share_gpus
 from fsdplint.trace import DeviceSet, MeshBuilt, ModuleMoved, ProcessGroupInit, Wrapped
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -328,3 +330,25 @@ def test_fixtures_for_gpus_run_on_the_cpu(
     assert [record.troubles for record in outcome.records] == [[], []]
     assert all(record.measures for record in outcome.records)
     assert outcome.parameters
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "shared"), [(1, 2, True), (2, 4, True), (2, 2, False), (0, 2, False)]
+)
+def test_ranks_share_gpus(
+    gpus: int, ranks: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL takes ranks on one GPU for ranks of several machines (seen with two ranks on an H200)."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    for name in ("NCCL_HOSTID", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    before = dict(os.environ)
+    try:
+        assert share_gpus(ranks) is shared
+        assert os.environ["LOCAL_RANK"] == str(1 % gpus if shared else 1)
+        assert ("NCCL_HOSTID" in os.environ) is shared
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

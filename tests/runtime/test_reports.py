@@ -66,11 +66,17 @@ def unit(name: str | None, share: int, *parameters: str, **changed: object) -> d
     return {**about, **more, **changed}
 
 
+def plain_unit(share: int, *parameters: str) -> dict[str, object]:
+    """The unit of parameters without FSDP, for which the recorder writes fewer keys."""
+    whole = unit(None, share, *parameters, over=[], dims=[])
+    return {key: value for key, value in whole.items() if key not in ("backward", "step")}
+
+
 def layout(rank: int) -> dict[str, object]:
     units = [
         unit("", 100 + rank, "head.weight"),
         *(unit(f"blocks.{index}", 40, f"blocks.{index}.weight") for index in range(3)),
-        unit(None, 8, "scale", over=[], backward=""),
+        plain_unit(8, "scale"),
     ]
     return {"step": 1, "units": units, "groups": {}}
 

@@ -399,15 +399,35 @@ def emit_mixed(run: Run, value: Value | None, api: str, node: cst.CSTNode) -> No
 
 def _leaves_out(run: Run, module: ModuleValue) -> bool:
     """Whether a sharded module has trainable parameters in `ignored_params`."""
-    ignored = module.attributes.get("*ignored")
-    if not module.sharded or not isinstance(ignored, ParametersOf) or ignored.element:
+    if not module.sharded:
         return False
-    parts = {part for owner in ignored.modules for part in run.trace.submodules(owner.id)}
-    inside = parts < set(run.trace.submodules(module.id))
+    owners, every = _ignored_owners(run, module)
+    parts = {part for owner in owners for part in run.trace.submodules(owner.id)}
+    inside = bool(parts) and parts < set(run.trace.submodules(module.id))
     kept = [run.trace.modules[m] for m in run.trace.submodules(module.id) if m not in parts]
-    known = [run.trace.modules[m] for m in parts]
+    known = [run.trace.modules[m] for m in parts if run.trace.modules[m].own_parameters]
+    trained = [not m.frozen for m in known]
     return (
         inside
-        and any(m.own_parameters and not m.frozen for m in known)
+        and bool(trained)
+        and (any(trained) if every else all(trained))
         and any(m.own_parameters and not m.frozen for m in kept)
     )
+
+
+def _ignored_owners(run: Run, module: ModuleValue) -> tuple[list[ModuleValue], bool]:
+    """The modules of the parameters in `ignored_params`, and whether all of theirs are in it.
+
+    No module if the value is not fully known.
+    """
+    value = module.attributes.get("*ignored")
+    value = run.settle(value) if value is not None else Unknown()
+    items = [run.settle(item) for item in value.items] if isinstance(value, Sequence) else [value]
+    if isinstance(value, Sequence) and value.open:
+        return [], False
+    found: list[ModuleValue] = []
+    for item in items:
+        if not isinstance(item, ParametersOf) or item.filtered_by or item.by_name:
+            return [], False
+        found.extend(item.modules)
+    return found, not any(item.element for item in items if isinstance(item, ParametersOf))

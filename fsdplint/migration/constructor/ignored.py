@@ -67,6 +67,7 @@ def ignored_params(
     if not modules and _frozen_parameters(migration, value) and not _selects(source, display):
         return f"set({_without_list(text)})"
     if argument == "ignored_modules" and ignored_training.is_supported(migration):
+        ignored_training.step_singly(migration)
         migration.note(
             "ignored parameters stay plain tensors, which the program trains beside sharded ones",
             source,

@@ -1,9 +1,9 @@
 """Ignored parameters that the program trains: plain tensors beside sharded ones.
 
-An optimizer of torch updates both one by one: it takes its functions for lists of tensors by itself
-only if all of them are plain (seen with torch 2.13). What is not able to mix the two raises: `foreach`
-and `fused`, clipping, and a gradient scaler. FSDP1's states of optimizers have other entries for such
-parameters.
+An optimizer of torch with `foreach=False` updates both one by one. On the CPU, this is the default. On
+GPUs, the default is to take functions for lists of tensors, which refuse to mix the two (seen with
+torch 2.11): the migration adds the argument. Clipping and a gradient scaler are not able to mix the two
+at all. FSDP1's states of optimizers have other entries for such parameters.
 """
 
 from __future__ import annotations
@@ -14,15 +14,10 @@ from fsdplint.interpreter.values import ModuleValue, Sequence
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.trace import OptimizerBuilt
+from fsdplint.trace import OptimizerBuilt, ProcessGroupInit
+from fsdplint.trace.queries.optimizers import STEPPING_SINGLY
 
-# Each updates its parameters one by one.
-OPTIMIZERS = frozenset(
-    {
-        "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop",
-        "Rprop", "SGD",
-    }
-)  # fmt: skip
+_CPU_BACKENDS = {"gloo", "mpi"}
 MIXING = (
     "foreach", "fused", "clip_grad", "get_total_norm", "GradScaler", "optim_state_dict",
     "optimizer_state_dict", "get_state_dict",
@@ -36,11 +31,27 @@ def is_supported(migration: Migration) -> bool:
     return bool(built) and plain and not any(map(_mixes, migration.program.sources.values()))
 
 
+def step_singly(migration: Migration) -> None:
+    """Add `foreach=False` to the optimizers that may get both kinds of tensors on accelerators."""
+    ignored = ignored_modules(migration)
+    for trace in migration.program.traces:
+        backends = {event.backend for event in trace.of(ProcessGroupInit)}
+        if backends and backends <= _CPU_BACKENDS:
+            continue
+        for built in trace.of(OptimizerBuilt):
+            parts = set(trace.submodules(*built.modules))
+            mixes = bool(parts & ignored and parts - ignored) or not built.complete
+            if mixes and isinstance(built.site, NodeSite) and isinstance(built.site.node, cst.Call):
+                last = built.site.node.args[-1]
+                text = f"{built.site.source.code(last)}, foreach=False"
+                migration.rewrite.replace(built.site.source, last, text)
+
+
 def _updates_one_by_one(built: OptimizerBuilt) -> bool:
     """Whether an optimizer is one of torch, and its call shows all of its options."""
     call = built.site.node if isinstance(built.site, NodeSite) else None
     known = isinstance(call, cst.Call) and not any(map(_is_unsuitable, call.args))
-    return known and built.library == "torch" and built.class_name in OPTIMIZERS
+    return known and built.library == "torch" and built.class_name in STEPPING_SINGLY
 
 
 def _is_unsuitable(arg: cst.Arg) -> bool:

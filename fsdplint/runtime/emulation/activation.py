@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from fsdplint.runtime.emulation import accelerator, cuda, devices, fsdp, groups, modules
+from fsdplint.runtime.emulation.shared_gpus import share_gpus
 from fsdplint.runtime.emulation.switch import EMULATION
 from fsdplint.runtime.recorder import patching
 
@@ -25,12 +26,13 @@ def install() -> None:
 def choose(device: str, local_ranks: int) -> None:
     """Switch the emulation on if `device` asks for it or there are too few devices.
 
-    device: "cpu" (emulate), "cuda" (never emulate), "auto" (emulate if this machine has fewer CUDA
-        devices than ranks).
+    device: "cpu" (emulate), "cuda" (never emulate; ranks share the devices if there are too few),
+        "auto" (emulate if this machine has fewer CUDA devices than ranks).
     """
     import torch
 
     if device == "cuda":
+        share_gpus(local_ranks)
         return
     if device == "auto" and torch.cuda.is_available():
         if torch.cuda.device_count() >= local_ranks:

@@ -111,7 +111,8 @@ def _shape(line: Line) -> tuple[object, ...]:
         (key.removeprefix(own), *map(str, about)) for key, about in line["parameters"].items()
     )
     pattern = name if name is None else _NUMBER.sub("*", name)
-    placed = [str(line[key]) for key in ("over", "copies", "flat", "dims", "offload", "backward")]
+    keys = ("over", "copies", "flat", "dims", "offload", "backward")
+    placed = [str(line.get(key)) for key in keys]  # "backward" is recorded only for units of FSDP
     return (pattern, *placed, parameters if name is not None else ())
 
 

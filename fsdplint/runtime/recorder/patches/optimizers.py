@@ -110,14 +110,20 @@ def _record_optimizer(optimizer: Any, params: Any, frame: FrameType | None, defa
         empty_groups=_empty_groups(params),
         stale=tuple(recording.objects.stale_modules(parameters)),
     )
-    modes = [
-        mode for mode in ("foreach", "fused") if isinstance(defaults, dict) and defaults.get(mode)
-    ]
+    modes = _modes(defaults) if isinstance(defaults, dict) else []
     groups = params if isinstance(params, list) and isinstance(params[0], dict) else [params]
     if modes and any(
         values.is_mixed(p for p in parameters_of(group) if p.requires_grad) for group in groups
     ):
         recording.recorder.event(MixedParameters, frame, api=modes[0])
+
+
+def _modes(defaults: dict[str, Any]) -> list[str]:
+    """How an optimizer steps its parameters, as the `api` of `MixedParameters`; empty if singly."""
+    modes = [mode for mode in ("foreach", "fused") if defaults.get(mode)]
+    if not modes and "foreach" in defaults and defaults["foreach"] is defaults.get("fused") is None:
+        return ["default"]
+    return modes
 
 
 def _library(cls: type) -> str:

@@ -59,7 +59,7 @@ def main():
     rank = dist.get_rank()
 
     torch.manual_seed(6)
-    features = Table(11, 16)
+    features = Table(11, 16).cuda()  # FSDP1 moves no ignored module
     torch.manual_seed(rank)
     model = Model()
     model.features = features
