@@ -144,3 +144,55 @@ def test_a_unit_that_runs_no_forward(original: bool, two_ranks: TwoRanks) -> Non
     assert check(comparison, "placement of parameters").detail == (
         "the same for 4 parameters on each rank"
     )
+
+
+LIST = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x).relu())
+
+
+model = Net()
+"""
+LIST_FSDP1 = """\
+from torch.distributed.fsdp.wrap import always_wrap_policy
+
+model = FSDP(model, auto_wrap_policy=always_wrap_policy, device_id=cpu)
+"""
+LIST_FSDP2 = """\
+for layer in model.layers:
+    fully_shard(layer)
+fully_shard(model)
+"""
+
+
+def test_a_wrapper_without_parameters_is_no_unit(two_ranks: TwoRanks) -> None:
+    """`always_wrap_policy` wraps lists of modules, too, which gather nothing."""
+    loop = LOOP.format(batch="torch.randn(2, 8)")
+    before = two_ranks.run(HEAD + FSDP1 + LIST + LIST_FSDP1 + loop, parameters=True)
+    after = two_ranks.run(HEAD + FSDP2 + LIST + LIST_FSDP2 + loop, parameters=True)
+    comparison = compared(before, after)
+    assert comparison.holds, comparison.differences
+    one_unit = LIST_FSDP2.replace("for layer in model.layers:\n    fully_shard(layer)\n", "")
+    after = two_ranks.run(HEAD + FSDP2 + LIST + one_unit + loop, parameters=True)
+    found = {one.name: one.detail for one in compared(before, after).differences}
+    assert found["sharded modules"] == ("only before: layers.0, layers.1; only after: (root)")
+
+
+FULL_PRECISION = "mixed_precision=MixedPrecision(param_dtype=torch.float32), "
+
+
+def test_the_own_type_as_precision_of_several_models(two_ranks: TwoRanks) -> None:
+    loop = LOOP.format(batch="torch.randn(2, 8)").replace(
+        "model({batch})", "average(torch.randn(2, 8)); model({batch})"
+    )
+    wrapped = AVERAGE_FSDP1.replace("device_id=cpu, ", FULL_PRECISION + "device_id=cpu, ") % True
+    before = two_ranks.run(HEAD + FSDP1 + MODELS + wrapped + loop, parameters=True)
+    after = two_ranks.run(HEAD + FSDP2 + MODELS + AVERAGE_FSDP2 + loop, parameters=True)
+    assert before.status == after.status == "ok", str(before) + str(after)
+    differences = {one.name for one in compared(before, after).differences}
+    assert "mixed precision" not in differences

@@ -22,6 +22,7 @@ from fsdplint.runtime.proof.compare_costs import cost_checks
 from fsdplint.runtime.proof.compare_layout import (
     compare_layouts,
     group_difference,
+    holding_paths,
     parameter_sets,
     parameter_types,
 )
@@ -288,7 +289,7 @@ def unwrapped_names(trace: Trace) -> dict[str, str]:
 
 
 def _units(before: Side, after: Side, binding: bool) -> Check:
-    old, new = units(before.trace), units(after.trace)
+    old, new = (units(side.trace) - _empty_units(side) for side in (before, after))
     same = old == new
     detail = f"the same {plural(len(old), 'module')}" if same else _set_difference(old, new)
     groups = [parameter_sets(side) for side in (before, after)]
@@ -298,6 +299,12 @@ def _units(before: Side, after: Side, binding: bool) -> Check:
             *({_group_name(group) for group in one} for one in groups)
         )
     return Check("sharded modules", same, detail, binding=binding, layout=True)
+
+
+def _empty_units(side: Side) -> set[str]:
+    """The sharded modules without parameters of their own, which gather nothing."""
+    holding = holding_paths(side)
+    return set() if holding is None else units(side.trace) - holding
 
 
 def _group_name(names: Iterable[str]) -> str:

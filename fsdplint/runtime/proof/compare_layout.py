@@ -7,6 +7,7 @@ on how parameters are sharded: it is computed from their shapes and tolerated.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ _PLACEMENT = "placement of parameters"
 _BACKWARD = "parameters between forward and backward"
 _STEP = "parameters at the optimizer step"
 _MAX_NAMES = 3
+_MODEL = re.compile(r"^\d+:")  # the number of a model, where there are several
 # Each parameter in a flat parameter begins at a multiple of this number of bytes.
 _ALIGNMENT = 16
 _ITEM_SIZES = {"torch.float64": 8, "torch.bfloat16": 2, "torch.float16": 2}
@@ -71,14 +73,35 @@ def parameter_sets(side: Side) -> set[frozenset[str]]:
 
 
 def parameter_types(side: Side) -> dict[str, str]:
-    """The types of the parameters of each unit by its name, where they are all of one type."""
+    """The types of the parameters of each unit by its path, where they are all of one type.
+
+    Units of the same path in several models count as one.
+    """
     found: dict[str, set[str]] = {}
     for record in side.records:
         for line in record.layouts[:1]:
             for unit in line["units"]:
                 types = {dtype for _, dtype, _ in unit["parameters"].values()}
-                found.setdefault(unit["name"], set()).update(types)
-    return {name: types.pop() for name, types in found.items() if len(types) == 1}
+                if unit["name"] is not None:
+                    found.setdefault(_path(unit["name"]), set()).update(types)
+    return {path: types.pop() for path, types in found.items() if len(types) == 1}
+
+
+def holding_paths(side: Side) -> set[str] | None:
+    """The paths of the units that have parameters; None if no layout is recorded.
+
+    A wrapper of FSDP1 around a module whose parameters are all in inner units has none.
+    """
+    lines = [line for record in side.records for line in record.layouts]
+    if not lines:
+        return None
+    names = (unit["name"] for line in lines for unit in line["units"] if unit["parameters"])
+    return {_path(name) for name in names if name is not None}
+
+
+def _path(name: str) -> str:
+    """The path of a unit in its model, from its name in a layout of several models ("1:head")."""
+    return _MODEL.sub("", name)
 
 
 def _pairs(before: Side, after: Side) -> Iterator[tuple[int, int, _Layout, _Layout]]:
