@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 # With mixed precision, the forward frees other memory; with CPU offloading, nothing was run.
-_NOT_TRIED = ("mixed_precision", "cpu_offload")
 
 
 class ForwardWhileSummoned(Rule):
@@ -32,8 +31,8 @@ class ForwardWhileSummoned(Rule):
     With `recurse=False`, the block gathers the outermost wrapper only.
 
     With `use_orig_params=True`, a block with `writeback=False` is not reported. Neither are units in
-    mixed precision, whose forward frees copies in low precision, units with CPU offloading, and units
-    with the strategy `NO_SHARD`.
+    mixed precision with a `param_dtype`, whose forward frees copies in low precision, units with CPU
+    offloading, and units with the strategy `NO_SHARD`.
 
     ## Why is this bad?
     The forward of a unit frees the gathered parameters. With `use_orig_params=True`, the end of the
@@ -153,12 +152,19 @@ def _freed_unit(groups: Groups, event: Called) -> Wrapped | None:
             root = event.module
         if root is None and not _calls_unseen_units(wrapper, event):
             continue
-        if any(wrapper.options.get(name) not in (None, "None") for name in _NOT_TRIED):
+        if _gathers_copies(wrapper):
             return None
         parts = set() if root is None else part_of_unit(groups, wrapper, root, event)
         has_parameters = root is None or any(trace.modules[one].own_parameters for one in parts)
         return wrapper if is_known_unit(wrapper) and has_parameters else None
     return None
+
+
+def _gathers_copies(wrapper: Wrapped) -> bool:
+    """Whether a forward may gather other memory than `summon_full_params`: copies in low precision."""
+    precision = str(wrapper.options.get("mixed_precision"))
+    full = precision == "None" or "param_dtype=None" in precision
+    return not full or wrapper.options.get("cpu_offload") not in (None, "None")
 
 
 def _calls_unseen_units(wrapper: Wrapped, event: Called) -> bool:

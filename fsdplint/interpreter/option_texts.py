@@ -16,6 +16,7 @@ from fsdplint.interpreter.values import (
     constant,
 )
 
+PRECISION = "torch.distributed.fsdp.MixedPrecision"
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 INFINITE = (float("inf"), "math.inf", "numpy.inf", "torch.inf")  # bounds that clip nothing
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
@@ -34,8 +35,12 @@ def bound(value: Value | None) -> object:
 def option(value: Value) -> object:
     """The value of an option in a trace: a constant, a dotted name, or "?".
 
-    A `CPUOffload` includes its argument, as the recorder writes it.
+    A `CPUOffload` includes its argument, and a `MixedPrecision` its `param_dtype`, as the recorder
+    writes them.
     """
+    if isinstance(value, LibraryObject) and value.name == PRECISION and not value.open:
+        dtype = value.get("param_dtype", "0") or Const(None)
+        return f"{value.name}(param_dtype={option(dtype)})"
     if isinstance(value, LibraryObject) and value.name == OFFLOAD and not value.open:
         offloads = constant(value.get("offload_params", "0") or Const(False))
         return f"{value.name}(offload_params={offloads if isinstance(offloads, bool) else '?'})"
