@@ -43,6 +43,9 @@ def escape(run: Run, call: Call) -> None:
             run.emit(DataEscaped, call.node, data=data)
         if isinstance(value, GeneratorValue):
             value.seed, value.per_rank = None, False  # other code may seed it
+        for held in (value, *_parts_of(value)):
+            if isinstance(held, Dict):
+                held.doubtful = True
 
 
 def _holder(run: Run, value: Value) -> list[ModuleValue]:

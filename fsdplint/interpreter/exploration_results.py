@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.interpreter.spread_dicts import SpreadDict
 from fsdplint.interpreter.values import Const, Unknown, Value
 from fsdplint.source.source import Source
 
@@ -29,11 +30,13 @@ class NodeValues:
 
     Attributes:
         last: the last value of each node.
-        earlier: those before it, of the nodes that were several modules.
+        earlier: those before it, of the nodes that were several modules or objects.
+        spread: the dicts that calls spread, by the argument; None stands for one with unknown keys.
     """
 
     last: Mapping[cst.CSTNode, Value]
     earlier: Mapping[cst.CSTNode, Mapping[str, Value]]
+    spread: Mapping[cst.Arg, Iterable[SpreadDict | None]]
 
     @classmethod
     def of(cls, run: Run) -> NodeValues:
@@ -43,7 +46,7 @@ class NodeValues:
             unknown = isinstance(value, Unknown) and value.part_of is None
             if not unknown and not isinstance(value, Const):
                 last[node] = value
-        return cls(last, run.earlier)
+        return cls(last, run.earlier, run.spread_dicts)
 
     def values(self, node: cst.CSTNode) -> Iterator[Value]:
         if node in self.last:
@@ -105,6 +108,10 @@ class Evaluations:
             found = (value for run in self._runs for value in run.values(node))
             known = self._found[node] = list({id(value): value for value in found}.values())
         return list(known)
+
+    def spread(self, arg: cst.Arg) -> list[SpreadDict | None]:
+        """The distinct dicts that a call spreads; None stands for one with unknown keys."""
+        return list(dict.fromkeys(one for run in self._runs for one in run.spread.get(arg, ())))
 
     def together(self, *nodes: cst.CSTNode) -> Iterator[tuple[list[Value], ...]]:
         """The values of several nodes in each run that reached all of them."""

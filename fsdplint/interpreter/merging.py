@@ -22,6 +22,7 @@ from fsdplint.interpreter.values import (
     Condition,
     Const,
     Context,
+    Dict,
     GeneratorContext,
     Lazy,
     LibraryObject,
@@ -198,6 +199,10 @@ def _choose(one: Value, two: Value) -> Value:
     It is not certain that a context is the one that is entered, or a method the one that is called.
     """
     value = one if matters(one) else two
+    if isinstance(value, Dict) and one is not two:
+        other = two if value is one else one
+        same = isinstance(other, Dict) and other.items.keys() == value.items.keys()
+        value.doubtful = value.doubtful or not same
     if not isinstance(value, Context | GeneratorContext | Method) or one is two:
         return value
     both = isinstance(one, GeneratorContext) and isinstance(two, GeneratorContext)

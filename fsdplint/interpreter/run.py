@@ -48,12 +48,16 @@ from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.interpreter.memoized_functions import Memory
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.signals import Signal
+from fsdplint.interpreter.spread_dicts import SpreadDict
 from fsdplint.interpreter.values import (
     Const,
     Dict,
+    Function,
     Lazy,
     LazyImport,
+    LibraryObject,
     ModuleValue,
+    Partial,
     Scope,
     Unknown,
     Value,
@@ -80,6 +84,7 @@ S = TypeVar("S", bound="Signal | None")
 
 NO_GUARDS = nullcontext()
 _NO_KEYS: frozenset[str] = frozenset()
+_MADE = (Function, LibraryObject, Partial)
 
 
 class Run:
@@ -91,9 +96,10 @@ class Run:
         self.loops: dict[cst.CSTNode, bool] = {}  # whether they visit every element
         self.trace = Trace(producer="static", certainty=StaticCertainty(self.loops))
         self.evaluations: dict[cst.CSTNode, Value] = {}
-        self.earlier: dict[
-            cst.CSTNode, dict[str, Value]
-        ] = {}  # modules that nodes were, by wrapper
+        # The dicts that calls spread, by the argument, in the order of the run.
+        self.spread_dicts: dict[cst.Arg, dict[SpreadDict | None, None]] = {}
+        # The modules that nodes were before, by wrapper, and other objects, by their places.
+        self.earlier: dict[cst.CSTNode, dict[str, Value]] = {}
         self.reached: set[cst.CSTNode] = set()  # functions that were entered
         self.instantiated: set[cst.CSTNode] = set()  # classes
         self.executed: set[cst.CSTNode] = set()  # statements and calls
@@ -191,6 +197,8 @@ class Run:
         if type(value) is not Const:
             if isinstance(value, ModuleValue):
                 self._keep_earlier(node, value)
+            elif isinstance(value, _MADE) and isinstance(node, cst.Call | cst.Subscript):
+                self._keep_earlier_object(node, value)
             self.evaluations[node] = value
         return value
 
@@ -199,6 +207,14 @@ class Run:
         before = self.evaluations.get(node)
         if isinstance(before, ModuleValue) and before.wrapper != value.wrapper:
             self.earlier.setdefault(node, {})[before.wrapper] = before
+
+    def _keep_earlier_object(self, node: cst.CSTNode, value: Value) -> None:
+        """Keep the earlier object: an item of a dict may have been made at several places."""
+        before = self.evaluations.get(node)
+        if isinstance(before, _MADE) and before.created_at is not None:
+            made = value.created_at
+            if made is not None and made.node is not before.created_at.node:
+                self.earlier.setdefault(node, {})[f"{id(before.created_at.node)}"] = before
 
     def execute(self, node: cst.CSTNode) -> Signal | None:
         """Execute a statement; the signal says how control leaves it early, None if it does not."""

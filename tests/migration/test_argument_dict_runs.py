@@ -114,12 +114,70 @@ arguments["limit_all_gathers"] = True
 model = FSDP(Net(), **arguments)
 other = FSDP(Net(), **arguments)
 """,
+    "method": """
+class Setup:
+    def arguments(self):
+        return {"device_id": torch.device("cpu"), "use_orig_params": True}
+
+    def shard(self, model):
+        return FSDP(model, **self.arguments())
+
+
+class Units(Setup):
+    def arguments(self):
+        given = super().arguments()
+        given |= {"auto_wrap_policy": POLICY}
+        if os.environ["HOW"] == "grad_op":
+            given["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+        return given
+
+
+torch.manual_seed(0)
+model = (Setup if os.environ["HOW"] == "whole" else Units)().shard(Net())
+""",
+    "attribute": """
+class Engine:
+    def __init__(self, **given):
+        self.how = given.pop("how", "whole")
+        self.options = {**given, "device_id": torch.device("cpu")}
+        if self.how == "whole":
+            self.options.pop("auto_wrap_policy")
+
+    def shard(self, model):
+        return FSDP(model, **self.options)
+
+
+torch.manual_seed(0)
+model = Engine(how=os.environ["HOW"], auto_wrap_policy=POLICY, sync_module_states=True).shard(Net())
+""",
+    "recursion": """
+def shard_children(model, classes, **options):
+    for name, child in model.named_children():
+        shard_children(child, classes, **options)
+        if isinstance(child, classes):
+            setattr(model, name, FSDP(child, **options))
+    return model
+
+
+def shard(model, **options):
+    return FSDP(shard_children(model, (Block,), **options), **options)
+
+
+torch.manual_seed(0)
+options = dict(device_id=torch.device("cpu"))
+if os.environ["HOW"] == "grad_op":
+    options["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+model = shard(Net(), **options)
+""",
 }
 
 
 RUNS = [("branches", "whole"), ("branches", "blocks"), ("branches", "nested")]
 RUNS += [("keywords", "whole"), ("keywords", "grad_op")]
 RUNS += [("returned", "whole"), ("returned", "blocks"), ("returned", "no_shard")]
+RUNS += [("method", "whole"), ("method", "blocks"), ("method", "grad_op")]
+RUNS += [("attribute", "whole"), ("attribute", "blocks")]
+RUNS += [("recursion", "whole"), ("recursion", "grad_op")]
 
 
 @pytest.mark.parametrize(("form", "how"), RUNS)

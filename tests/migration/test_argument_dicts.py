@@ -253,14 +253,6 @@ KEPT = {
         arguments = options()
         model = FSDP(Net(), **arguments)
     """,
-    "a function that is called for something else, too": """
-        def options():
-            return dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
-
-
-        print(len(options()))
-        model = FSDP(Net(), **options())
-    """,
     "a function with an effect that comes later": """
         def options():
             print("options")
@@ -268,31 +260,6 @@ KEPT = {
 
 
         model = FSDP(Net(), **options())
-    """,
-    "a function that may return nothing": """
-        def options(kind):
-            if kind:
-                return dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
-
-
-        arguments = options(1)
-        model = FSDP(Net(), **arguments)
-    """,
-    "keywords that a function also reads": """
-        def shard(model, **kwargs):
-            print(kwargs.get("device_id"))
-            return FSDP(model, **kwargs)
-
-
-        model = shard(Net(), device_id=local_rank)
-    """,
-    "keywords of a function that is handed on": """
-        def shard(model, **kwargs):
-            return FSDP(model, **kwargs)
-
-
-        model = shard(Net(), device_id=local_rank)
-        others = list(map(shard, [Net()]))
     """,
     "a dict that may be left out": """
         def shard(model, options={}):
@@ -302,31 +269,12 @@ KEPT = {
         model = shard(Net())
     """,
     "a dict that another function gets": """
+        from library import change
+
         options = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
         change(options)
         model = FSDP(Net(), **options)
         other = FSDP(Net(), **options)
-    """,
-    "a dict with a second name": """
-        options = {"use_orig_params": True}
-        others = options
-        others["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
-        model = FSDP(Net(), **options)
-        other = FSDP(Net(), **options)
-    """,
-    "a key that is deleted": """
-        options = {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
-        if os.environ.get("FULL"):
-            del options["sharding_strategy"]
-        model = FSDP(Net(), **options)
-        other = FSDP(Net(), **options)
-    """,
-    "a test for a key": """
-        options = {}
-        if os.environ.get("GRAD_OP"):
-            options["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
-        print("sharding_strategy" in options)
-        model = FSDP(Net(), **options)
     """,
 }
 

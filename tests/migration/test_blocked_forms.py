@@ -46,11 +46,6 @@ BLOCKED = {
         "model = FSDP(Net())\nmodel.clip_grad_norm_(1.0, norm_type=float('inf'))",
         "torch refuses that",
     ),
-    "arguments of two calls": (
-        "shared = dict(use_orig_params=True)\nif os.environ.get('SAVE'):\n    shared['forward_prefetch'] = True\n"
-        "a = FSDP(Net(), **shared)\nb = FSDP(Net(), **shared)\nassert len(shared) < 9",
-        "are given to more than one call",
-    ),
     "an init function, and weights of rank 0": (
         "model = FSDP(Net(), param_init_fn=lambda m: m.reset_parameters(), sync_module_states=True)",
         "param_init_fn",
@@ -62,12 +57,6 @@ BLOCKED = {
     "a model on the meta device, and weights of rank 0": (
         "with torch.device('meta'):\n    net = Net()\nmodel = FSDP(net, sync_module_states=True)",
         "on the meta device is wrapped without `param_init_fn`, with `sync_module_states`",
-    ),
-    "a model on the meta device, and arguments in a dict": (
-        "with torch.device('meta'):\n    net = Net()\n"
-        "kwargs = dict(use_orig_params=True)\nif os.environ.get('SAVE'):\n"
-        "    kwargs['forward_prefetch'] = True\nprint(kwargs)\nmodel = FSDP(net, **kwargs)",
-        "on the meta device is wrapped without `param_init_fn`, with its arguments in a dict",
     ),
     "a model on the meta device, and ignored parameters": (
         "with torch.device('meta'):\n    net = Net()\n"
@@ -175,18 +164,6 @@ BLOCKED = {
         "    return FSDP(Net())\n\n\n"
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nmodel = FSDP(Net())",
         "`FSDP` is `fairscale.* in some configurations",
-    ),
-    "a dict of arguments whose keys a text names": (
-        "kwargs = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\n"
-        "print('%(sharding_strategy)s' % kwargs)\nmodel = FSDP(Net(), **kwargs)",
-        "are used here in another way",
-    ),
-    "a strategy after one that does more": (
-        "kwargs = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\n"
-        "if os.environ.get('SAVE'):\n"
-        "    kwargs['sharding_strategy'] = ShardingStrategy.FULL_SHARD\n"
-        "print(kwargs)\nmodel = FSDP(Net(), **kwargs)",
-        "the same key twice",
     ),
     "a norm without a name of a model that may be plain": (
         "model = Net()\nif os.environ.get('FSDP'):\n    model = FSDP(model)\n"

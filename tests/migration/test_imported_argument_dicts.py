@@ -43,14 +43,16 @@ OTHER = "from helpers import options\n\nprint(len(options(1)))\n"
 
 @pytest.mark.parametrize("has_other", [False, True])
 def test_callers_in_files_without_fsdp1(tmp_path: Path, has_other: bool) -> None:
-    """The files change together; another use of the dict in any file of the program blocks."""
+    """The files change together; with another use of the dict, its items are read by their keys."""
     texts = {"helpers.py": HELPERS, "train.py": TRAIN, **({"other.py": OTHER} if has_other else {})}
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     paths = [tmp_path / name for name in texts]
     found = fix(Workspace(paths), [rule() for rule in all_rules()]).texts
     if has_other:
-        assert not found
+        assert set(found) == {tmp_path / "helpers.py"}
+        text = found[tmp_path / "helpers.py"]
+        assert 'kwargs.get("sharding_strategy") == "SHARD_GRAD_OP"' in text
         return
     assert "return sharding_strategy, kind" in found[tmp_path / "helpers.py"]
     lines = found[tmp_path / "train.py"].splitlines()
@@ -112,21 +114,24 @@ USES = {
 
 @pytest.mark.parametrize("use", list(USES.values()), ids=list(USES))
 def test_a_dict_that_another_file_imports(tmp_path: Path, use: str) -> None:
-    """The file imports the variables instead, unless it does something else with the dict."""
+    """The file imports the variables, or reads the items if it does something else with the dict."""
     texts = {"settings.py": SETTINGS, "blocks.py": BLOCKS, "train.py": IMPORTING + use}
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     paths = [tmp_path / name for name in texts]
     found = fix(Workspace(paths), [rule() for rule in all_rules()]).texts
+    text = found[tmp_path / "train.py"]
     if use:
-        assert not found
+        assert '"mixed_precision": bf16' in found[tmp_path / "settings.py"]
+        assert 'mp_policy = shared.get("mixed_precision") or MixedPrecisionPolicy()' in text
+        assert 'should_shard = shared["auto_wrap_policy"]' in text
+        assert text.endswith(use)
         return
     assert found[tmp_path / "settings.py"].splitlines()[-3:] == [
         "bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)",
         "auto_wrap_policy = lambda module: isinstance(module, Block)",
         "mixed_precision = bf16",
     ]
-    text = found[tmp_path / "train.py"]
     assert "from settings import auto_wrap_policy, mixed_precision\n" in text
     assert text.splitlines()[-5:] == [
         "other = nn.Sequential(Block())",

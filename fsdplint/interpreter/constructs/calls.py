@@ -22,6 +22,7 @@ from fsdplint.interpreter.own_dicts import as_dict, entries_of
 from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.parameter_marks import note_row_edit
 from fsdplint.interpreter.run import Run, calls, evaluates
+from fsdplint.interpreter.spread_dicts import spread_dict
 from fsdplint.interpreter.torch_values import (
     ParametersOf,
     RankTest,
@@ -86,6 +87,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
                 call.open = call.shifted = True
                 call.spread.append(value)
         elif arg.star == "**":
+            run.spread_dicts.setdefault(arg, {})[spread_dict(as_dict(value))] = None
             _spread_argument(call, value)
         elif arg.keyword is not None:
             call.kwargs[arg.keyword.value] = value

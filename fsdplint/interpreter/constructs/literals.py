@@ -169,9 +169,7 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
         elif isinstance(element, cst.StarredDictElement):
             value = as_dict(run.eval(element.value))
             if isinstance(value, Dict):
-                result.items.update(value.items)
-                result.tensors.update(value.tensors)
-                result.open = result.open or value.open
+                result.take(value)
             elif isinstance(value, StateValue):
                 result.open = True
                 result.tensors[f"**{value.id}"] = value

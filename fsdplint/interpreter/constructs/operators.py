@@ -172,6 +172,11 @@ def arithmetic(
         result = Sequence(list(left.items), left.kind, left.open or right.open)
         result.extend(right.items)
         return result
+    if isinstance(left, Dict) and isinstance(right, Dict) and isinstance(op, cst.BitOr):
+        merged = Dict()
+        merged.take(left)
+        merged.take(right)
+        return merged
     if isinstance(left, Sequence) and isinstance(op, cst.Multiply):
         return _repeat(left, right)
     if isinstance(left, RankValue) and isinstance(op, cst.Modulo):

@@ -111,7 +111,7 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
             left.open = True
         return
     if isinstance(left, Dict) and isinstance(right, Dict):
-        left.items.update(right.items)
+        left.take(right)
         return
     divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
     if isinstance(node.operator, cst.DivideAssign | cst.MultiplyAssign):

@@ -63,9 +63,7 @@ def make_dict(run: Run, name: str, call: Call) -> Value:
         if isinstance(value, StateValue):
             return value
         if isinstance(value, Dict):
-            result.items.update(value.items)
-            result.tensors.update(value.tensors)
-            result.open = result.open or value.open
+            result.take(value)
         elif isinstance(value, ParametersOf):
             result.tensors["*"] = take_parameters(run, value, element=True)
             result.open = True
@@ -150,9 +148,7 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
 def dict_update(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     for value in map(as_dict, call.args):
         if isinstance(value, Dict):
-            receiver.items.update(value.items)
-            receiver.tensors.update(value.tensors)
-            receiver.open = receiver.open or value.open
+            receiver.take(value)
         elif isinstance(value, StateValue):
             receiver.open = True
             receiver.tensors[f"**{value.id}"] = value
@@ -166,4 +162,6 @@ def dict_update(run: Run, receiver: Dict, name: str, call: Call) -> Value:
 
 @method("Dict", "copy")
 def dict_copy(run: Run, receiver: Dict, name: str, call: Call) -> Value:
-    return Dict(dict(receiver.items), receiver.open, dict(receiver.tensors))
+    result = Dict()
+    result.take(receiver)
+    return result

@@ -27,9 +27,7 @@ def call_of_class(run: Run, name: str, call: Call) -> Value:
 def fill(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     made = as_dict(run.call(Symbol("builtins.dict"), call))
     if isinstance(made, Dict):
-        receiver.items.update(made.items)
-        receiver.tensors.update(made.tensors)
-        receiver.open = receiver.open or made.open
+        receiver.take(made)
     else:
         receiver.open = True
     return Const(None)

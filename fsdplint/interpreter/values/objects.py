@@ -154,6 +154,8 @@ class Dict(Value):
 
     tensors: values under unknown keys (the names of a state dict), by the text of the key.
     made_at: see `Sequence`.
+    doubtful: whether it may have other keys: a function that cannot be followed got it, or it
+        stands for two dicts between which something chooses.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
@@ -161,6 +163,14 @@ class Dict(Value):
     tensors: dict[str, Value] = field(default_factory=dict)
     optimizer: OptimizerValue | None = None  # the owner of this param group (or `__dict__`)
     made_at: int = 0
+    doubtful: bool = False
+
+    def take(self, other: Dict) -> None:
+        """Take the entries of another dict, as `update` does."""
+        self.items.update(other.items)
+        self.tensors.update(other.tensors)
+        self.open = self.open or other.open
+        self.doubtful = self.doubtful or other.doubtful
 
 
 @dataclass(eq=False, repr=False)

@@ -92,9 +92,20 @@ def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str)
     parent = source.parent(node)
     member = name.partition(".")[2]
     if isinstance(parent, cst.Arg) and not member.startswith("__"):
-        return
+        if not _is_item(migration, source, parent):
+            return
     if not _in_constructor(migration, source, node):
         _write_string(migration, source, node, member, PREFETCH)
+
+
+def _is_item(migration: Migration, source: Source, arg: cst.Arg) -> bool:
+    """Whether an argument is an item of a dict, as in `dict(key=value)` and `x.update(key=value)`."""
+    call = source.parent(arg)
+    if not isinstance(call, cst.Call) or arg.keyword is None:
+        return False
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "update":
+        return not migration.symbol(call.func)
+    return is_constant(call.func, "dict")
 
 
 @rewrites("StateDictType")

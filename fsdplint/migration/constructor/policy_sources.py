@@ -65,7 +65,7 @@ class PolicySources:
     def may_be_none(self, node: cst.BaseExpression) -> bool:
         """Whether an argument may be None."""
         values = self.migration.values(node)
-        if any(is_none(value) for value in values):
+        if any(is_none(value) for value in values) or _may_lack(node):
             return True
         if passed := self._passed_values(node):
             return any(_gives_none(*one) for one in passed)
@@ -330,6 +330,16 @@ def _arms(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 def _is_policy(value: Value) -> bool:
     return isinstance(value, Partial | LibraryObject | Symbol | Function)
+
+
+def _may_lack(node: cst.BaseExpression) -> bool:
+    """Whether a node is `options.get("key")`, which is None where the dict lacks the key."""
+    return (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and node.func.attr.value == "get"
+        and len(node.args) == 1
+    )
 
 
 def _chooses_none(node: object) -> bool:

@@ -19,6 +19,9 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     items           a variable for each item of such a dict
     parameters      a parameter for each argument that a function hands on to FSDP1
     returned_dicts  functions that return such a dict
+    item_reads      the items of a dict that is made in any other way
+    spread_keys     the keys of such a dict
+    building        expressions that only build objects
     defaults        what FSDP1 takes where an argument is left out
     contexts        contexts in variables and on an `ExitStack`
     attributes      attributes of classes and of settings objects

@@ -37,7 +37,7 @@ def rewrite_argument(inlining: Inlining, node: cst.Arg) -> bool:
 def _is_flag(inlining: Inlining, node: cst.Arg, constant: cst.BaseExpression) -> bool:
     """Whether an argument of a call of FSDP1 is a constant flag."""
     call = inlining.source.parent(node)
-    if inlining.depth is not Depth.CONSTANTS or not is_constant(constant, "True", "False"):
+    if inlining.depth.value < Depth.CONSTANTS.value or not is_constant(constant, "True", "False"):
         return False
     return bool(inlining.migration.called_name(call))
 

@@ -28,7 +28,7 @@ class Receiver:
     """A function that only hands a parameter on to FSDP1.
 
     Attributes:
-        spreads: the arguments `**name` of calls of FSDP1 in its body.
+        spreads: the arguments `**name` of calls of FSDP1 in its body, and of its calls of itself.
         calls: its own calls, all of them.
     """
 
@@ -36,6 +36,10 @@ class Receiver:
     parameter: cst.Param
     spreads: list[cst.Arg]
     calls: list[Call]
+
+    def hands_all_on(self, call: cst.Call) -> bool:
+        """Whether the function calls itself with all that it got."""
+        return any(arg in self.spreads for arg in call.args)
 
 
 def name_parameters(inlining: Inlining) -> None:
@@ -82,11 +86,14 @@ def _receiver(inlining: Inlining, parameter: cst.Param, spreads: list[cst.Arg]) 
     source = inlining.source
     function = function_around(source, spreads[0])
     assert isinstance(function, cst.FunctionDef)
+    name = parameter.name.value
+    found = [use for use in reads(source, function, name) if home_of(source, use) is function]
+    if parameter is function.params.star_kwarg:
+        spreads = spreads + _given_to_itself(source, function, found)
     uses = {spread.value for spread in spreads}
-    found = reads(source, function, parameter.name.value)
-    if function.decorators or uses != {use for use in found if home_of(source, use) is function}:
+    if function.decorators or uses != set(found):
         return None
-    bound = bindings_of(source).scope_at(function.body).others.get(parameter.name.value, ())
+    bound = bindings_of(source).scope_at(function.body).others.get(name, ())
     if len(bound) != 1 or _has_second_name(inlining, function.name.value):
         return None
     files = full_program(inlining.migration.program).sources.values()
@@ -96,6 +103,21 @@ def _receiver(inlining: Inlining, parameter: cst.Param, spreads: list[cst.Arg]) 
             return None
         calls.append((other, call))
     return Receiver(function, parameter, spreads, calls) if calls else None
+
+
+def _given_to_itself(
+    source: Source, function: cst.FunctionDef, uses: list[cst.Name]
+) -> list[cst.Arg]:
+    """The arguments `**name` with which a function calls itself."""
+    found = []
+    for use in uses:
+        arg = source.parent(use)
+        call = source.parent(arg) if isinstance(arg, cst.Arg) and arg.star == "**" else None
+        if isinstance(arg, cst.Arg) and isinstance(call, cst.Call):
+            called = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+            if isinstance(called, cst.Name) and called.value == function.name.value:
+                found.append(arg)
+    return found
 
 
 def _has_second_name(inlining: Inlining, name: str) -> bool:
@@ -125,7 +147,7 @@ def _write_parameters(inlining: Inlining, receiver: Receiver) -> None:
         texts.insert(0, "*")
     if not ordered:
         return
-    inlining.put(parameter, ", ".join(texts))
+    _put_parameter(inlining, parameter, ", ".join(texts))
     for spread in receiver.spreads:
         inlining.put(spread, ", ".join(f"{key}={key}" for key in ordered))
 
@@ -136,7 +158,7 @@ def _given_keys(receiver: Receiver) -> set[str] | None:
     own = {one.name.value for one in (*p.params, *p.kwonly_params)}
     keys: set[str] = set()
     for _, call in receiver.calls:
-        if any(arg.star for arg in call.args):
+        if any(arg.star and arg not in receiver.spreads for arg in call.args):
             return None
         keys |= {arg.keyword.value for arg in call.args if arg.keyword is not None} - own
     return keys if keys <= set(KEYS) else None
@@ -144,9 +166,19 @@ def _given_keys(receiver: Receiver) -> set[str] | None:
 
 def _is_always_given(receiver: Receiver, key: str) -> bool:
     return all(
-        any(arg.keyword is not None and arg.keyword.value == key for arg in call.args)
+        receiver.hands_all_on(call)
+        or any(arg.keyword is not None and arg.keyword.value == key for arg in call.args)
         for _, call in receiver.calls
     )
+
+
+def _put_parameter(inlining: Inlining, parameter: cst.Param, text: str) -> None:
+    """Put a text in the place of a parameter and of its annotation."""
+    start, end = inlining.source.span(parameter)
+    if parameter.annotation is not None:
+        end = inlining.source.span(parameter.annotation)[1]
+    inlining.put(parameter, text)
+    inlining.migration.substitute_span(inlining.source, start, end, text)
 
 
 def _names_of(source: Source, receiver: Receiver) -> set[str]:
@@ -176,7 +208,7 @@ def _take_keywords(inlining: Inlining, receiver: Receiver) -> None:
     given = [_given_dict(receiver, call, names) for _, call in receiver.calls]
     if parameter.default is not None or any(one is None for one in given):
         return
-    inlining.put(parameter, f"**{parameter.name.value}")
+    _put_parameter(inlining, parameter, f"**{parameter.name.value}")
     for (source, _), arg in zip(receiver.calls, given, strict=True):
         assert arg is not None
         inlining.migration.substitute(source, arg, f"**{source.code(arg.value)}")

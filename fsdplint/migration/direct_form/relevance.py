@@ -36,6 +36,7 @@ class Depth(Enum):
     SPREAD: the items of a dict that `FSDP(model, **options)` spreads.
     ITEMS: such a dict that is filled under conditions, or that several calls spread.
     CONSTANTS: flags of FSDP1's calls that settings hold.
+    READS: the items of such a dict that is made in any way, each read by its key.
     """
 
     NAMES = 1
@@ -43,6 +44,7 @@ class Depth(Enum):
     SPREAD = 3
     ITEMS = 4
     CONSTANTS = 5
+    READS = 6
 
     @property
     def spreads_to_constructor(self) -> bool:
@@ -51,6 +53,10 @@ class Depth(Enum):
     @property
     def writes_items_out(self) -> bool:
         return self.value >= Depth.ITEMS.value
+
+    @property
+    def reads_items(self) -> bool:
+        return self.value >= Depth.READS.value
 
 
 def is_relevant(migration: Migration, depth: Depth, *nodes: cst.CSTNode) -> bool:

@@ -35,6 +35,7 @@ from fsdplint.migration.direct_form import (
     returned_dicts,
 )
 from fsdplint.migration.direct_form.inlining import Inlining
+from fsdplint.migration.direct_form.item_reads import ItemReads
 from fsdplint.migration.direct_form.relevance import Depth
 from fsdplint.source.source import Source
 from fsdplint.syntax.qualified_names import walk
@@ -137,6 +138,9 @@ def _edits_of_round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
         forwarding.call_directly(inlining, [*inlinings, *callers])
     if depth.writes_items_out and not any(one.changed for one in inlinings):
         changed = _write_dicts_out(inlinings, callers) or changed
+    if depth.reads_items and not any(one.changed for one in inlinings):
+        for inlining in inlinings:
+            ItemReads(inlining).write()
     for inlining in inlinings:
         if not inlining.changed:  # else the next round
             _rewrite_nodes(inlining)
