@@ -23,13 +23,13 @@ VALUES = {
     "a choice in the head": (
         "with FSDP.summon_full_params(model) if whole else contextlib.nullcontext():\n"
         "    print(model.blocks[0](torch.ones(2, 8)))",
-        "with gathered_parameters(model) if whole else contextlib.nullcontext():\n"
+        "with unsharded_parameters(model) if whole else contextlib.nullcontext():\n"
         "    print(model.blocks[0](torch.ones(2, 8)))",
     ),
     "a variable": (
         "context = FSDP.summon_full_params(model, writeback=False)\n"
         "with context, torch.no_grad():\n    print(model(torch.ones(2, 8)))",
-        "context = gathered_parameters(model)\n"
+        "context = unsharded_parameters(model)\n"
         "with context, torch.no_grad():\n    print(model(torch.ones(2, 8)))",
     ),
     "a lambda": (
@@ -37,7 +37,7 @@ VALUES = {
         "                   if whole else contextlib.nullcontext())\n"
         "with context():\n    print(model(torch.ones(2, 8)))\n"
         "with context():\n    print(model(torch.ones(2, 8)))",
-        "context = lambda: (gathered_parameters(model, recurse=False)\n"
+        "context = lambda: (unsharded_parameters(model, recurse=False)\n"
         "                   if whole else contextlib.nullcontext())\n"
         "with context():\n    print(model(torch.ones(2, 8)))\n"
         "with context():\n    print(model(torch.ones(2, 8)))",
@@ -47,13 +47,43 @@ VALUES = {
         "        stack.enter_context(FSDP.summon_full_params(model))\n"
         "    print(model(torch.ones(2, 8)))",
         "with contextlib.ExitStack() as stack:\n    if whole:\n"
-        "        stack.enter_context(gathered_parameters(model))\n"
+        "        stack.enter_context(unsharded_parameters(model))\n"
         "    print(model(torch.ones(2, 8)))",
+    ),
+    "the result of a function": (
+        "def gather(net):\n    return FSDP.summon_full_params(net, writeback=False)\n\n\n"
+        "with gather(model):\n    print(model(torch.ones(2, 8)))",
+        "def gather(net):\n    return unsharded_parameters(net)\n\n\n"
+        "with gather(model):\n    print(model(torch.ones(2, 8)))",
+    ),
+    "a method of one of several objects": (
+        "class Plain:\n    def gather(self, net):\n        return contextlib.nullcontext()\n\n\n"
+        "class Sharded(Plain):\n    def gather(self, net):\n"
+        "        return FSDP.summon_full_params(net, writeback=False)\n\n\n"
+        "kinds = {'plain': Plain, 'sharded': Sharded}\nchosen = kinds[os.environ['HOW']]()\n"
+        "with chosen.gather(model), torch.no_grad():\n    print(model(torch.ones(2, 8)))",
+        "        return unsharded_parameters(net)\n\n\n"
+        "kinds = {'plain': Plain, 'sharded': Sharded}\nchosen = kinds[os.environ['HOW']]()\n"
+        "with chosen.gather(model), torch.no_grad():\n    print(model(torch.ones(2, 8)))",
+    ),
+    "a generator": (
+        "@contextlib.contextmanager\ndef gather(net):\n    if whole:\n"
+        "        with FSDP.summon_full_params(net):\n            yield\n    else:\n        yield\n\n\n"
+        "with gather(model), torch.no_grad():\n    for p in model.parameters():\n        p.mul_(0.5)",
+        "        with gathered_parameters(net):\n            yield\n    else:\n        yield\n\n\n"
+        "with gather(model), torch.no_grad():\n    for p in model.parameters():\n        p.mul_(0.5)",
+    ),
+    "a result that another function returns": (
+        "def gather(net):\n    return FSDP.summon_full_params(net, writeback=False)\n\n\n"
+        "def context(net):\n    return gather(net) if whole else contextlib.nullcontext()\n\n\n"
+        "with context(model):\n    print(model(torch.ones(2, 8)))",
+        "def context(net):\n    return gather(net) if whole else contextlib.nullcontext()\n\n\n"
+        "with context(model):\n    print(model(torch.ones(2, 8)))",
     ),
     "a block with other contexts that is left early": (
         "def run(model):\n    with torch.no_grad(), FSDP.summon_full_params(model):\n"
         "        return model(torch.ones(2, 8))\n\n\nrun(model)",
-        "def run(model):\n    with torch.no_grad(), gathered_parameters(model):\n"
+        "def run(model):\n    with torch.no_grad(), unsharded_parameters(model):\n"
         "        return model(torch.ones(2, 8))\n\n\nrun(model)",
     ),
 }
@@ -65,12 +95,20 @@ def test_a_context_manager_replaces_the_value(name: str, tmp_path: Path) -> None
     found, text = plan(tmp_path, MODEL + before)
     assert not found.blockers
     assert text.strip().endswith(after)
-    assert text.count("def gathered_parameters(") == 1
+    assert len(re.findall(r"def (?:unsharded|gathered)_parameters\(", text)) == 1
 
 
 BLOCKED = {
     "other uses": "context = FSDP.summon_full_params(model)\nprint(context)\nwith context:\n    pass",
     "an unknown function": "enter(FSDP.summon_full_params(model))",
+    "a result that is handed on": (
+        "def gather(net):\n    return FSDP.summon_full_params(net)\n\n\nenter(gather(model))"
+    ),
+    "a method that a name chooses": (
+        "class Strategy:\n    def gather(self, net):\n        return FSDP.summon_full_params(net)\n\n\n"
+        "with getattr(Strategy(), os.environ.get('HOW', 'gather'))(model):\n    pass\n"
+        "with Strategy().gather(model):\n    pass"
+    ),
 }
 
 
@@ -111,6 +149,17 @@ class Net(nn.Module):
         return x
 
 
+class Gathering:
+    def whole(self, net):
+        return FSDP.summon_full_params(net, writeback=False)
+
+
+@contextlib.contextmanager
+def written(net):
+    with FSDP.summon_full_params(net):
+        yield
+
+
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"))
@@ -131,6 +180,11 @@ for step in range(3):
         stack.enter_context(FSDP.summon_full_params(model, recurse=False, writeback=False))
         print("first", round(model.first(x).sum().item(), 5))
     print("loss", round(loss.item(), 5))
+    with torch.no_grad(), written(model):
+        for p in model.parameters():
+            p.mul_(0.9)
+    with Gathering().whole(model):
+        print("norm", round(sum(p.norm() for p in model.parameters()).item(), 5))
 dist.destroy_process_group()
 """
 
@@ -177,7 +231,7 @@ def test_generation_in_the_precision_of_training(
     """Under autocast, in the block that enters the value, `generate` may use gathered parameters."""
     found, text = plan(tmp_path, GENERATION.format(other, method))
     assert bool(found.blockers) is not is_kept
-    assert ("gathered_parameters(model) if whole" in text) is is_kept
+    assert ("unsharded_parameters(model) if whole" in text) is is_kept
     assert any("compute in `param_dtype`" in note.text for note in found.notes) is is_kept
 
 
@@ -191,4 +245,4 @@ def test_generation_before_the_first_forward(name: str, is_kept: bool, tmp_path:
     )
     found, text = plan(tmp_path, body.format(AUTOCAST, "generate"))
     assert bool(found.blockers) is not is_kept
-    assert ("gathered_parameters(model) if whole" in text) is is_kept
+    assert ("unsharded_parameters(model) if whole" in text) is is_kept

@@ -12,7 +12,7 @@ FSDP2 has no such block. `unshard()` gathers the parameters of one module in its
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -43,10 +43,11 @@ from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.training import full_parameters, gradients
+from fsdplint.migration.training.entered_blocks import Blocks, Contexts
 from fsdplint.migration.training.summon_body import SUMMON, Body
 from fsdplint.migration.training.summon_calls import Calls
 from fsdplint.migration.training.summon_loops import Loop, ParameterLoops
-from fsdplint.migration.training.summon_values import context_helper, entered_blocks
+from fsdplint.migration.training.summon_values import context_helper
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.trace import Sharded, Wrapped
@@ -71,7 +72,7 @@ class Summon:
     model: cst.BaseExpression
     given: dict[str, cst.Arg]
     form: str = "gathered"
-    others: list[cst.With] = field(default_factory=list)  # further blocks that enter the value
+    entered: Blocks = field(default_factory=list)  # all blocks that enter the value
     loops: list[Loop] = field(default_factory=list)
 
     @property
@@ -82,7 +83,21 @@ class Summon:
 
     @property
     def calls(self) -> Calls:
-        return Calls(self.migration, self.source, self.call, (self.block, *self.others))
+        places = [(one.source, one.block) for one in self.entered]
+        return Calls(self.migration, self.source, self.call, places)
+
+    @property
+    def blocks(self) -> list[cst.With]:
+        return [one.block for one in self.entered]
+
+    @property
+    def is_value(self) -> bool:
+        """Whether other code than the block that has the call as its head runs in the context."""
+        return self.item is None or any(one.is_remote for one in self.entered)
+
+    def _bodies(self) -> Iterator[Body]:
+        for one in self.entered:
+            yield Body(self.migration, one.source, one.block.body, one.model)
 
     def blocker(self, reason: Reason, node: cst.CSTNode | None = None) -> Exception:
         return Blocked(self.source, node or self.call, reason)
@@ -107,8 +122,7 @@ class Summon:
 
     def _can_replace(self) -> bool:
         """Whether the modules can get whole parameters for the time of the blocks."""
-        for block in (self.block, *self.others):
-            body = Body(self.migration, self.source, block.body, self.model)
+        for body in self._bodies():
             if not full_parameters.fits(self.migration, body):
                 return False
             if body.mentions("grad") and "with_grads" not in self.given:
@@ -123,10 +137,9 @@ class Summon:
         for name, arg in self.given.items():
             if not is_constant(arg.value, "True", "False"):
                 raise self.blocker(SUMMON_ARGUMENT_AT_RUN_TIME(argument=name), arg)
-        for block in (self.block, *self.others):
-            body = Body(self.migration, self.source, block.body, self.model)
+        for body in self._bodies():
             self._choose(body, precision)
-            if self.form != "gathered" and self.item is None:
+            if self.form != "gathered" and self.is_value:
                 raise self.blocker(SUMMON_AS_VALUE())
         if self.item is None and not self.options["recurse"] and self._is_compiled():
             raise self.blocker(SUMMON_AS_VALUE())
@@ -216,11 +229,11 @@ class Summon:
         if not stays and not ends_with_code and self.item:
             self.migration.blocks.unwrapped.add(self.block)
         if self.form == "gathered":
-            self.migration.blocks.gathered.update((self.block, *self.others))
+            self.migration.blocks.gathered.update(self.blocks)
         if self.form == "replaced":
-            self.migration.blocks.replaced.update((self.block, *self.others))
+            self.migration.blocks.replaced.update(self.blocks)
         if self.form != "written":
-            self.migration.blocks.whole_parameters.update((self.block, *self.others))
+            self.migration.blocks.whole_parameters.update(self.blocks)
 
     def write(self, others: Sequence[Summon]) -> None:
         """Write the rewrite, given all blocks of the migration."""
@@ -364,15 +377,19 @@ def collect(
         raise external_wrapping.wrapped_elsewhere(migration, source, node, API)
     call = source.parent(node)
     item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
-    blocks = entered_blocks(source, call) if isinstance(call, cst.Call) and item else None
-    if not isinstance(call, cst.Call) or not blocks:
+    if not isinstance(call, cst.Call) or item is None:
         raise Blocked(source, node, SUMMON_AS_VALUE())
     named, rest = arguments(call, PARAMETERS[:1])
     model = named.pop("module", None)
+    blocks = Contexts(migration).of_call(source, call, call if model is None else model.value)
+    if not blocks:
+        raise Blocked(source, node, SUMMON_AS_VALUE())
     if rest or model is None or not set(named) <= set(full_parameters.DEFAULTS):
         raise Blocked(source, call, SUMMON_ARGUMENTS())
     head = item if isinstance(item, cst.WithItem) else None
-    summon = Summon(migration, source, call, blocks[0], head, model.value, named, others=blocks[1:])
+    summon = Summon(
+        migration, source, call, blocks[0].block, head, model.value, named, entered=blocks
+    )
     summon.decide(precision)
     summon.mark()
     return summon

@@ -47,7 +47,7 @@ class Calls:
     migration: Migration
     source: Source
     call: cst.Call  # of `summon_full_params`
-    blocks: Sequence[cst.With]  # that enter it
+    blocks: Sequence[tuple[Source, cst.With]]  # that enter it
 
     def entered_before(self) -> bool:
         """Whether every run that wraps the model calls it before it reaches the block."""
@@ -100,7 +100,7 @@ class Calls:
 
         Without it, FSDP1 fails where a module that is not wrapped passes its output to a unit.
         """
-        return all(any(map(self._is_autocast, self._contexts(block))) for block in self.blocks)
+        return all(any(map(self._is_autocast, self._contexts(*one))) for one in self.blocks)
 
     def _is_autocast(self, context: cst.Call) -> bool:
         """Whether a context turns autocast on, as far as it matters for the calls in the blocks."""
@@ -120,9 +120,9 @@ class Calls:
         if options["writeback"] and self.of_units(recurse=options["recurse"]):
             self.migration.note(DAMAGE, self.source, self.call, detail=DAMAGE_DETAIL)
 
-    def _contexts(self, block: cst.With) -> Iterator[cst.Call]:
+    def _contexts(self, source: Source, block: cst.With) -> Iterator[cst.Call]:
         """The contexts of a block and those around it in its function."""
-        for parent in (block, *ancestors(self.source, block)):
+        for parent in (block, *ancestors(source, block)):
             if isinstance(parent, Function):
                 return
             if isinstance(parent, cst.With):
