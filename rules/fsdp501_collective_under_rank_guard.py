@@ -44,8 +44,8 @@ class CollectiveUnderRankGuard(Rule):
     Also finds collectives that each rank runs or skips by its own data: `if torch.isnan(loss): continue`
     before the backward, a checkpoint under `if loss < best:`, a `break` by a loss that was never reduced
     or by the rank's clock, and a unit that a forward skips if no token chose it. The data of a rank are the
-    batches of a `DistributedSampler` or of a slice by rank, and what torch draws with a seed of the rank. A
-    list that a loop over such a slice fills is the rank's own, too (`if not losses: return`). After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
+    batches of a `DistributedSampler` or of a slice by rank, and what torch, NumPy or Python draws with a seed
+    of the rank. A list that a loop over such a slice fills is the rank's own, too (`if not losses: return`). After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
     such a test ends the program and is not reported.
 
     A collective is fine if the other ranks run a matching one: in the `else` of the same test, or in

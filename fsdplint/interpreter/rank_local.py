@@ -64,13 +64,17 @@ _NEW_VALUES = frozenset("empty full new_empty new_full new_ones new_zeros ones z
 # Methods of a tensor that return a number or tensor with memory of its own.
 _COPIES = frozenset("any all clone item max mean min norm sum tolist".split())
 # Functions and methods of which the result has as many elements as the values of a tensor say.
-_SELECTS = frozenset("argwhere masked_select nonzero unique unique_consecutive".split())
+_SELECTS = frozenset(
+    "argwhere extract flatnonzero masked_select nonzero unique unique_consecutive".split()
+)
 _SIZES = frozenset("nelement numel".split())  # methods that count the elements
 # Functions of torch that draw random numbers.
 _DRAWS = frozenset(
     "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like "
     "randperm".split()
 )
+# Functions of `random` and `numpy.random` that draw none.
+_DRAWS_NOTHING = frozenset("get_state getstate seed set_state setstate shuffle".split())
 _AGREED = frozenset({"full_tensor", "redistribute"})  # methods that communicate
 
 
@@ -152,6 +156,8 @@ def through_call(run: Run, function: Value, call: Call, result: Value, begin: in
     """Mark the new result of a call. `begin`: the number of events before it."""
     if not run.has_own_data and not _begins(function, call):
         return
+    if isinstance(function, Unknown) and function.owner is not None and _name(function) == "seed":
+        function.owner.rank_local = None  # a generator, which has another seed now
     if not isinstance(result, Unknown | TensorValue) or result.created_at is not None:
         return
     if result.rank_local is not None:
@@ -171,11 +177,16 @@ def _draws(function: Value) -> bool:
     if not isinstance(function, Symbol):
         return False
     library, _, name = function.name.rpartition(".")
+    if library in ("numpy.random", "random"):
+        return name not in _DRAWS_NOTHING
     return library == "torch" and name in _DRAWS
 
 
-def _draws_own(run: Run, call: Call) -> bool:
+def _draws_own(run: Run, function: Value, call: Call) -> bool:
     """Whether the generator of a call certainly has another seed on each rank."""
+    library = function.name.rpartition(".")[0] if isinstance(function, Symbol) else ""
+    if library != "torch":
+        return library in run.own_seeds
     given = call.kwargs.get("generator")
     generator = run.settle(given) if given is not None else None
     if generator is None or is_none(generator):
@@ -213,7 +224,7 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
     if isinstance(function, Symbol):
         if _reads_clock(function, call) and not run.decisions.single_rank:
             return own_data(run, run.site(call.node), immutable=True)
-        if _draws(function) and _draws_own(run, call) and not run.decisions.single_rank:
+        if _draws(function) and _draws_own(run, function, call) and not run.decisions.single_rank:
             return own_data(run, run.site(call.node))
         if not _computes(function.name):
             return None

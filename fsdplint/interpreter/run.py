@@ -159,6 +159,7 @@ class Run:
         self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False
         self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions
         self.draws_own_numbers = False  # the generator of the process has a seed of the rank
+        self.own_seeds: set[str] = set()  # other libraries whose generator has one
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.memory = Memory()
         self.hooks: list[Any] = []  # the Hooks that did not fire yet

@@ -41,6 +41,104 @@ def test_a_seed_that_may_be_that_of_all_ranks(tmp_path: Path, seed: str, argumen
     assert undecided(tmp_path, seed + DRAWN.format(argument)) == []
 
 
+NUMBERS = {
+    "rng = np.random.default_rng(7 + dist.get_rank())": "rng.random() > 0.5",
+    "rng = np.random.default_rng([7, dist.get_rank()])": "(rng.integers(0, 9, size=4) > 3).any()",
+    "rng = np.random.RandomState(seed=dist.get_rank())": "rng.normal() > 3",
+    "rng = random.Random(dist.get_rank())": "rng.random() < 0.1",
+    "np.random.seed(dist.get_rank())": "np.random.rand() < 0.1",
+    "random.seed(10 * dist.get_rank())": "random.randint(0, 9) > 3",
+    "from transformers import set_seed\nset_seed(dist.get_rank())": "random.random() > 0.5",
+}
+
+
+def test_numbers_of_numpy_and_python(tmp_path: Path) -> None:
+    for seed, test in NUMBERS.items():
+        body = f"import random\nimport numpy as np\n{seed}\nif {test}:\n    dist.barrier()\n"
+        assert undecided(tmp_path, body) == [test], seed
+
+
+@pytest.mark.parametrize(
+    "seed, test",
+    [
+        ("rng = np.random.default_rng(7)", "rng.random() > 0.5"),
+        ("rng = np.random.default_rng()", "rng.random() > 0.5"),
+        ("rng = random.Random(dist.get_rank())\nrng.seed(3)", "rng.random() > 0.5"),
+        ("random.seed(dist.get_rank())\nrandom.seed(3)", "random.random() > 0.5"),
+        ("random.seed(dist.get_rank())\nseed_everything(3)", "random.random() > 0.5"),
+        ("np.random.seed(dist.get_rank())", "random.random() > 0.5"),
+        ("rng = np.random.default_rng(dist.get_rank())", "rng.random(4).shape[0] > 3"),
+    ],
+)
+def test_numbers_that_may_be_the_same(tmp_path: Path, seed: str, test: str) -> None:
+    body = f"import random\nimport numpy as np\n{seed}\nif {test}:\n    dist.barrier()\n"
+    assert undecided(tmp_path, body) == []
+
+
+MEMORY = """\
+import numpy as np
+rng = np.random.default_rng(dist.get_rank())
+
+class Memory:
+    def __init__(self):
+        self.rows = []
+
+    def push(self, kept):
+        for number in np.flatnonzero(kept):
+            self.rows.append(number)
+        self.rows = self.rows[-8:]
+
+memory = Memory()
+for step in range(10):
+    memory.push(rng.random(4) > 0.5)
+    {agree}
+    if {test}:
+        model(torch.ones(2, 4)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "len(memory.rows) >= 5",
+        "len(memory.rows) // 2 > 3",
+        "torch.tensor(len(memory.rows)).item() >= 5",
+        "torch.tensor([len(memory.rows)], dtype=torch.float32).max() > 5",
+    ],
+)
+def test_a_list_that_they_fill(tmp_path: Path, test: str) -> None:
+    body = textwrap.dedent(MEMORY)
+    assert undecided(tmp_path, body.format(test=test, agree="pass")) == [test]
+
+
+def test_a_length_that_the_ranks_reduce(tmp_path: Path) -> None:
+    agree = "size = torch.tensor(len(memory.rows)); dist.all_reduce(size, op=dist.ReduceOp.MIN)"
+    body = textwrap.dedent(MEMORY)
+    assert undecided(tmp_path, body.format(test="size.item() >= 5", agree=agree)) == []
+
+
+@pytest.mark.parametrize("norm", ["p.grad.norm().to_local()", "p.grad.norm().to_local().item()"])
+def test_a_norm_of_the_part_of_a_rank(tmp_path: Path, norm: str) -> None:
+    body = f"""\
+model(torch.ones(2, 4)).sum().backward()
+for p in model.parameters():
+    if {norm} > 3:
+        dist.barrier()
+"""
+    assert undecided(tmp_path, body) == [f"{norm} > 3"]
+
+
+def test_a_norm_of_all_gradients(tmp_path: Path) -> None:
+    """Since torch 2.10, the local part of the norm of all gradients is the norm."""
+    body = """\
+model(torch.ones(2, 4)).sum().backward()
+norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+if norm.to_local() > 3:
+    dist.barrier()
+"""
+    assert undecided(tmp_path, body) == []
+
+
 @pytest.mark.parametrize(
     "test",
     [

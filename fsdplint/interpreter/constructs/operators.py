@@ -28,6 +28,7 @@ from fsdplint.interpreter.values import (
     Condition,
     Const,
     Dict,
+    RankLocal,
     Sequence,
     Template,
     Unknown,
@@ -212,6 +213,7 @@ def arithmetic(
         library=library,
         argument=derives_from_argument(left) or derives_from_argument(right),
         rank_local=derive_rank_local(left, right),
+        own_number=_own_number(left, right),
         term=term,
         template=_template(left, op, right),
         distinct=by_rank and is_distinct_result(left, op, right),
@@ -222,6 +224,14 @@ def arithmetic(
     )
     computed.dimensionless = is_dimensionless(left) and is_dimensionless(right)
     return computed
+
+
+def _own_number(left: Value, right: Value) -> RankLocal | None:
+    """What makes the result of `len(part) // 4` different on each rank."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Unknown) and isinstance(other, Const):
+            return one.own_number
+    return None
 
 
 def is_distinct_result(

@@ -8,6 +8,7 @@ from functools import cache
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
@@ -16,11 +17,13 @@ from fsdplint.interpreter.torch_values import (
     RankValue,
     TensorValue,
 )
+from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
     Context,
     Method,
     ModuleValue,
+    Sequence,
     Unknown,
     Value,
     constant,
@@ -39,7 +42,7 @@ RANDOM = {"normal_", "uniform_", "trunc_normal_", "random_", "exponential_", "be
           "lightning.seed_everything", "pytorch_lightning.seed_everything",
           "lightning.pytorch.seed_everything", "lightning.fabric.seed_everything")  # fmt: skip
 def manual_seed(run: Run, name: str, call: Call) -> Value:
-    seed_all(run, call, call.arg(0, "seed"))
+    seed_all(run, name, call, call.arg(0, "seed"))
     return Unknown()
 
 
@@ -48,14 +51,17 @@ def seed_by_accelerate(run: Run, name: str, call: Call) -> Value:
     """`device_specific=True` adds the rank to the seed."""
     specific = call.arg(1, "device_specific")
     same = (specific is None or constant(specific) is False) and not call.open
-    seed_all(run, call, call.arg(0, "seed") if same else None)
+    seed_all(run, name, call, call.arg(0, "seed") if same else None)
     return Unknown()
 
 
-def seed_all(run: Run, call: Call, seed: Value | None) -> None:
-    """Seed torch's generators of this rank. seed: None if it is not known."""
+def seed_all(run: Run, name: str, call: Call, seed: Value | None) -> None:
+    """Seed the generators of this rank. seed: None if it is not known."""
     note_seed(run, seed)
-    _note_seeded(run, call, differs_by_rank(run, seed))
+    differs = differs_by_rank(run, seed)
+    _note_seeded(run, call, differs)
+    if not name.startswith("torch."):  # it seeds NumPy and Python, too
+        run.own_seeds = {"numpy.random", "random"} if differs else set()
 
 
 def _note_seeded(run: Run, call: Call, per_rank: bool | None) -> None:
@@ -85,6 +91,34 @@ def seed_out_of_sight(run: Run, name: str, call: Call) -> Value:
         note_seed(run, None)
     _note_seeded(run, call, None)
     return Unknown()
+
+
+@function("numpy.random.seed", "random.seed")
+def seed_library(run: Run, name: str, call: Call) -> Value:
+    """The generator of NumPy or Python itself has another seed now."""
+    note_seed(run, next(iter(call.values), None))
+    library = name.rpartition(".")[0]
+    run.own_seeds.discard(library)
+    if _differs(run, next(iter(call.values), None)):
+        run.own_seeds.add(library)
+    return Const(None)
+
+
+@function("numpy.random.default_rng", "numpy.random.RandomState", "random.Random")
+def new_number_generator(run: Run, name: str, call: Call) -> Value:
+    """A generator of NumPy or Python. What it draws is the rank's own if its seed is."""
+    result = unknown_result(call)
+    if _differs(run, next(iter(call.values), None)) and not run.decisions.single_rank:
+        result.rank_local = own_data(run, run.site(call.node))
+    return result
+
+
+def _differs(run: Run, seed: Value | None) -> bool:
+    """Whether a seed of NumPy, which may be a list of numbers, certainly differs between ranks."""
+    seed = run.settle(seed) if seed is not None else None
+    if isinstance(seed, Sequence):
+        return any(_differs(run, item) for item in seed.items)
+    return differs_by_rank(run, seed) is True
 
 
 @function("torch.Generator")
@@ -128,6 +162,7 @@ def _sets(name: str) -> bool:
 def note_unknown_call(run: Run, name: str, call: Call) -> None:
     """Record that an unknown function may change the generator or parameters."""
     if _seeds(name):
+        run.own_seeds.clear()
         _note_seeded(run, call, None)
     if _sets(name) and name.rpartition(".")[2] != "copy_":  # which only reads its argument
         note_weights_set(run, call, call.values)

@@ -19,6 +19,7 @@ from fsdplint.interpreter.values import (
     Const,
     Context,
     LibraryObject,
+    RankLocal,
     Sequence,
     Unknown,
     Value,
@@ -56,6 +57,7 @@ def new_tensor(run: Run, name: str, call: Call) -> Value:
             run, name, call
         )
         result.own_size = _has_own_size(run, name, call)
+        result.rank_local = _own_number(run, name, call)
         result.few_elements = _has_few_elements(run, name, call)
         result.new_tensor = name != "torch.tensor" or isinstance(call.arg(0, "data"), Const)
     return result
@@ -85,6 +87,17 @@ def _has_own_size(run: Run, name: str, call: Call) -> bool:
     sizes = call.args[:1] if name == "torch.full" else call.args
     inner = [part for size in sizes if isinstance(size, Sequence) for part in size.items]
     return any(depends_on_rank(part) for part in (*sizes, *inner))
+
+
+def _own_number(run: Run, name: str, call: Call) -> RankLocal | None:
+    """What makes the number in a new tensor different on each rank: the length of a list is it."""
+    data = run.settle(call.arg(0, "data") or Unknown()) if name == "torch.tensor" else None
+    held = data.items if isinstance(data, Sequence) else [data]
+    found = (
+        one.own_number for one in map(run.settle, filter(None, held)) if isinstance(one, Unknown)
+    )
+    local = next(filter(None, found), None)
+    return RankLocal(local.source) if local is not None else None
 
 
 def _is_cpu(run: Run, device: Value | None) -> bool:

@@ -35,6 +35,7 @@ from fsdplint.trace import (
     Wrapped,
 )
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.torch_versions import WHOLE_NORM_SINCE
 
 # Their result is a DTensor with a pending reduction (observed on torch 2.13).
 REDUCTIONS = (
@@ -287,9 +288,14 @@ def to_local(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
 def local_tensor(run: Run, value: ShardTensor) -> TensorValue:
     """This rank's part of a parameter or gradient."""
     exact = value.source == "gradient" and not value.reduction and value.must_be_dtensor
+    partial = bool(value.reduction) and value.must_be_dtensor
+    if value.reduction == PartialRead.CLIPPED:  # a whole number, but for an old torch
+        partial = partial and run.trace.lacks(WHOLE_NORM_SINCE)
+    own = None
+    if (exact or partial) and not run.decisions.single_rank:
+        own = own_data(run, run.site(run.executing))
     if not exact:
-        return TensorValue("local", value.modules)
-    own = None if run.decisions.single_rank else own_data(run, run.site(run.executing))
+        return TensorValue("local", value.modules, rank_local=own)
     return LocalGradient("local", value.modules, rank_local=own)
 
 

@@ -251,7 +251,7 @@ def launch(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 
 @_methods(_FABRICS, "seed_everything")
 def seed(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
-    seed_all(run, call, call.arg(0, "seed"))
+    seed_all(run, name, call, call.arg(0, "seed"))
     return Unknown()
 
 
