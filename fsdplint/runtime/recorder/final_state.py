@@ -205,7 +205,11 @@ def _fsdp1_states(models: list[Any], optimizer: Any) -> dict[str, Any] | None:
 
 
 def _full_tensor(value: Any) -> Any:
+    """The full tensor of a DTensor, on the CPU; a plain tensor or a number as it is."""
     if hasattr(value, "full_tensor"):
+        device = value.device_mesh.device_type
+        if value.device.type != device:  # offloaded: the group may have no backend for the CPU
+            value = value.to(device)
         value = value.full_tensor()
     return value.detach().cpu().clone() if hasattr(value, "detach") else value
 
@@ -231,10 +235,8 @@ def _full(model: Any) -> Any:
         ]:
             if ddp:
                 name = name.removeprefix("module.")
-            full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-            if full.is_meta:
-                continue
-            yield plain_name(name), full.detach().cpu().clone()
+            if not tensor.is_meta:
+                yield plain_name(name), _full_tensor(tensor)
 
 
 def named_tensors(model: Any, kind: str) -> list[tuple[str, Any]]:
