@@ -61,7 +61,7 @@ class SwappedHsdpMesh(Rule):
             if "dp_mesh_dims" in event.options or "**" in event.options:
                 continue
             seen.add(event.site)
-            one, other = mesh.dim_names if mesh is not None else event.mesh_part
+            one, other = mesh.dim_names if mesh is not None else event.dims
             yield self.finding(
                 event,
                 f"`fully_shard` replicates over the first dimension of the mesh, which is named "
@@ -94,7 +94,7 @@ def _has_swapped_names(mesh: MeshBuilt) -> bool:
 
 def _shards_first(event: Sharded) -> bool:
     """Whether the mesh is a part of two dimensions of which only the first is named as shards."""
-    if len(event.mesh_part) != 2:
+    if len(event.dims) != 2:
         return False
-    one, other = ("shard" in name.lower() or "fsdp" in name.lower() for name in event.mesh_part)
+    one, other = ("shard" in name.lower() or "fsdp" in name.lower() for name in event.dims)
     return one and not other

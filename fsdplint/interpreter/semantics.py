@@ -59,6 +59,7 @@ from fsdplint.interpreter.models import (
     state_loading,
     tensor_creation,
     tensor_memory,
+    tensor_parallel,
     tensors,
     text_patterns,
     torch_contexts,
@@ -79,6 +80,6 @@ MODELS = (
     library_modules, mixed_operations, module_methods, module_wrappers, named_in_settings,
     namespaces, nn, optim, own_dicts, pretrained, process_groups, processes, python, randomness,
     ray_workers, records, removals, state_dicts, state_loading, tensor_creation,
-    tensor_memory, tensors, text_patterns, torch_contexts, training_frameworks, type_tests,
-    versions, wrap_policies,
+    tensor_memory, tensor_parallel, tensors, text_patterns, torch_contexts,
+    training_frameworks, type_tests, versions, wrap_policies,
 )  # fmt: skip

@@ -70,6 +70,7 @@ from fsdplint.trace.modules import (
     RequiresGradSet,
     RowEdited,
     Sharded,
+    TensorParallel,
     WeightsSet,
     Wrapped,
 )
@@ -181,6 +182,7 @@ __all__ = [
     "StateLoaded",
     "StateTaken",
     "SyncSwitched",
+    "TensorParallel",
     "TensorsMixed",
     "Trace",
     "WeightsSet",

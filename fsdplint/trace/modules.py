@@ -138,7 +138,8 @@ class Sharded(Event):
     positional: positional arguments after the module, which `fully_shard` does not accept.
     same_weights: as for `Wrapped`.
     mesh: the mesh argument, if a `MeshBuilt` made it and it is not a part of one; else "".
-    mesh_part: the names of the dimensions if the mesh argument is a part of a mesh; else empty.
+    whole_mesh: the mesh argument, or the mesh that it is a part of; "" if this is unknown.
+    dims: the names of the dimensions of the mesh argument; empty if they are unknown.
     frozen: whether all parameters of the module are certainly frozen.
     """
 
@@ -150,7 +151,28 @@ class Sharded(Event):
     positional: tuple[object, ...] = ()
     same_weights: bool | None = combined(all_same, default=None)
     mesh: str = reference(default="")
-    mesh_part: tuple[str, ...] = ()
+    whole_mesh: str = reference(default="")
+    dims: tuple[str, ...] = ()
+
+
+@event
+class TensorParallel(Event):
+    """`parallelize_module(module, mesh, plan)`.
+
+    parts: the modules whose parameters it makes DTensors, as far as they are known.
+    whole_mesh, dims: as for `Sharded`.
+    """
+
+    # The styles that distribute parameters, not only inputs and outputs.
+    STYLES: ClassVar[frozenset[str]] = frozenset(
+        {"ColwiseParallel", "RowwiseParallel", "SequenceParallel"}
+    )
+
+    kind: ClassVar[str] = "tensor-parallel"
+    module: str = reference(distinct=True)
+    parts: tuple[str, ...] = reference(default=())
+    whole_mesh: str = reference(default="")
+    dims: tuple[str, ...] = ()
 
 
 @event

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
+from fsdplint.interpreter.meshes import mesh_of
 from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
@@ -85,6 +86,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
     for module in modules:
         module.sharded = True
     try_other_shardings(run, call)
+    mesh = mesh_of(run, call.kwargs.get("mesh"))
     if "ignored_params" in call.kwargs:
         modules[0].attributes["*ignored"] = call.kwargs["ignored_params"]
     event = run.emit(
@@ -95,8 +97,9 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         options={key: option(value) for key, value in call.kwargs.items() if key != "module"}
         | ({"**": "?"} if call.open else {}),
         positional=tuple(option(value) for value in call.args[1:]),
-        mesh=_mesh(run, call.kwargs.get("mesh")),
-        mesh_part=_mesh_part(run, call.kwargs.get("mesh")),
+        mesh=mesh.id if mesh.is_whole else "",
+        whole_mesh=mesh.id,
+        dims=mesh.dims,
         frozen=all(module.all_frozen for module in modules),
     )
     note_scalars(run, event, call)
@@ -104,22 +107,6 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         if key in ARGUMENTS:
             _emit_newer_api(run, f"fully_shard.{key}", modules[0], call)
     return modules[0] if not isinstance(target, Sequence) else target
-
-
-def _mesh(run: Run, value: Value | None) -> str:
-    value = run.settle(value) if value is not None else None
-    if not isinstance(value, LibraryObject) or not value.name.endswith(".init_device_mesh"):
-        return ""
-    return str(constant(value.get("id")) or "")
-
-
-def _mesh_part(run: Run, value: Value | None) -> tuple[str, ...]:
-    """The names of the dimensions of a part of a mesh."""
-    value = run.settle(value) if value is not None else None
-    names = value.get("chosen") if isinstance(value, LibraryObject) else None
-    if not isinstance(names, Sequence) or names.open or len(names.items) < 2:
-        return ()
-    return tuple(str(constant(name)) for name in names.items)
 
 
 @function(f"{FSDP}.register_fsdp_forward_method")

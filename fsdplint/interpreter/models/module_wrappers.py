@@ -84,8 +84,6 @@ def apply_checkpointing(run: Run, name: str, call: Call) -> Value:
 
 
 @function(
-    "torch.distributed.tensor.parallel.parallelize_module",
-    "torch.distributed.tensor.parallel.api.parallelize_module",
     "torch.distributed._composable.replicate.replicate", "torch.distributed._composable.replicate",
     "torch.distributed._composable.checkpoint", "torchao.float8.convert_to_float8_training",
 )  # fmt: skip

@@ -12,6 +12,7 @@ _AREAS = (
     "randomness",
     "modules",
     "sharding",
+    "tensor_parallel",
     "calls",
     "gradients",
     "gradient_scaling",

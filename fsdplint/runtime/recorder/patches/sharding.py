@@ -10,6 +10,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patches import methods, parameter_marks
+from fsdplint.runtime.recorder.patches.tensor_parallel import dimensions, whole_mesh
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import of_this_rank
 from fsdplint.runtime.recorder.recording import current
@@ -138,13 +139,6 @@ def _mesh(mesh: Any) -> str | None:
     return current().objects.names.get(mesh) if mesh is not None else None
 
 
-def _mesh_part(mesh: Any) -> tuple[str, ...]:
-    """The names of the dimensions if a mesh is a part of several dimensions of another mesh."""
-    if mesh is None or current().objects.names.get(mesh) or mesh.ndim < 2:
-        return ()
-    return tuple(mesh.mesh_dim_names or ())
-
-
 def _given_classes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the policy of a constructor has as classes; None if it has another test."""
     policy = argument(args, kwargs, 5, "auto_wrap_policy")
@@ -260,8 +254,9 @@ def _record_sharding(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         module=names[0] if names else "",
         group=tuple(names) if isinstance(target, (list, tuple)) else (),
         options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
-        mesh=recording.objects.names.get(kwargs.get("mesh")) or "",
-        mesh_part=_mesh_part(kwargs.get("mesh")),
+        mesh=_mesh(kwargs.get("mesh")) or "",
+        whole_mesh=whole_mesh(kwargs.get("mesh")),
+        dims=dimensions(kwargs.get("mesh")),
         positional=tuple(values.describe(value) for value in args[1:]),
         frozen=not any(p.requires_grad for module in group for p in module.parameters()),
         same_weights=of_this_rank(values.sample(group)),

@@ -1,0 +1,49 @@
+"""Device meshes that are given to functions, and parts of them (`mesh["tp"]`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import LibraryObject, Sequence, Value, constant
+from fsdplint.trace import MeshBuilt
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A mesh, or a part of one.
+
+    Attributes:
+        id: the name in the trace of the mesh, or of the mesh that it is a part of; "" if unknown.
+        dims: the names of its dimensions; empty if they are unknown.
+    """
+
+    id: str = ""
+    dims: tuple[str, ...] = ()
+    is_whole: bool = False
+
+
+def mesh_of(run: Run, value: Value | None) -> Mesh:
+    """The mesh that a value is."""
+    value = run.settle(value) if value is not None else None
+    if not isinstance(value, LibraryObject):
+        return Mesh()
+    whole = value.get("whole")
+    if whole is not None:
+        return Mesh(mesh_of(run, whole).id, _chosen(run, value.get("chosen")))
+    if not value.name.endswith(".init_device_mesh"):
+        return Mesh()
+    name = str(constant(value.get("id")) or "")
+    built = [one for one in run.trace.of(MeshBuilt) if one.mesh == name]
+    dims = built[-1].dim_names if built else ()
+    return Mesh(name, () if "?" in dims else dims, is_whole=True)
+
+
+def _chosen(run: Run, value: Value | None) -> tuple[str, ...]:
+    """The names of dimensions in `mesh["dp", "tp"]`; empty if one is unknown."""
+    value = run.settle(value) if value is not None else None
+    if isinstance(value, Sequence):
+        names = () if value.open else tuple(constant(run.settle(one)) for one in value.items)
+    else:
+        names = (constant(value),)
+    return tuple(map(str, names)) if all(isinstance(one, str) for one in names) else ()

@@ -1,0 +1,72 @@
+"""`parallelize_module`, which makes parameters of layers DTensors on a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatch
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.meshes import mesh_of
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.modules import as_module
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.unknown_results import unknown_result
+from fsdplint.interpreter.values import Dict, LibraryObject, Symbol, Value
+from fsdplint.trace import TensorParallel
+
+STYLES = TensorParallel.STYLES
+_PARALLEL = "torch.distributed.tensor.parallel"
+
+
+@function(f"{_PARALLEL}.parallelize_module", f"{_PARALLEL}.api.parallelize_module")
+def parallelize_module(run: Run, name: str, call: Call) -> Value:
+    module = as_module(run, call.arg(0, "module"))
+    if module is None:
+        return unknown_result(call)
+    mesh = mesh_of(run, call.arg(1, "device_mesh"))
+    plan = call.arg(2, "parallelize_plan")
+    parts = _parts(run, module.id, run.settle(plan)) if plan is not None else ()
+    run.emit(
+        TensorParallel,
+        call.node,
+        module=module.id,
+        parts=tuple(parts),
+        whole_mesh=mesh.id,
+        dims=mesh.dims,
+    )
+    return module
+
+
+@function(*(f"{_PARALLEL}{inner}.{name}" for inner in ("", ".style") for name in sorted(STYLES)))
+def style(run: Run, name: str, call: Call) -> Value:
+    """A style of a plan, which `parallelize_module` reads."""
+    return LibraryObject(name)
+
+
+def _parts(run: Run, module: str, plan: Value) -> Iterator[str]:
+    """The modules whose parameters a plan distributes."""
+    if not isinstance(plan, Dict):
+        if _distributes(plan):
+            yield module
+        return
+    for path, style in plan.items.items():
+        if isinstance(path, str) and _distributes(run.settle(style)):
+            yield from _at(run, module, path.split("."))
+
+
+def _distributes(style: Value) -> bool:
+    """Whether a style distributes the parameters of its module, not only inputs and outputs."""
+    if not isinstance(style, LibraryObject | Symbol):
+        return False
+    return style.name.rpartition(".")[2] in STYLES
+
+
+def _at(run: Run, module: str, path: list[str]) -> Iterator[str]:
+    """The modules at a path with patterns, as `parallelize_module` finds them."""
+    if not path:
+        yield module
+        return
+    info = run.trace.modules.get(module)
+    for name, child in info.children.items() if info is not None else ():
+        if fnmatch(name, path[0]):
+            yield from _at(run, child, path[1:])
