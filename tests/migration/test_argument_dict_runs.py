@@ -18,7 +18,7 @@ import os
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 
@@ -150,6 +150,26 @@ class Engine:
 torch.manual_seed(0)
 model = Engine(how=os.environ["HOW"], auto_wrap_policy=POLICY, sync_module_states=True).shard(Net())
 """,
+    "dtypes": """
+class Scaled(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.linspace(0.1, 1.0, 16))
+
+    def forward(self, x):
+        return super().forward((x * self.scale).to(x.dtype))
+
+
+names = {"whole": {}, "low": {"param": "bfloat16", "reduce": "float32"}}
+names["buffers"] = {**names["low"], "buffer": "bfloat16"}
+low = {f"{key}_dtype": getattr(torch, name) for key, name in names[os.environ["HOW"]].items()}
+torch.manual_seed(0)
+precision = MixedPrecision(**low) if low else None
+model = FSDP(Scaled(), auto_wrap_policy=POLICY, mixed_precision=precision, device_id=torch.device("cpu"))
+with torch.no_grad():
+    model(torch.ones(1, 16))
+print(model.scale.dtype)
+""",
     "recursion": """
 def shard_children(model, classes, **options):
     for name, child in model.named_children():
@@ -177,6 +197,7 @@ RUNS += [("keywords", "whole"), ("keywords", "grad_op")]
 RUNS += [("returned", "whole"), ("returned", "blocks"), ("returned", "no_shard")]
 RUNS += [("method", "whole"), ("method", "blocks"), ("method", "grad_op")]
 RUNS += [("attribute", "whole"), ("attribute", "blocks")]
+RUNS += [("dtypes", "whole"), ("dtypes", "low"), ("dtypes", "buffers")]
 RUNS += [("recursion", "whole"), ("recursion", "grad_op")]
 
 

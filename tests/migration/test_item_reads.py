@@ -172,6 +172,35 @@ READ = {
         """,
         ['param_dtype=options["param_dtype"], reduce_dtype=options["reduce_dtype"]'],
     ),
+    "dtypes under the keys of settings": (
+        """
+        import yaml
+
+        settings = yaml.safe_load(open(os.environ["SETTINGS"]))
+        low = {key: getattr(torch, name) for key, name in settings["precision"].items()}
+        model = FSDP(Net(), mixed_precision=MixedPrecision(**low) if low else None)
+        """,
+        ['param_dtype=low.get("param_dtype"), reduce_dtype=low.get("reduce_dtype")'],
+    ),
+    "dtypes that a method looks up": (
+        """
+        class Setup:
+            TYPES = {"half": torch.bfloat16, "full": torch.float32}
+
+            def dtypes(self, names):
+                return {f"{key}_dtype": self.TYPES[name] for key, name in names.items()}
+
+            def shard(self, net, names):
+                return FSDP(net, mixed_precision=MixedPrecision(**self.dtypes(names)))
+
+
+        model = Setup().shard(Net(), dict(one.split("=") for one in os.environ["TYPES"].split()))
+        """,
+        [
+            "options = self.dtypes(names)\n",
+            'param_dtype=options.get("param_dtype"), reduce_dtype=options.get("reduce_dtype")',
+        ],
+    ),
     "what FSDP2 does not have": (
         """
         class Setup:
@@ -275,6 +304,12 @@ UNKNOWN = {
         import json
 
         model = FSDP(Net(), **json.loads(os.environ["OPTIONS"]))
+    """,
+    "a precision from outside": """
+        import json
+
+        low = MixedPrecision(**json.loads(os.environ["OPTIONS"]))
+        model = FSDP(Net(), mixed_precision=low)
     """,
     "a dict that other code gets": """
         from library import change

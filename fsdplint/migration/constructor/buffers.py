@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.fixes.no_sync import negation
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
@@ -17,6 +18,7 @@ from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.library_layers import lacks_buffers
 from fsdplint.migration.context import Migration
 from fsdplint.migration.facts import Precision
+from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
@@ -62,6 +64,8 @@ class Buffers:
             keywords.buffers_to = text
         elif self._have_field("reduce_dtype", found):
             keywords.buffers_as = "reduce_dtype"
+        elif text and (guard := self._guard(value)):
+            keywords.buffers, keywords.buffers_if = text, guard
         else:
             raise Blocked(self.source, value, BUFFER_DTYPE_UNKNOWN())
         if not any(
@@ -74,6 +78,16 @@ class Buffers:
             value,
             detail="FSDP1 saved the same rounded values in the original type.",
         )
+
+    def _guard(self, value: cst.BaseExpression) -> str:
+        """The condition under which an argument is a policy, "" if it cannot be written twice."""
+        if isinstance(value, cst.Name):
+            return f"{value.value} is not None"
+        if not isinstance(value, cst.IfExp) or not is_repeatable(value.test):
+            return ""
+        if is_constant(value.orelse, "None"):
+            return self.migration.text(self.source, value.test)
+        return negation(self.source, value.test) if is_constant(value.body, "None") else ""
 
     def _are_emptied_later(self) -> bool:
         """Whether a run gives the wrapped model memory by `to_empty`, which drops such casts."""

@@ -37,6 +37,7 @@ class Keywords(StartingWeights):
         mapped_keys: the keys of that dict; None if some are unknown.
         setup: lines before the loop and the root.
         buffers: the dtype of the casts of floating point buffers, or "".
+        buffers_if: the condition of these casts, or "".
         buffers_as: the field of the policy that decides whether buffers are cast, or "".
         buffers_to: the dtype of these casts, "" for the dtype in that field.
         ignored_modules: the text of the modules whose parameters are not sharded, or "".
@@ -65,6 +66,7 @@ class Keywords(StartingWeights):
     setup: list[str] = field(default_factory=list)
     policy: Policy | None = None
     buffers: str = ""
+    buffers_if: str = ""
     buffers_as: str = ""
     buffers_to: str = ""
     ignored_modules: str = ""
@@ -319,7 +321,9 @@ class Keywords(StartingWeights):
             lines.append(f"{buffers} = {members_of(modules, 'buffers')}")
             floating = f"if buffer.is_floating_point() and buffer not in {buffers}:"
         if self.buffers:
-            lines += self._buffer_casts(model, floating, self.buffers)
+            casts = self._buffer_casts(model, floating, self.buffers)
+            lines += [f"if {self.buffers_if}:"] if self.buffers_if else []
+            lines += [f"\t{line}" for line in casts] if self.buffers_if else casts
         if self.buffers_as and self._policy:
             dtype = self.buffers_to or f"{self._policy}.{self.buffers_as}"
             casts = self._buffer_casts(model, floating, dtype)

@@ -297,6 +297,7 @@ class _Items:
                 raise self._blocked_by_condition(item)
             self.keywords.sync = self.keywords.sync or scratch.sync
             self.keywords.buffers = self.keywords.buffers or scratch.buffers
+            self.keywords.buffers_if = self.keywords.buffers_if or scratch.buffers_if
             self.keywords.materialize = self.keywords.materialize or scratch.materialize
         self.keywords.setup += scratch.setup
         self.keywords.offload = self.keywords.offload or scratch.offload

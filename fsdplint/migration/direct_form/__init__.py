@@ -21,6 +21,7 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     returned_dicts  functions that return such a dict
     item_reads      the items of a dict that is made in any other way
     spread_keys     the keys of such a dict
+    dtype_dicts     dicts of dtypes under keys of settings
     building        expressions that only build objects
     defaults        what FSDP1 takes where an argument is left out
     contexts        contexts in variables and on an `ExitStack`

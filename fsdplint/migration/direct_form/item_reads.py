@@ -17,6 +17,7 @@ from fsdplint.migration.constructor.precision import PARAMETERS as OF_PRECISION
 from fsdplint.migration.context import nodes
 from fsdplint.migration.direct_form.building import is_computed, only_builds
 from fsdplint.migration.direct_form.defaults import default
+from fsdplint.migration.direct_form.dtype_dicts import holds_dtypes
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.meaning import constant_key
 from fsdplint.migration.direct_form.spread_keys import SpreadKeys, spread_keys
@@ -27,6 +28,7 @@ from fsdplint.syntax.layout import descend, statement_of
 
 OF_CALL = {FSDP: PARAMETERS, "MixedPrecision": OF_PRECISION}
 CHANGES_ORDER = cst.Lambda | cst.IfExp | cst.BooleanOperation | cst.Comparison | cst.BaseComp
+DTYPES = ("param_dtype", "reduce_dtype", "buffer_dtype")
 NAMES = ("options", "fsdp_options", "fsdp_arguments")
 
 
@@ -44,9 +46,17 @@ class ItemReads:
             if parameters is None or not isinstance(node, cst.Call):
                 continue
             for arg in node.args:
-                keys = spread_keys(migration, arg, parameters) if arg.star == "**" else None
+                keys = self._keys(arg, parameters) if arg.star == "**" else None
                 if keys is not None:
                     self._write_call(node, arg, keys)
+
+    def _keys(self, arg: cst.Arg, parameters: tuple[str, ...]) -> SpreadKeys | None:
+        migration = self.inlining.migration
+        found = spread_keys(migration, arg, parameters)
+        if found is None and parameters is OF_PRECISION:
+            if holds_dtypes(migration, self.inlining.source, arg.value):
+                return SpreadKeys([], list(DTYPES))
+        return found
 
     def _write_call(self, call: cst.Call, arg: cst.Arg, keys: SpreadKeys) -> None:
         named = {one.keyword.value for one in call.args if one.keyword is not None}
