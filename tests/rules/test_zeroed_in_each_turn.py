@@ -77,3 +77,34 @@ def test_a_function_of_a_micro_batch(tmp_path: Path) -> None:
 def test_programs_that_may_want_it(tmp_path: Path, line: str, other: str) -> None:
     assert line in WRONG
     assert findings(tmp_path, WRONG.replace(line, other)) == 0
+
+
+FSDP1 = """
+from contextlib import nullcontext
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+wrapped = FSDP(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+for step in range(5):
+    for micro in range(turns):
+        optimizer.zero_grad()
+        last = micro == turns - 1
+        {context}:
+            wrapped(next(batches)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        "with nullcontext() if last else wrapped.no_sync()",
+        "with wrapped.no_sync() if micro < turns - 1 else nullcontext()",
+        "if True",
+    ],
+)
+def test_no_sync_keeps_the_gradients_where_zero_grad_finds_them(
+    tmp_path: Path, context: str
+) -> None:
+    assert findings(tmp_path, FSDP1.format(context=context)) == 1
+    once = FSDP1.replace("optimizer.zero_grad()", "if micro == 0: optimizer.zero_grad()")
+    assert findings(tmp_path, once.format(context=context)) == 0

@@ -103,7 +103,7 @@ def zeroed_in_each_turn(trace: Trace) -> Iterator[Dropped]:
         if any(_is_paused(trace, one) for one in modules):
             continue
         turns = _turns_before(trace, step)
-        if len(turns) > 1 and _are_alike(turns, step):
+        if len(turns) > 1 and _are_alike(turns, step) and _are_reached(trace, module, turns):
             yield Dropped(module, turns[-1][1], turns[-1][0], step)
 
 
@@ -141,10 +141,19 @@ def _are_alike(turns: list[_Turn], step: OptimizerStepped) -> bool:
         return False
     if one.stack != two.stack or one.callbacks != step.callbacks or two.callbacks != step.callbacks:
         return False
-    if one.unsynchronized or two.unsynchronized or two.perhaps_unsynchronized:
-        return False
     around = turns_of(step)
     return all(turns_of(event) <= around for event in (first, one, second, two))
+
+
+def _are_reached(trace: Trace, module: str, turns: list[_Turn]) -> bool:
+    """Whether the next zeroing reaches the gradients that a turn has computed.
+
+    It does under FSDP1, whose `no_sync()` keeps them in the parameters.
+    """
+    passes = [backward for _, backward in turns[-2:]]
+    if trace.sharding(module) is Sharding.FSDP1:
+        return not passes[-1].unsynchronized
+    return not any(one.unsynchronized or one.perhaps_unsynchronized for one in passes)
 
 
 def _is_paused(trace: Trace, module: str) -> bool:
