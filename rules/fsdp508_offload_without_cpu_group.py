@@ -73,6 +73,7 @@ class OffloadWithoutCpuGroup(Rule):
                     for module in event.modules
                     for part in trace.submodules(module)
                     if part in offloaded
+                    and not offloaded[part].frozen
                     and (_all_offloaded(trace, module, offloaded, kept) or _is_trained(trace, part))
                 ]
                 if held:

@@ -26,7 +26,17 @@ nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 @pytest.mark.parametrize(
     "freeze, count",
-    [("", 1), ("model[0].requires_grad_(False)", 1), ("model.requires_grad_(False)", 0)],
+    [
+        ("", 1),
+        ("model[0].requires_grad_(False)", 1),
+        ("model.requires_grad_(False)", 0),
+        (
+            "model.requires_grad_(False)\n"
+            "for part in (model[0], model[2]):\n"
+            "    fully_shard(part, offload_policy=CPUOffloadPolicy())",
+            0,
+        ),
+    ],
 )
 def test_frozen_parameters(tmp_path: Path, freeze: str, count: int) -> None:
     path = tmp_path / "program.py"
