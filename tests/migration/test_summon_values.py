@@ -98,6 +98,17 @@ def test_a_context_manager_replaces_the_value(name: str, tmp_path: Path) -> None
     assert len(re.findall(r"def (?:unsharded|gathered)_parameters\(", text)) == 1
 
 
+def test_a_generator_may_yield_the_inner_module(tmp_path: Path) -> None:
+    body = (
+        "@contextlib.contextmanager\ndef gather(net):\n"
+        "    with FSDP.summon_full_params(net, writeback=False):\n        yield net.module\n\n\n"
+        "with torch.no_grad(), gather(model) as inner:\n    print(inner(torch.ones(2, 8)))"
+    )
+    found, text = plan(tmp_path, MODEL + body)
+    assert not found.blockers
+    assert "            fsdp_module.unshard()\n    yield net\n" in text
+
+
 BLOCKED = {
     "other uses": "context = FSDP.summon_full_params(model)\nprint(context)\nwith context:\n    pass",
     "an unknown function": "enter(FSDP.summon_full_params(model))",

@@ -52,6 +52,8 @@ class Contexts:
         if isinstance(parent, cst.Return):
             return self._of_function(source, parent, model, depth)
         if isinstance(parent, cst.WithItem):
+            if depth and parent.asname is not None:
+                return _named_block(source, parent)
             blocks = _block(source, parent)
             if blocks is not None and depth < MAX_DEPTH and _yields(blocks[0]):
                 return self._with_callers(source, blocks, model, depth)
@@ -158,6 +160,15 @@ def _yields(block: cst.With) -> bool:
         if not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef):
             stack.extend(node.children)
     return False
+
+
+def _named_block(source: Source, item: cst.WithItem) -> Blocks | None:
+    """The block of `with gather(model) as inner:`, where the generator yields a module."""
+    block = source.parent(item)
+    name = item.asname.name if item.asname is not None else None
+    if not isinstance(block, cst.With) or block.asynchronous or not isinstance(name, cst.Name):
+        return None
+    return [Entered(source, block, name, is_remote=True)]
 
 
 def _block(source: Source, item: cst.WithItem) -> list[cst.With] | None:
