@@ -60,7 +60,7 @@ class PlainGradScalerWithFsdp1(Rule):
                 if stepped.scaler != built.scaler:
                     continue
                 found = _sharded_module(trace, stepped)
-                if found is not None and not _may_agree(trace, stepped):
+                if found is not None and not _may_agree(trace, stepped, found[0]):
                     yield self._finding(trace, built, stepped, *found)
                     break
 
@@ -106,16 +106,18 @@ class PlainGradScalerWithFsdp1(Rule):
         return rewrite.fix("Scale with ShardedGradScaler", Safety.SAFE)
 
 
-def _may_agree(trace: Trace, stepped: ScalerStepped) -> bool:
-    """Whether the ranks reduce something else than a loss between the backward and the step.
+def _may_agree(trace: Trace, stepped: ScalerStepped, module: str) -> bool:
+    """Whether the ranks reduce something between the backward and the step that tells of an overflow.
 
-    It may be whether the gradients of any rank have an overflow.
+    A loss does not, and neither does a gradient of a part of the module, such as one that FSDP1
+    ignores: it is the same on all ranks afterwards, but the sharded gradients are not.
     """
     for event in reversed(trace.events[: stepped.index]):
         if isinstance(event, BackwardRun):
             return False
         if isinstance(event, Collective) and "reduce" in event.api and not event.of_output:
-            return True
+            if not event.gradient_of or module in event.gradient_of:
+                return True
     return False
 
 

@@ -16,7 +16,13 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import forget_rank, note_agreement
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import RankChoice, RankValue, StateValue, TensorValue
+from fsdplint.interpreter.torch_values import (
+    RankChoice,
+    RankValue,
+    ShardTensor,
+    StateValue,
+    TensorValue,
+)
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -122,6 +128,13 @@ def is_available(run: Run, name: str, call: Call) -> Value:
     return Const(True)
 
 
+def _gradient_of(tensor: Value) -> tuple[str, ...]:
+    """The modules of whose parameters a tensor is a gradient."""
+    if not isinstance(tensor, ShardTensor) or tensor.source != "gradient" or tensor.reduction:
+        return ()
+    return tuple(module.id for module in tensor.modules)
+
+
 @function(*(f"{DIST}.{name}" for name in COLLECTIVES))
 def collective(run: Run, name: str, call: Call) -> Value:
     """A collective; all ranks take part unless it is in a subgroup."""
@@ -139,6 +152,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         collective=whole,
         unknown_group=call.open if group is None else isinstance(run.settle(group), Unknown),
         of_output=losses.is_output(tensor),
+        gradient_of=_gradient_of(tensor),
         few_elements=isinstance(tensor, Unknown) and tensor.few_elements,
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=last in Collective.OF_ONE_SIZE
