@@ -9,6 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import BackwardRun, Called, Event, Module, Site, Trace, Wrapped
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.absent_roots import use_of_absent_root
 from fsdplint.trace.queries.wrappers import (
     FREEING,
     is_known_unit,
@@ -33,8 +34,11 @@ class Fsdp1MethodWithoutFullParams(Rule):
     finds calls of the inner module, `model.module(x)`, and methods of a wrapped part that the forward
     of its parent calls: `self.encoder.features(x)` does not gather the encoder.
 
-    A call is not reported under `FSDP.summon_full_params`, if each submodule that it calls has a wrapper
-    of its own, if the wrapping policy cannot be followed, or if a call of the wrapper has left the
+    If all submodules of the model have wrappers of their own, `model.module(x)` is reported where the
+    program also uses the wrapper: a call, a state dict, or `summon_full_params`.
+
+    A call is not reported under `FSDP.summon_full_params`, if each submodule that a method calls has a
+    wrapper of its own, if the wrapping policy cannot be followed, or if a call of the wrapper has left the
     parameters gathered.
 
     ## Why is this bad?
@@ -44,6 +48,13 @@ class Fsdp1MethodWithoutFullParams(Rule):
         RuntimeError: mat2 must be a matrix, got 1-D tensor
         RuntimeError: 'weight' must be 2-D
         RuntimeError: setStorage: ... are out of bounds for storage of size 0
+
+    Wrapped parts that run without the wrapper take themselves for roots, and the next use of the wrapper
+    fails. If the wrapper has been used before, the parts miss its end of the backward: the second step
+    changes nothing, or trains with wrong gradients:
+
+        AssertionError: Non-root FSDP instance's `_is_root` should not have been set yet
+        AssertionError: Cannot manually unshard parameters during forward/backward
 
     ## Fix safety
     Safe for `model.module(x)`, which becomes `model(x)`. There is no fix for a method. If no gradient is
@@ -78,6 +89,22 @@ class Fsdp1MethodWithoutFullParams(Rule):
             if wrapper is not None and entered is not None:
                 seen.add(event.site)
                 yield self._finding(groups, event, wrapper, entered)
+            elif wrapper is not None and event.inside is None:
+                use = use_of_absent_root(trace, event, wrapper)
+                if use is not None and not _is_unknown(trace, wrapper.module, event):
+                    seen.add(event.site)
+                    yield self._of_absent_root(groups, event, wrapper, use)
+
+    def _of_absent_root(self, groups: Groups, event: Called, by: Wrapped, use: Event) -> Finding:
+        return self.finding(
+            event,
+            f"{groups.name(by.inner)} is called without its FSDP wrapper, which is the root of its "
+            "wrapped parts",
+            help="Call the wrapper.",
+            why="Without their root, the wrapped parts are not set up together, and do not finish a "
+            "backward.",
+            because=[(by, "wrapped here"), (use, "the wrapper is used here")],
+        )
 
     def _finding(self, groups: Groups, event: Called, by: Wrapped, entered: Called) -> Finding:
         name = groups.name(by.inner if event.inside is None else event.module)
