@@ -110,7 +110,11 @@ def derive_rank_local(*values: Value | None) -> RankLocal | None:
     found = [local for value in values if (local := local_of(value)) is not None]
     if not found:
         return None
-    return RankLocal(found[0].source, immutable=all(local.immutable for local in found))
+    return RankLocal(
+        found[0].source,
+        immutable=all(local.immutable for local in found),
+        part=any(local.part for local in found),
+    )
 
 
 def read_from(value: Unknown | TensorValue, name: str) -> RankLocal | None:
@@ -119,11 +123,16 @@ def read_from(value: Unknown | TensorValue, name: str) -> RankLocal | None:
 
 
 def own_data(
-    run: Run, source: NodeSite, *, immutable: bool = False, counts: bool = False
+    run: Run,
+    source: NodeSite,
+    *,
+    immutable: bool = False,
+    counts: bool = False,
+    part: bool = False,
 ) -> RankLocal:
     """Data that each rank gets for itself at a place."""
     run.has_own_data = True
-    return RankLocal(source, immutable, counts=counts)
+    return RankLocal(source, immutable, counts=counts, part=part)
 
 
 def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | None:
@@ -203,6 +212,11 @@ def _takes_part(function: Value, call: Call) -> bool:
     return name in _PARTS and isinstance(by_rank, RankValue)
 
 
+def is_global_rank(value: Value | None) -> bool:
+    """Whether a value is the number of this rank among all ranks."""
+    return isinstance(value, RankValue) and value.scope == "global"
+
+
 def _reads_clock(function: Value, call: Call) -> bool:
     if not isinstance(function, Symbol):
         return False
@@ -220,7 +234,7 @@ def _mark_items(function: Unknown, result: Unknown) -> None:
 
 def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal | None:
     if _takes_part(function, call) and not run.decisions.single_rank:
-        return own_data(run, run.site(call.node))
+        return own_data(run, run.site(call.node), part=any(map(is_global_rank, call.values)))
     if isinstance(function, Symbol):
         if _reads_clock(function, call) and not run.decisions.single_rank:
             return own_data(run, run.site(call.node), immutable=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, event
-from fsdplint.trace.fields import combined, differs, same_sequence
+from fsdplint.trace.fields import combined, differs, disjoint, same_sequence
 
 
 @event
@@ -14,12 +14,15 @@ class SamplerBuilt(Event):
 
     shuffle: whether it shuffles; None if unknown.
     seed_per_rank: whether its seed certainly differs between ranks.
+    of_part: whether its dataset is certainly the rank's part of the data already; the recorder
+        writes the samples of a `Subset`.
     """
 
     kind: ClassVar[str] = "sampler-built"
     sampler: str
     shuffle: bool | None = None
     seed_per_rank: bool = combined(differs, default=False)
+    of_part: bool = combined(disjoint, default=False)
 
 
 @event

@@ -146,6 +146,12 @@ def same_sequence(values: Sequence[Sequence[Any] | None]) -> bool | None:
     return all(tuple(other or ()) == tuple(first) for other in values)
 
 
+def disjoint(values: Sequence[Sequence[Any]]) -> bool:
+    """Whether each of several ranks recorded items, and no two ranks the same one."""
+    items = [item for part in values for item in part]
+    return len(values) > 1 and all(values) and len(set(items)) == len(items)
+
+
 def agreeing(values: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
     """The entries of the first rank, with "?" for those that another rank has otherwise."""
     first, *others = values

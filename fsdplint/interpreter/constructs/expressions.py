@@ -13,7 +13,13 @@ from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
 from fsdplint.interpreter.decided_values import chosen_value
 from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
-from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_of, own_data
+from fsdplint.interpreter.rank_local import (
+    derive_rank_local,
+    is_batch,
+    is_global_rank,
+    local_of,
+    own_data,
+)
 from fsdplint.interpreter.ranks import depends_on_rank, is_distinct, value_by_name
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
@@ -79,7 +85,7 @@ def eval_attribute(run: Run, node: cst.Attribute) -> Value:
 def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     value = run.eval(node.value)
     indices: list[Value] = []
-    is_slice = by_rank = distinct = False
+    is_slice = by_rank = distinct = part = False
     local: RankLocal | None = None
     for item in node.slice:
         if isinstance(item.slice, cst.Index):
@@ -89,6 +95,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
             is_slice = True
             bounds = _bounds(run, item.slice, node)
             by_rank |= any(isinstance(bound, RankValue) for bound in bounds)
+            part |= _takes_every_nth(item.slice, bounds)
             distinct |= any(map(is_distinct, bounds))
             local = local or derive_rank_local(*bounds)
     index = indices[-1] if indices else Unknown()
@@ -97,10 +104,10 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)
     if by_rank and isinstance(value, Unknown) and value.part_of is None:
-        own = own_data(run, run.site(node), counts=True)
+        own = own_data(run, run.site(node), counts=True, part=part)
         return replace(value, parts={}, rank_local=own)
     if by_rank and isinstance(value, Sequence) and not run.decisions.single_rank:
-        own = own_data(run, run.site(node), counts=True)
+        own = own_data(run, run.site(node), counts=True, part=part)
         return replace(value, items=list(value.items), every=False, open=True, own_length=own)
     if distinct and isinstance(value, Unknown) and value.part_of is None:
         return replace(value, parts={}, rank_local=own_data(run, run.site(node)))
@@ -122,6 +129,12 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
 def _holds_elements(value: Unknown) -> bool:
     """Whether the elements of an unknown value differ, if each rank takes its own."""
     return value.part_of is None and local_of(value) is None and not is_batch(value)
+
+
+def _takes_every_nth(item: cst.CSTNode, bounds: list[Value]) -> bool:
+    """Whether a slice is the rank's part of the whole: `data[rank::world_size]`."""
+    strided = isinstance(item, cst.Slice) and item.lower is not None and item.step is not None
+    return strided and is_global_rank(bounds[0])
 
 
 def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript) -> list[Value]:

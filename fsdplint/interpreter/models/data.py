@@ -7,9 +7,10 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.own_parts import gives_own_part
-from fsdplint.interpreter.rank_local import batch_of, local_of
-from fsdplint.interpreter.ranks import depends_on_rank
+from fsdplint.interpreter.rank_local import batch_of, is_global_rank, local_of
+from fsdplint.interpreter.ranks import WORLD_SIZE, depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     Batches,
@@ -91,6 +92,7 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
         sampler=sampler.id,
         shuffle=shuffle if isinstance(shuffle, bool) else None,
         seed_per_rank=_differs(run, call.arg(4, "seed")),
+        of_part=_splits_again(run, call),
     )
     dataset = call.arg(0, "dataset")
     if dataset is not None and sampler.splits:
@@ -120,6 +122,19 @@ def _splits(run: Run, call: Call) -> bool:
     given = constant(count)
     several = given is None or (isinstance(given, int) and given > 1)
     return own and several and not call.open
+
+
+def _splits_again(run: Run, call: Call) -> bool:
+    """Whether a sampler certainly splits over all ranks what is only the rank's part already."""
+    rank, count = call.arg(2, "rank"), call.arg(1, "num_replicas")
+    by_rank = rank is None or is_none(rank) or is_global_rank(run.settle(rank))
+    number = run.settle(count) if count is not None else Const(None)
+    of_all = is_none(number) or (isinstance(number, Unknown) and number.origin == WORLD_SIZE)
+    if not (by_rank and of_all) or call.open:
+        return False
+    dataset = run.settle(call.arg(0, "dataset") or Unknown())
+    local = local_of(dataset) or own_length(dataset)
+    return local is not None and local.part
 
 
 def _has_constant_rank(run: Run, call: Call) -> bool:

@@ -19,7 +19,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.parameter_filters import doubt_filter
-from fsdplint.interpreter.rank_local import own_data
+from fsdplint.interpreter.rank_local import is_global_rank, own_data
 from fsdplint.interpreter.rank_turns import on_each_side, turns_by_rank
 from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.run import Run
@@ -213,7 +213,8 @@ def _own_numbers(run: Run, call: Call) -> RankLocal | None:
     """What makes the numbers of a range different on each rank: it begins at the rank."""
     if len(call.args) < 2 or not is_distinct(call.args[0]) or run.decisions.single_rank:
         return None
-    return own_data(run, run.site(call.node), immutable=True)
+    part = len(call.args) == 3 and is_global_rank(call.args[0])
+    return own_data(run, run.site(call.node), immutable=True, part=part)
 
 
 def _range_by_rank(number: RankChoice) -> Value:

@@ -30,7 +30,8 @@ class RankLocal:
     source: where the rank gets the data. immutable: whether the value is a number, which no call
     can change. agreed: whether a collective has given all ranks the same value since. batch: the
     batch of a loader, if the value is one or a part of one. counts: whether the number of elements
-    differs, too. selected: whether it differs because the data choose the elements.
+    differs, too. selected: whether it differs because the data choose the elements. part: whether
+    it is the rank's part of data that all ranks have.
     """
 
     source: NodeSite
@@ -39,6 +40,7 @@ class RankLocal:
     batch: Value | None = field(default=None, repr=False)
     counts: bool = False
     selected: bool = False
+    part: bool = False
 
 
 @dataclass(eq=False)

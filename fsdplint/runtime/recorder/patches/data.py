@@ -14,6 +14,8 @@ from fsdplint.runtime.recorder.recorder import Entry, of_this_rank
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import EpochSet, LoaderBuilt, LoaderIterated, LoaderLeft, SamplerBuilt
 
+MAX_SAMPLES = 10_000  # of a part of a dataset that is recorded
+
 
 def install() -> None:
     import torch.utils.data as data
@@ -43,7 +45,17 @@ def _record_sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
         sampler=name,
         shuffle=shuffle,
         seed_per_rank=of_this_rank(bound.arguments.get("seed", 0)),
+        of_part=of_this_rank(_samples(bound.arguments["dataset"])),
     )
+
+
+def _samples(dataset: Any) -> list[int]:
+    """The numbers of the samples in a part of a dataset; none for another dataset, or too many."""
+    import torch.utils.data as data
+
+    if type(dataset) is not data.Subset or len(dataset.indices) > MAX_SAMPLES:
+        return []
+    return [int(number) for number in dataset.indices]
 
 
 def _record_epoch(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

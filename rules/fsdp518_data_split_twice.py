@@ -1,0 +1,57 @@
+"""FSDP518: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import LoaderBuilt, SamplerBuilt, Trace
+
+
+class DataSplitTwice(Rule):
+    """A `DistributedSampler` splits a dataset that is the rank's own part already.
+
+    ## What it does
+    Finds a `DistributedSampler` over all ranks whose dataset is what this rank takes of the data: a `Subset`
+    with `range(rank, n, world_size)`, a slice `data[rank::world_size]`, or `dataset.shard(world_size, rank)`.
+
+    A split by the number of the machine, with a sampler over the ranks of the machine, is not reported. A
+    real run shows datasets that are a `Subset`.
+
+    ## Why is this bad?
+    Each rank gets one Nth of its Nth. With two ranks, a quarter of the samples came to each rank, and half of
+    them to no rank: two ranks print
+
+        seen by any rank: 8 of 16 samples
+
+    There is no error. An epoch has fewer steps, and the model never sees the other samples of an order
+    without shuffling.
+
+    Pass the whole dataset to the sampler, or iterate over the part without one.
+
+    ## Since
+    All versions.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/data.html (`DistributedSampler`)
+    """
+
+    code = "FSDP518"
+    name = "data-split-twice"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        used = {event.sampler for event in trace.of(LoaderBuilt)}
+        seen = set()
+        for event in trace.of(SamplerBuilt):
+            if not event.of_part or event.sampler not in used or event.site in seen:
+                continue
+            if event.ranks.partial:
+                continue
+            seen.add(event.site)
+            yield self.finding(
+                event,
+                "this sampler splits over the ranks what is only this rank's part of the data already",
+                help="Pass the whole dataset to the sampler, or iterate over the part without it.",
+            )
