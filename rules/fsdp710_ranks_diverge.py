@@ -10,6 +10,7 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import CopiesSeen, Sharded, Trace
 from fsdplint.trace.queries.common import class_name, optimizer_of, sharded_here
 from fsdplint.trace.queries.initial_weights import own_weights
+from fsdplint.trace.queries.unreduced_ignored import unreduced_ignored
 
 
 class RanksDiverge(Rule):
@@ -19,6 +20,9 @@ class RanksDiverge(Rule):
     Compares, bit by bit and at the first steps, parameters that should be the same on several ranks. Finds
     replicas of a 2D mesh (HSDP) that start with different weights, and parameters in `ignored_params` that
     start equal and diverge.
+
+    A check without a run finds modules that `fully_shard` or FSDP1 ignores, if an optimizer trains them and
+    no code in sight may reduce their gradients or exchange the values.
 
     FSDP309 reports replicas whose ranks have different seeds. FSDP308 reports weights that are initialised
     differently on each rank and then sharded over all ranks. Ignored parameters are not reported in
@@ -40,9 +44,11 @@ class RanksDiverge(Rule):
     code = "FSDP710"
     name = "ranks-diverge"
     severity = Severity.ERROR
-    runtime_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
+        if trace.producer != "runtime":
+            yield from self._without_run(trace)
+            return
         alike: dict[tuple[str, str], set[str]] = {}
         seen: set[tuple[str, bool]] = set()
         seeded = [found.module for found in own_weights(trace) if found.replicated]
@@ -65,6 +71,20 @@ class RanksDiverge(Rule):
                 if found and key not in seen:
                     seen.add(key)
                     yield self._finding(trace, event, found, text, help)
+
+    def _without_run(self, trace: Trace) -> Iterator[Finding]:
+        seen = set()
+        for found in unreduced_ignored(trace):
+            if found.shard.site in seen:
+                continue
+            seen.add(found.shard.site)
+            yield self.finding(
+                found.shard,
+                f"the parameters of `{class_name(trace, found.module)}` are ignored by FSDP and trained, and "
+                "nothing reduces their gradients: each rank trains a copy of its own",
+                help=_IGNORED_HELP,
+                because=[(found.step, "trained here")],
+            )
 
     def _finding(
         self, trace: Trace, event: CopiesSeen, found: list[str], text: str, help: str

@@ -96,6 +96,7 @@ class Wrapped(Event):
     mesh: the mesh argument, see `MeshBuilt`; None if there is none or it is unknown.
     not_classes: what its policy has where it needs a set of classes: "names", "instances" or
         "one class"; "" if it has a set of classes, or that is not known.
+    ignored: as for `Sharded`.
     """
 
     kind: ClassVar[str] = "module-wrapped"
@@ -109,6 +110,7 @@ class Wrapped(Event):
     keeps_rest: bool = unrecorded("each unit has its own event", default=False)
     mesh: str | None = reference(default=None)
     not_classes: str = ""
+    ignored: tuple[str, ...] = unrecorded("the copies of the ranks are compared", default=())
 
 
 @event
@@ -141,6 +143,7 @@ class Sharded(Event):
     whole_mesh: the mesh argument, or the mesh that it is a part of; "" if this is unknown.
     dims: the names of the dimensions of the mesh argument; empty if they are unknown.
     frozen: whether all parameters of the module are certainly frozen.
+    ignored: the modules whose parameters it certainly leaves out, all of them.
     """
 
     kind: ClassVar[str] = "module-sharded"
@@ -153,6 +156,7 @@ class Sharded(Event):
     mesh: str = reference(default="")
     whole_mesh: str = reference(default="")
     dims: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = unrecorded("the copies of the ranks are compared", default=())
 
 
 @event

@@ -11,6 +11,7 @@ from fsdplint.interpreter.choices import guards_of
 from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.flat_parameters import mixes_adapters, mixes_frozen
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.ignored_parameters import ignored_modules
 from fsdplint.interpreter.models.module_wrappers import wrap
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.wrap_policies import keeps_rest, not_classes, units_of
@@ -90,6 +91,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             keeps_rest=not call.open and keeps_rest(run, given),
             mesh=_mesh(run, given.get("device_mesh")),
             not_classes=not_classes(run, policy),
+            ignored=() if call.open else ignored_modules(run, given),
             collective=True,
         )
     _describe_own(run, event, own, call)

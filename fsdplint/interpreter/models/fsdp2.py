@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.ignored_parameters import ignored_modules
 from fsdplint.interpreter.imports import can_do_without
 from fsdplint.interpreter.meshes import mesh_of
 from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
@@ -101,6 +102,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         whole_mesh=mesh.id,
         dims=mesh.dims,
         frozen=all(module.all_frozen for module in modules),
+        ignored=() if call.open else ignored_modules(run, call.kwargs),
     )
     note_scalars(run, event, call)
     for key in call.kwargs:

@@ -10,6 +10,7 @@ import libcst as cst
 
 from fsdplint.interpreter import losses
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.ignored_parameters import owners_of_ignored
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.rank_local import own_data
@@ -407,7 +408,7 @@ def _leaves_out(run: Run, module: ModuleValue) -> bool:
     """Whether a sharded module has trainable parameters in `ignored_params`."""
     if not module.sharded:
         return False
-    owners, every = _ignored_owners(run, module)
+    owners, every = owners_of_ignored(run, module.attributes.get("*ignored"))
     parts = {part for owner in owners for part in run.trace.submodules(owner.id)}
     inside = bool(parts) and parts < set(run.trace.submodules(module.id))
     kept = [run.trace.modules[m] for m in run.trace.submodules(module.id) if m not in parts]
@@ -419,21 +420,3 @@ def _leaves_out(run: Run, module: ModuleValue) -> bool:
         and (any(trained) if every else all(trained))
         and any(m.own_parameters and not m.frozen for m in kept)
     )
-
-
-def _ignored_owners(run: Run, module: ModuleValue) -> tuple[list[ModuleValue], bool]:
-    """The modules of the parameters in `ignored_params`, and whether all of theirs are in it.
-
-    No module if the value is not fully known.
-    """
-    value = module.attributes.get("*ignored")
-    value = run.settle(value) if value is not None else Unknown()
-    items = [run.settle(item) for item in value.items] if isinstance(value, Sequence) else [value]
-    if isinstance(value, Sequence) and value.open:
-        return [], False
-    found: list[ModuleValue] = []
-    for item in items:
-        if not isinstance(item, ParametersOf) or item.filtered_by or item.by_name:
-            return [], False
-        found.extend(item.modules)
-    return found, not any(item.element for item in items if isinstance(item, ParametersOf))

@@ -1,0 +1,116 @@
+"""Ignored parameters that the program trains without reducing their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.trace import (
+    BackwardRun,
+    Collective,
+    MeshBuilt,
+    OptimizerBuilt,
+    OptimizerStepped,
+    ParameterMarked,
+    Seeded,
+    TensorParallel,
+    Trace,
+    WeightsSet,
+)
+from fsdplint.trace.groups import Shard, shard_events
+
+
+@dataclass(frozen=True)
+class Unreduced:
+    """Ignored parameters that each rank trains for itself.
+
+    Attributes:
+        shard: the sharding that ignores them.
+        module: the module that has them.
+        step: the step that trains them.
+    """
+
+    shard: Shard
+    module: str
+    step: OptimizerStepped
+
+
+def unreduced_ignored(trace: Trace) -> Iterator[Unreduced]:
+    """The ignored modules that start equal on all ranks and then are trained on each by itself.
+
+    Nothing is found in a program that may reduce or exchange them somehow: by hooks, by other
+    groups of ranks, or from time to time.
+    """
+    if not trace.complete or any(True for _ in trace.of(ParameterMarked, TensorParallel)):
+        return
+    if any(len(mesh.shape) != 1 for mesh in trace.of(MeshBuilt)):
+        return
+    if any(one.api == "new_group" or "all_to_all" in one.api for one in trace.of(Collective)):
+        return
+    for shard in shard_events(trace):
+        seeds = [event.per_rank for event in trace.before(shard, Seeded)]
+        for module in shard.ignored if seeds[-1:] == [False] else ():
+            step = _step(trace, module)
+            if step is not None and not shard.ranks.partial:
+                yield Unreduced(shard, module, step)
+
+
+def _step(trace: Trace, module: str) -> OptimizerStepped | None:
+    """A step that trains a module without a reduction before it; None if there may be one."""
+    parts = _trained_parts(trace, module)
+    steps = [one for one in trace.of(OptimizerStepped) if _holds(trace, one, parts)]
+    if not parts or not steps or _may_be_set(trace, parts, steps[-1]):
+        return None
+    if trace.any_escaped(trace.family(module), steps[-1]) or _is_replicated(trace, module):
+        return None
+    if any(one.ranks.partial or one.callbacks for one in steps):
+        return None
+    return steps[0] if all(_follows_backward(trace, one) for one in steps) else None
+
+
+def _trained_parts(trace: Trace, module: str) -> set[str]:
+    """The parts of a module with own parameters that are certainly not frozen."""
+    parts = trace.submodules(module)
+    if not all(trace.modules[part].children_known for part in parts):
+        return set()
+    return {
+        part
+        for part in parts
+        if trace.modules[part].own_parameters is True and not trace.modules[part].frozen
+    }
+
+
+def _holds(trace: Trace, step: OptimizerStepped, parts: set[str]) -> bool:
+    for built in trace.before(step, OptimizerBuilt):
+        if built.optimizer == step.optimizer and built.complete and not built.selected_by_name:
+            return bool(parts & set(trace.submodules(*built.modules)))
+    return False
+
+
+def _may_be_set(trace: Trace, parts: set[str], last: OptimizerStepped) -> bool:
+    """Whether the parameters get values other than by steps, as by an average from time to time."""
+    return any(
+        not event.modules or parts & set(trace.submodules(*event.modules))
+        for event in trace.before(last, WeightsSet)
+        if not event.same_values
+    )
+
+
+def _is_replicated(trace: Trace, module: str) -> bool:
+    """Whether DDP may reduce the gradients of a module."""
+    family = trace.family(module)
+    return any(
+        info.wrapper == "ddp" and (name in family or info.inner in family)
+        for name, info in trace.modules.items()
+    )
+
+
+def _follows_backward(trace: Trace, step: OptimizerStepped) -> bool:
+    """Whether a backward pass comes before a step, and no reduction of gradients between them."""
+    after = False
+    for event in trace.before(step, BackwardRun, Collective):
+        if isinstance(event, BackwardRun):
+            after = True
+        elif isinstance(event, Collective) and not (event.of_output or event.few_elements):
+            after = False
+    return after

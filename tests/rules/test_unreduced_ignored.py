@@ -1,0 +1,89 @@
+"""FSDP710 without a run: ignored modules that each rank trains for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_refused_parameters import found
+
+PROGRAM = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+class Ranker(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tables = nn.ModuleList([nn.Embedding(16, 4), nn.Embedding(16, 4)])
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, rows):
+        return self.head(sum(table(rows) for table in self.tables))
+
+{seed}
+net = Ranker()
+{before}
+model = {shard}
+optimizer = torch.optim.Adam({trained})
+for epoch in range(2):
+    for rows in torch.randint(16, (8, 4)):
+        loss = model(rows).square().mean()
+        loss.backward()
+        {after}
+        optimizer.step()
+        optimizer.zero_grad()
+    {epoch}
+spread = net.tables[0].weight.detach().clone()
+dist.all_reduce(spread, dist.ReduceOp.MAX)
+"""
+USUAL = {
+    "seed": "torch.manual_seed(0)",
+    "before": "pass",
+    "shard": "FSDP(net, ignored_modules=[net.tables])",
+    "trained": "net.tables.parameters()",
+    "after": "pass",
+    "epoch": "pass",
+}
+
+
+def messages(folder: Path, **parts: str) -> list[str]:
+    return found(folder, "FSDP710", PROGRAM.format(**{**USUAL, **parts}))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"shard": "FSDP(net, ignored_states=[net.tables])"},
+        {"shard": "FSDP(net, ignored_modules=list(net.tables))"},
+        {"shard": "FSDP(net, ignored_states=list(net.tables.parameters()))"},
+        {"shard": "fully_shard(net, ignored_params=set(net.tables.parameters()))"},
+        {"trained": "model.parameters()", "shard": "FSDP(net, None, ignored_modules=[net.tables])"},
+        {"after": "dist.all_reduce(loss)"},
+    ],
+)
+def test_trained_tables(tmp_path: Path, parts: dict[str, str]) -> None:
+    assert len(messages(tmp_path, **parts)) == 1
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"shard": "FSDP(net)"},
+        {"before": "net.tables.requires_grad_(False)"},
+        {"trained": "net.head.parameters()"},
+        {"after": "[dist.all_reduce(p.grad) for p in net.tables.parameters()]"},
+        {"after": "flat = torch.cat([p.grad for p in net.parameters()]); dist.all_reduce(flat)"},
+        {"after": "from library import reduce; reduce(net.tables)"},
+        {"after": "from library import reduce; reduce(model)"},
+        {"before": "net.tables[0].weight.register_hook(print)"},
+        {"before": "other = nn.parallel.DistributedDataParallel(net.tables)"},
+        {"epoch": "[dist.all_reduce(p.data) for p in net.tables.parameters()]"},
+        {"epoch": "dist.all_to_all(rows, rows)"},
+        {"seed": "torch.manual_seed(dist.get_rank())"},
+        {"seed": "pass"},
+        {"before": "nn.init.constant_(net.tables[0].weight, dist.get_rank())"},
+        {"shard": "FSDP(net, ignored_modules=[m for m in net.children() if unknown(m)])"},
+    ],
+)
+def test_programs_that_may_be_right(tmp_path: Path, parts: dict[str, str]) -> None:
+    assert messages(tmp_path, **parts) == []
