@@ -174,7 +174,6 @@ BLOCKED = {
         "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",
         "keep_low_precision_grads",
     ),
-    "a subclass": ("class Mine(FSDP):\n    pass\n\n\nmodel = Mine(Net())\nFSDP(Net())", "subclass"),
     "the class as an argument": (
         "wrapped = [cls(Net()) for cls in map(type, [FSDP(Net())])]\nmodel = dict(cls=FSDP)",
         "passed as an argument",

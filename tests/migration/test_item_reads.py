@@ -102,6 +102,20 @@ READ = {
         """,
         [STRATEGY],
     ),
+    "a policy among keywords": (
+        """
+        def shard(net, **options):
+            options.setdefault("use_orig_params", True)
+            return FSDP(net, **options)
+
+
+        model = shard(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+        """,
+        [
+            'should_shard = options["auto_wrap_policy"]\n',
+            "auto_wrap_policy=lambda module: isinstance(module, Block)",
+        ],
+    ),
     "merged dicts": (
         """
         BASE = dict(use_orig_params=True, limit_all_gathers=True)

@@ -52,7 +52,7 @@ def other_use(migration: Migration, source: Source, node: cst.CSTNode) -> Use | 
 
 
 class PolicyUses(Uses):
-    """Follows a policy through lists of policies and through `_or_policy`."""
+    """Follows a policy through lists of policies, `_or_policy`, and dicts of keywords."""
 
     def _step(self, source: Source, node: cst.CSTNode) -> Iterator[Use]:
         for use in super()._step(source, node):
@@ -61,6 +61,19 @@ class PolicyUses(Uses):
                 self._follow(use.source, container)
             elif not _is_harmless(self.migration, use):
                 yield use
+
+    def _follow_parameter(
+        self, source: Source, node: cst.CSTNode, call: cst.Call, arg: cst.Arg
+    ) -> bool:
+        if super()._follow_parameter(source, node, call, arg):
+            return True
+        if not isinstance(node, cst.FunctionDef) or arg.keyword is None:
+            return False
+        rest = node.params.star_kwarg
+        if rest is None:
+            return False
+        self._follow_variable(source, rest.name, node)
+        return True
 
 
 def _container(migration: Migration, use: Use) -> cst.CSTNode | None:

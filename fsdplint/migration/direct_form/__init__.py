@@ -23,6 +23,7 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     spread_keys     the keys of such a dict
     dtype_dicts     dicts of dtypes under keys of settings
     building        expressions that only build objects
+    subclasses      classes that derive from FSDP1's
     defaults        what FSDP1 takes where an argument is left out
     contexts        contexts in variables and on an `ExitStack`
     attributes      attributes of classes and of settings objects

@@ -33,6 +33,7 @@ from fsdplint.migration.direct_form import (
     parameters,
     refused_calls,
     returned_dicts,
+    subclasses,
 )
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.item_reads import ItemReads
@@ -136,6 +137,9 @@ def _edits_of_round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
     callers = _callers(migration, depth)
     for inlining in inlinings:
         forwarding.call_directly(inlining, [*inlinings, *callers])
+    if depth is not Depth.NAMES and not any(one.changed for one in inlinings):
+        for inlining in inlinings:
+            subclasses.write_functions(inlining, [*inlinings, *callers])
     if depth.writes_items_out and not any(one.changed for one in inlinings):
         changed = _write_dicts_out(inlinings, callers) or changed
     if depth.reads_items and not any(one.changed for one in inlinings):
