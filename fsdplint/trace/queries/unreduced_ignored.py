@@ -65,7 +65,9 @@ def _step(trace: Trace, module: str) -> OptimizerStepped | None:
         return None
     if any(one.ranks.partial or one.callbacks for one in steps):
         return None
-    return steps[0] if all(_follows_backward(trace, one) for one in steps) else None
+    if not all(_follows_backward(trace, one) for one in steps):
+        return None
+    return next((one for one in steps if one.in_loop), None)  # a single step is a trial
 
 
 def _trained_parts(trace: Trace, module: str) -> set[str]:
