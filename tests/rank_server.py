@@ -110,6 +110,7 @@ def _be_recorded_rank(
         simulate=request["simulate"],
         seed=request.get("seed"),
         oracle=request.get("oracle", False),
+        noise=request.get("noise", 0.0),
     )
     if options.simulate is not None:
         runner.as_rank_0_of(options.simulate)

@@ -157,6 +157,7 @@ class TwoRanks:
         continuing: Outcome | None = None,
         account: bool = False,
         simulate: int | None = None,
+        noise: float = 0.0,
     ) -> Outcome:
         """Run a program on `world` ranks and wait for its end, at most `timeout` seconds.
 
@@ -164,6 +165,7 @@ class TwoRanks:
         continuing: start with the files that an earlier program left in its current folder.
         account: count the bytes of tensors and collectives (`records[0].accounts`).
         simulate: run only rank 0, of so many, without values.
+        noise: change gradients by this share before each step.
         """
         files = {"program.py": program} if isinstance(program, str) else dict(program)
         self._count += 1
@@ -186,6 +188,7 @@ class TwoRanks:
             "world": world if simulate is None else 1,
             "account": account,
             "simulate": simulate,
+            "noise": noise,
             "timeout": timeout,
             "device": device,
             "steps": steps,

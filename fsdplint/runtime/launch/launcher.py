@@ -52,6 +52,7 @@ class Launch:
         parameters: whether to gather the full parameters at the end.
         simulate: simulate one of this number of ranks, without torchrun.
         oracle: use plain data parallelism instead of sharding.
+        noise: the share by which gradients are changed before each step; 0 for none.
         ranks: the ranks of this node.
         nodes: which of how many nodes this is; all nodes share the folder `record`.
     """
@@ -72,6 +73,7 @@ class Launch:
     parameters: bool = True
     simulate: int | None = None
     oracle: bool = False
+    noise: float = 0.0
     nodes: Nodes = field(default_factory=Nodes)
 
     @property
@@ -198,6 +200,8 @@ def _command(job: Launch) -> list[str]:
         command += ["--simulate", str(job.simulate)]
     if job.oracle:
         command.append("--oracle")
+    if job.noise:
+        command += ["--noise", str(job.noise)]
     if job.steps is not None:
         command += ["--steps", str(job.steps)]
     if job.seed is not None:

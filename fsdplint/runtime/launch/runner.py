@@ -32,6 +32,7 @@ class Options:
     account: bool = False
     simulate: int | None = None
     oracle: bool = False
+    noise: float = 0.0
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -73,7 +74,7 @@ def start(options: Options) -> None:
     """Begin a recording, open this rank's record, and apply the options."""
     from fsdplint.runtime.emulation import activation as emulation
     from fsdplint.runtime.emulation.switch import EMULATION
-    from fsdplint.runtime.recorder import data_parallel_reference
+    from fsdplint.runtime.recorder import data_parallel_reference, gradient_noise
     from fsdplint.runtime.recorder.recording import begin
 
     rank, world = rank_and_world()
@@ -92,6 +93,8 @@ def start(options: Options) -> None:
     recording.recorder.open(options.record, rank, world, EMULATION.on)
     if options.oracle:
         data_parallel_reference.install()
+    if options.noise:
+        gradient_noise.install(options.noise)
     if options.simulate is not None:
         recording.recorder.on = False  # without values there is nothing to compare
         from fsdplint.runtime.simulation import activation as simulation
@@ -267,6 +270,7 @@ options:
   --no-parameters   do not gather the full parameters at the end
   --account      count the bytes of tensors and of collectives in every step
   --oracle       average gradients of whole parameters instead of sharding them
+  --noise SIZE   change gradients by this share before each step, as rounding does
   --simulate N   simulate rank 0 of N, without other ranks and without values of tensors
 """
 
@@ -294,7 +298,7 @@ def parse(argv: Sequence[str]) -> Options:
             setattr(options, word[2:], True)
             continue
         name, _, value = word.partition("=")
-        if name in ("--record", "--device", "--steps", "--seed", "--simulate"):
+        if name in ("--record", "--device", "--steps", "--seed", "--simulate", "--noise"):
             if not value:
                 if not rest:
                     raise UsageError(f"{name} needs a value")
@@ -318,9 +322,9 @@ def as_rank_0_of(world: int) -> None:
 
 
 def _set(options: Options, name: str, value: str) -> None:
-    if name in ("steps", "seed", "simulate"):
+    if name in ("steps", "seed", "simulate", "noise"):
         try:
-            setattr(options, name, int(value))
+            setattr(options, name, float(value) if name == "noise" else int(value))
         except ValueError:
             raise UsageError(f"--{name} needs a number, not {value!r}") from None
     elif name == "device" and value not in ("auto", "cpu", "cuda"):

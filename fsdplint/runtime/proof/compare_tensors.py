@@ -47,7 +47,7 @@ def parameters(
                 Check(
                     "parameters",
                     False,
-                    f"{_without_model_number(name)}: "
+                    f"{without_model_number(name)}: "
                     f"shape {tuple(a.shape)} before, {tuple(b.shape)} after",
                 )
             ]
@@ -57,18 +57,18 @@ def parameters(
                 Check(
                     "parameters",
                     False,
-                    f"{_without_model_number(name)}: {a.dtype} before, {b.dtype} after",
+                    f"{without_model_number(name)}: {a.dtype} before, {b.dtype} after",
                 )
             ]
         difference, bad, excused = _difference(a, b, tolerance, noise.get(name))
         noisy_count += excused
         if bad:
             return [
-                Check("parameters", False, f"{_without_model_number(name)}: {bad}", str(tolerance))
+                Check("parameters", False, f"{without_model_number(name)}: {bad}", str(tolerance))
             ]
         if difference > worst:
             worst, worst_name = difference, name
-    at = f" ({_without_model_number(worst_name)})" if worst_name else ""
+    at = f" ({without_model_number(worst_name)})" if worst_name else ""
     return [
         Check(
             "parameters",
@@ -91,18 +91,18 @@ def _difference_text(count: int, noise: Mapping[str, Noise]) -> str:
     )
 
 
-def _without_model_number(name: str) -> str:
+def without_model_number(name: str) -> str:
     """A parameter's name without the number of its model."""
     head, _, rest = name.partition(":")
     return rest if head.isdigit() else name
 
 
 def _first_names(names: Sequence[str]) -> str:
-    shown = ", ".join(_without_model_number(name) for name in names[:3])
+    shown = ", ".join(without_model_number(name) for name in names[:3])
     return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _load_optimizer(side: Side) -> dict[str, dict[str, Any]] | None:
+def load_optimizer(side: Side) -> dict[str, dict[str, Any]] | None:
     import torch
 
     path = side.parameters.with_name("optimizer.pt")
@@ -135,7 +135,7 @@ def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Noise]:
     projection under softmax), this ratio is arbitrary. The rounding error is a fraction of a
     typical gradient, so the value may move by learning rate * error / size of its own gradient.
     """
-    states = _load_optimizer(side)
+    states = load_optimizer(side)
     if not states or not side.records:
         return {}
     import torch
@@ -179,7 +179,7 @@ def _difference(
         return (0.0, "", 0) if same else (1.0, "differs", 0)
     x, y = a.double(), b.double()
     distance = (x - y).abs()
-    distance[x.isnan() & y.isnan()] = 0.0
+    distance[(x == y) | (x.isnan() & y.isnan())] = 0.0  # the difference of two infinities is NaN
     bound = tolerance.absolute + tolerance.relative * torch.maximum(x.abs(), y.abs())
     share, tolerated = 0.0, bound
     if noise is not None and noise.bound.shape == bound.shape:
@@ -201,7 +201,7 @@ def optimizer(
     before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
 ) -> list[Check]:
     name = "optimizer state"
-    old, new = _load_optimizer(before), _load_optimizer(after)
+    old, new = load_optimizer(before), load_optimizer(after)
     if old is None or new is None:
         return [Check(name, None, "could not be gathered in both runs", binding=False)]
     flat = [
@@ -215,7 +215,7 @@ def optimizer(
 
 def counted_steps(side: Side) -> float:
     """The count of steps in the optimizer's final state; 0 if the state has none."""
-    states = _load_optimizer(side) or {}
+    states = load_optimizer(side) or {}
     return max((float(state.get("step", 0)) for state in states.values()), default=0.0)
 
 
@@ -236,13 +236,13 @@ def checkpoints(
     for file in sorted(names[0]):
         title = f"checkpoint {file}"
         try:
-            old = _with_user_paths(read_checkpoint(before.files[file]), before.copies)
+            old = with_user_paths(read_checkpoint(before.files[file]), before.copies)
         except Exception as error:
             text = f"the one before cannot be read back: {type(error).__name__}: {error}"
             checks.append(Check(title, None, text[:300], binding=False))
             continue
         try:
-            new = _with_user_paths(read_checkpoint(after.files[file]), after.copies)
+            new = with_user_paths(read_checkpoint(after.files[file]), after.copies)
         except Exception as error:
             text = f"the one after cannot be read back: {type(error).__name__}: {error}"
             checks.append(Check(title, False, text[:300]))
@@ -251,7 +251,7 @@ def checkpoints(
     return checks
 
 
-def _with_user_paths(state: dict[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
+def with_user_paths(state: dict[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
     """Replace the paths of copies in a state by those of the user's folder."""
     for name, value in state.items():
         if isinstance(value, str):
@@ -269,21 +269,21 @@ def _compare_states(
     noise: Mapping[str, Noise],
 ) -> Check:
     """Whether two nested states hold the same names and values."""
-    old, new = _named_groups(old), _named_groups(new)
+    old, new = named_groups(old), named_groups(new)
     missing, extra = sorted(set(old) - set(new)), sorted(set(new) - set(old))
     if missing or extra:
         return Check(title, False, _name_difference(missing, extra))
-    by_name = {_without_model_number(name): value for name, value in noise.items()}
+    by_name = {without_model_number(name): value for name, value in noise.items()}
     count = 0
     for name, a in old.items():
         bad = _value_difference(a, new[name], tolerance, _noise_of(name, by_name))
         if bad:
-            return Check(title, False, f"{_without_model_number(name)}: {bad}", str(tolerance))
+            return Check(title, False, f"{without_model_number(name)}: {bad}", str(tolerance))
         count += 1
     return Check(title, True, f"{count} values agree", str(tolerance))
 
 
-def _named_groups(state: Mapping[str, Any]) -> dict[str, Any]:
+def named_groups(state: Mapping[str, Any]) -> dict[str, Any]:
     """A state whose groups list the names of their parameters, if they have any, in sorted order.
 
     Such a state is loaded by name; the order depends only on the order of sharding. Settings such
@@ -313,7 +313,7 @@ def _name_difference(missing: Sequence[str], extra: Sequence[str]) -> str:
 
 def _noise_of(name: str, noise: Mapping[str, Noise]) -> Noise | None:
     """The noise of the parameter whose name is the end of a dotted path."""
-    parts = _without_model_number(name).split(".")
+    parts = without_model_number(name).split(".")
     for start in range(len(parts)):
         found = noise.get(".".join(parts[start:]))
         if found is not None:

@@ -133,11 +133,13 @@ class Pair:
         lines: Mapping[str, Sequence[int]] | None = None,
         oracle: bool = False,
         resume_from: str = "",
+        noise: float = 0.0,
     ) -> Run:
         """Run one of the programs; `name` begins with "before" or "after".
 
         oracle: replace the sharding by plain data parallelism.
         resume_from: the name of the run whose files the program resumes from.
+        noise: the share by which gradients are changed before each step; 0 for none.
 
         Raises:
             ProveError: the program cannot be copied or started, or the disk is full.
@@ -159,6 +161,7 @@ class Pair:
             torchrun=self.options.torchrun,
             simulate=self.options.simulate,
             oracle=oracle,
+            noise=noise,
             nodes=self.options.nodes,
         )
         try:

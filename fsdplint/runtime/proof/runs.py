@@ -19,9 +19,10 @@ from fsdplint.runtime.launch.failures import (
     refused_arguments_text,
 )
 from fsdplint.runtime.launch.launcher import Run
+from fsdplint.runtime.proof.amplified_rounding import VALUES, explain
 from fsdplint.runtime.proof.checkpoints import holds_parts
 from fsdplint.runtime.proof.checks import Check, Comparison, Side
-from fsdplint.runtime.proof.compare import compare
+from fsdplint.runtime.proof.compare import compare, tolerance_of
 from fsdplint.runtime.proof.program_pair import Pair, ProveError
 from fsdplint.runtime.proof.resuming import ResumedRuns, go_on, resume
 from fsdplint.runtime.proof.verdicts import Verdict
@@ -57,6 +58,8 @@ class Trial:
         mended_error: the error that a fix removes, if its effects were compared with the oracle;
             otherwise empty.
         comparison: None if there was no run to compare with.
+        amplification: why rounding alone makes the runs of the program too different to compare;
+            empty if it does not.
         rerun_difference: the first difference between two runs of the same program; empty if there
             is none, None if no second run was needed.
         weights_difference: why the two runs start with different weights; empty if they do not.
@@ -72,6 +75,7 @@ class Trial:
     mended_error: str = ""
     comparison: Comparison | None = None
     rerun_difference: str | None = None
+    amplification: str = ""
     weights_difference: str = ""
     resumed_runs: ResumedRuns | None = None
     migration: bool = False
@@ -141,6 +145,8 @@ class Trial:
                 f"the program does not agree with itself in a second run: {self.rerun_difference}"
             )
             return Verdict.NOT_COMPARABLE, [*instead, text, *reasons]
+        if self.amplification:
+            return Verdict.NOT_COMPARABLE, [*instead, self.amplification, *reasons]
         return Verdict.REFUTED, [*instead, *reasons]
 
 
@@ -183,6 +189,7 @@ def run_and_compare(
         and not trial.comparison.same_training
     ):
         _compare_with_reference(pair, trial)
+    _explain_by_rounding(pair, trial)
     if trial.comparison is not None and not trial.comparison.same_training:
         trial.weights_difference = initial_weights_reason(*traces)
     if trial.comparison is not None and trial.comparison.same_training and first is not None:
@@ -261,6 +268,27 @@ def _compare_with_reference(pair: Pair, trial: Trial) -> None:
     ]
     if Comparison(checks).same_training:
         trial.comparison, trial.mended_error = Comparison(checks), error
+
+
+def _explain_by_rounding(pair: Pair, trial: Trial) -> None:
+    """Accept differences in values that the program makes of rounding in its gradients."""
+    if trial.before_failure or trial.comparison is None or trial.rerun_difference != "":
+        return
+    failing = [check.name for check in trial.comparison.differences if not check.layout]
+    if not failing or not all(map(_holds_values, failing)):
+        return
+    before = pair.side(trial.before, trial.traces[0])
+    pair.progress("running the program with its gradients rounded in another way")
+    run = pair.run("before with noise", noise=tolerance_of(before).rounding)
+    if run.ok:
+        after = pair.side(trial.after, trial.traces[1])
+        found = explain(trial.comparison, before, after, pair.side_of(run))
+        trial.comparison, trial.amplification = found.comparison, found.limit
+
+
+def _holds_values(name: str) -> bool:
+    """Whether a check compares numbers that training computes."""
+    return name in VALUES or name.startswith("checkpoint ")
 
 
 def _is_training(check: Check) -> bool:

@@ -14,6 +14,7 @@ from fsdplint.trace import BackwardRun
 
 _MAX_NODES = 8
 # A division by the number of ranks; the number itself may also be that of the micro-batches.
+_DIVISION = re.compile(r"[\w)\]]\s*/=?\s*[\w(]")
 _BY_RANKS = re.compile(r"/=?[^/\n]*world_?size", re.IGNORECASE)
 
 
@@ -130,10 +131,21 @@ def _divisor(node: Any) -> float | None:
 
 
 def _divides_by_ranks(frame: FrameType | None) -> bool:
-    """Whether the code around a backward names a division by the number of ranks."""
+    """Whether the nearest function around a backward that divides does so by the number of ranks.
+
+    If it also divides by something else, that may have the same value: the number of micro-batches.
+    """
     while frame is not None:
-        lines = linecache.getlines(frame.f_code.co_filename)
-        if any(map(_BY_RANKS.search, lines)):
-            return True
+        divisions = [line for line in _lines_of(frame) if _DIVISION.search(line)]
+        if divisions:
+            return all(map(_BY_RANKS.search, divisions))
         frame = frame.f_back
     return False
+
+
+def _lines_of(frame: FrameType) -> list[str]:
+    """The lines of the function that a frame runs, without comments."""
+    code = frame.f_code
+    numbers = {line for _, _, line in code.co_lines() if line is not None}
+    lines = (linecache.getline(code.co_filename, number) for number in sorted(numbers))
+    return [line.partition("#")[0] for line in lines]
