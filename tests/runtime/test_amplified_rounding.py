@@ -6,8 +6,7 @@ import pytest
 from comparing import compared, side
 from two_ranks import Outcome, TwoRanks
 
-from fsdplint.runtime.proof.amplified_rounding import Explanation, explain
-from fsdplint.runtime.proof.compare import tolerance_of
+from fsdplint.runtime.proof.amplified_rounding import Explanation, explain, noise_of
 
 # A step of the optimizer is one of the logistic map, which doubles a small difference in each step.
 PROGRAM = """\
@@ -51,7 +50,7 @@ def explained(ranks: TwoRanks, steps: int, loss: str, scale: float = 1.0) -> Exp
     assert compared(before, before).holds
     comparison = compared(before, after)
     assert not comparison.holds
-    noisy = run(LOSS, 1.0, tolerance_of(side(before)).rounding)
+    noisy = run(LOSS, 1.0, noise_of(side(before)))
     return explain(comparison, side(before), side(after), side(noisy))
 
 

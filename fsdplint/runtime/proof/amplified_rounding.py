@@ -27,8 +27,11 @@ NORMS = {"gradients": "gradient norms", "stepped": "gradient norms at the optimi
 VALUES = ("losses", *NORMS.values(), "parameters", "optimizer state")
 # How many times the effect of one random noise the effect of another may be.
 _FACTOR = 8.0
-# The largest effect on a loss, relative to it, with which two runs can be compared.
+# The largest effect on a loss, relative to it or to the mean loss, with which runs are comparable.
 _LIMIT = 0.01
+
+# The noise, as a share of the rounding error of a gradient: a few units in the last place.
+_SHARE = 0.25
 
 # The name of a check, the step (0 for what is compared at the end), and the value in it.
 Key = tuple[str, int, str]
@@ -44,6 +47,11 @@ class Explanation:
 
     comparison: Comparison
     limit: str = ""
+
+
+def noise_of(before: Side) -> float:
+    """The noise on gradients that is like rounding in another order, in the types of a program."""
+    return _SHARE * tolerance_of(before).rounding
 
 
 def explain(comparison: Comparison, before: Side, after: Side, noisy: Side) -> Explanation:
@@ -123,11 +131,13 @@ def _excess(one: Any, other: Any, tolerance: Tolerance) -> float:
 
 def _limit(old: Mapping[Key, Any], noisy: Mapping[Key, Any], step: int = 0) -> str:
     """Why runs cannot be compared up to a step, or their end: rounding alone has a large effect."""
-    end = step or _LAST
-    for key in sorted((one for one in old if one[0] == "losses"), key=lambda one: one[1]):
-        if key[1] > end or key not in noisy:
+    losses = [key for key in old if key[0] == "losses" and key[1] <= (step or _LAST)]
+    # Losses may be near zero in some steps.
+    mean = sum(abs(old[key]) for key in losses) / max(1, len(losses))
+    for key in sorted(losses, key=lambda one: one[1]):
+        if key not in noisy:
             break
-        change = abs(old[key] - noisy[key]) / max(abs(old[key]), 1e-3)
+        change = abs(old[key] - noisy[key]) / max(abs(old[key]), mean, 1e-6)
         if change > _LIMIT:
             return (
                 f"rounding alone changes the loss of step {key[1]} by {change:.1%}: the program "

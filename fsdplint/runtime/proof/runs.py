@@ -19,10 +19,10 @@ from fsdplint.runtime.launch.failures import (
     refused_arguments_text,
 )
 from fsdplint.runtime.launch.launcher import Run
-from fsdplint.runtime.proof.amplified_rounding import VALUES, explain
+from fsdplint.runtime.proof.amplified_rounding import VALUES, explain, noise_of
 from fsdplint.runtime.proof.checkpoints import holds_parts
 from fsdplint.runtime.proof.checks import Check, Comparison, Side
-from fsdplint.runtime.proof.compare import compare, tolerance_of
+from fsdplint.runtime.proof.compare import compare
 from fsdplint.runtime.proof.program_pair import Pair, ProveError
 from fsdplint.runtime.proof.resuming import ResumedRuns, go_on, resume
 from fsdplint.runtime.proof.verdicts import Verdict
@@ -279,7 +279,7 @@ def _explain_by_rounding(pair: Pair, trial: Trial) -> None:
         return
     before = pair.side(trial.before, trial.traces[0])
     pair.progress("running the program with its gradients rounded in another way")
-    run = pair.run("before with noise", noise=tolerance_of(before).rounding)
+    run = pair.run("before with noise", noise=noise_of(before))
     if run.ok:
         after = pair.side(trial.after, trial.traces[1])
         found = explain(trial.comparison, before, after, pair.side_of(run))
