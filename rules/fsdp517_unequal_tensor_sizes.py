@@ -14,10 +14,13 @@ class UnequalTensorSizes(Rule):
 
     ## What it does
     Finds `all_reduce`, `reduce`, `broadcast`, `all_gather_into_tensor` and `reduce_scatter_tensor` with a
-    tensor whose size depends on the rank (`torch.zeros(2 + rank)`), or on a list that each rank fills by
-    a test of its own data. `fsdplint run` finds it for all tensors.
+    tensor whose size depends on the rank (`torch.zeros(2 + rank)`), on a list that each rank fills by
+    a test of its own data, or on elements that it selects by its data (`nonzero`, `masked_select`).
+    `fsdplint run` finds it for all tensors.
 
-    `all_gather` and `all_to_all` are not reported, because NCCL accepts tensors of different size there.
+    `all_gather` is reported if its buffers have the size of the rank's own tensor
+    (`[torch.empty_like(x) for _ in range(world_size)]`). Otherwise it is not, nor is `all_to_all`, because NCCL
+    accepts tensors of different size there.
 
     ## Why is this bad?
     A collective does not check the sizes of the other ranks. With gloo, one rank got a result and the other

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, losses, rank_local, scalars, uninitialized
+from fsdplint.interpreter import lazy, losses, own_sizes, rank_local, scalars, uninitialized
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
@@ -99,6 +99,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     rank_local.through_call(run, function, call, result, begin)
     losses.keep_sum_and_size(function, result)
     scalars.note_call(function, call, result)
+    own_sizes.note_call(function, call, result)
     if result.created_at is None:
         result.created_at = run.site(node)
     return result

@@ -13,6 +13,7 @@ from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
 from fsdplint.interpreter.decided_values import chosen_value
 from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
+from fsdplint.interpreter.own_sizes import without_own_size
 from fsdplint.interpreter.rank_local import (
     derive_rank_local,
     is_batch,
@@ -122,7 +123,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if is_slice and isinstance(value, ModulesOf):
         return replace(value, some=True)
     if is_slice:
-        return value
+        return without_own_size(value)
     return subscript(run, value, index, node)
 
 

@@ -13,6 +13,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.own_sizes import gathers_own_sizes, has_own_size
 from fsdplint.interpreter.rank_local import forget_rank, note_agreement
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
@@ -155,9 +156,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         gradient_of=_gradient_of(tensor),
         few_elements=isinstance(tensor, Unknown) and tensor.few_elements,
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
-        sizes_differ=last in Collective.OF_ONE_SIZE
-        and isinstance(tensor, Unknown)
-        and tensor.own_size,
+        sizes_differ=_sizes_differ(run, last, tensor, call),
     )
     if last in AGREED:
         note_agreement(tensor)
@@ -170,6 +169,13 @@ def collective(run: Run, name: str, call: Call) -> Value:
             tensor.items = [_sent(run, item) for item in tensor.items]
         return Const(None)
     return Unknown()
+
+
+def _sizes_differ(run: Run, api: str, first: Value, call: Call) -> bool:
+    """Whether ranks certainly give a collective tensors of different size, which it cannot use."""
+    if api == "all_gather":
+        return gathers_own_sizes(first, run.settle(call.arg(1, "tensor") or Unknown()))
+    return api in Collective.OF_ONE_SIZE and has_own_size(first)
 
 
 def _sent(run: Run, item: Value, depth: int = 0) -> Value:

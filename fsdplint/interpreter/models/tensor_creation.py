@@ -10,7 +10,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import take_parameters
-from fsdplint.interpreter.own_lengths import own_length
+from fsdplint.interpreter.own_sizes import fills_by_data
 from fsdplint.interpreter.ranks import depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
@@ -82,8 +82,7 @@ def _has_few_elements(run: Run, name: str, call: Call) -> bool:
 def _has_own_size(run: Run, name: str, call: Call) -> bool:
     """Whether the size of a new tensor differs between ranks: it, or the filled list, does."""
     if name == "torch.tensor":
-        held = own_length(run.settle(call.arg(0, "data") or Unknown()))
-        return held is not None and not held.counts
+        return fills_by_data(run.settle(call.arg(0, "data") or Unknown()))
     sizes = call.args[:1] if name == "torch.full" else call.args
     inner = [part for size in sizes if isinstance(size, Sequence) for part in size.items]
     return any(depends_on_rank(part) for part in (*sizes, *inner))

@@ -129,7 +129,14 @@ def _watched_collective(original: Callable[..., Any], name: str) -> Callable[...
 
 
 def _own_size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """The number of elements that all ranks need to have; 0 for a function without such a rule."""
+    """The number of elements that all ranks need to have; 0 for a function without such a rule.
+
+    An `all_gather` needs the same number if its buffers have the size of this rank's tensor.
+    """
+    if name == "all_gather" and not _in_subgroup(args, kwargs):
+        buffers, own = argument(args, kwargs, 0, "tensor_list"), argument(args, kwargs, 1, "tensor")
+        shapes = {getattr(buffer, "shape", None) for buffer in buffers}
+        return int(own.numel()) if shapes == {getattr(own, "shape", None)} else 0
     if name not in Collective.OF_ONE_SIZE or _in_subgroup(args, kwargs):
         return 0
     first = "output_tensor" if name == "all_gather_into_tensor" else "tensor"

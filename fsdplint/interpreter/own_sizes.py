@@ -1,0 +1,68 @@
+"""Tensors whose size certainly differs between ranks.
+
+Each rank gives them a size of its own, makes them of a list that its data fill, or selects their
+elements by its data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.own_lengths import own_length
+from fsdplint.interpreter.rank_local import local_of
+from fsdplint.interpreter.values import RankLocal, Sequence, Symbol, Unknown, Value
+
+_JOINS = frozenset(f"torch.{name}" for name in "cat concat hstack stack vstack".split())
+# Methods that keep the size of a tensor.
+_KEEP = frozenset(
+    "clone contiguous cpu cuda detach double float half int long to new_tensor xpu".split()
+)
+
+
+def has_own_size(value: Value | None) -> bool:
+    """Whether a value is a tensor of another size on each rank."""
+    if not isinstance(value, Unknown):
+        return False
+    local = local_of(value)
+    return value.own_size or (local is not None and local.selected)
+
+
+def without_own_size(value: Value) -> Value:
+    """A slice of a tensor, which may have the same size on all ranks."""
+    if not isinstance(value, Unknown) or not has_own_size(value):
+        return value
+    local = local_of(value)
+    kept = RankLocal(local.source) if local is not None else None
+    return replace(value, parts={}, own_size=False, rank_local=kept)
+
+
+def fills_by_data(value: Value | None) -> bool:
+    """Whether each rank's data certainly decide how many elements a list has.
+
+    The parts that a slice gives to the ranks may have the same length.
+    """
+    held = own_length(value)
+    return held is not None and not held.counts
+
+
+def note_call(function: Value, call: Call, result: Value) -> None:
+    """Note that the tensor that a call returns has another size on each rank."""
+    if not isinstance(result, Unknown) or result.created_at is not None or call.open:
+        return
+    if isinstance(function, Symbol):
+        first = call.args[0] if call.args else None
+        if function.name in _JOINS:
+            result.own_size = isinstance(first, Sequence) and fills_by_data(first)
+        elif function.name.startswith("torch.") and function.name.endswith("_like"):
+            result.own_size = has_own_size(first)
+    elif isinstance(function, Unknown) and has_own_size(function.owner):
+        parts = function.owner.parts if function.owner is not None else {}
+        result.own_size = any(parts.get(name) is function for name in _KEEP)
+
+
+def gathers_own_sizes(buffers: Value | None, tensor: Value | None) -> bool:
+    """Whether the buffers for the tensors of all ranks have the size of this rank's tensor."""
+    if not isinstance(buffers, Sequence) or not buffers.items or not has_own_size(tensor):
+        return False
+    return all(map(has_own_size, buffers.items))
