@@ -24,6 +24,8 @@ from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import (
     ParametersOf,
     SamplerValue,
+    ScalerValue,
+    SchedulerValue,
     StateValue,
     TensorValue,
     is_new_parameter,
@@ -47,7 +49,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.interpreter.values import Sequence as SequenceValue
-from fsdplint.trace import EpochSet, Layout, RequiresGradSet, WeightsSet
+from fsdplint.trace import EpochSet, HelperStateLoaded, Layout, RequiresGradSet, WeightsSet
 
 
 def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
@@ -91,12 +93,18 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
 
 def _unpack(run: Run, target: cst.Tuple | cst.List, value: Value) -> None:
     count = len(target.elements)
-    items = unpack(run, value, count)
+    held = run.settle(value)
+    rests = [i for i, one in enumerate(target.elements) if isinstance(one, cst.StarredElement)]
+    if rests and isinstance(held, SequenceValue) and not held.open and len(held.items) >= count - 1:
+        end = len(held.items) - (count - rests[0] - 1)
+        rest: Value = SequenceValue(held.items[rests[0] : end])
+        items = [*held.items[: rests[0]], rest, *held.items[end:]]
+    else:
+        items = unpack(run, value, count)
+        for at in rests:
+            items[at] = SequenceValue([items[at]], open=True)
     for element, item in zip(target.elements, items, strict=True):
-        if isinstance(element, cst.StarredElement):
-            assign(run, element.value, SequenceValue([item], open=True))
-        else:
-            assign(run, element.value, item)
+        assign(run, element.value, item)
 
 
 # Methods that return the same numbers on another device or in another dtype.
@@ -223,6 +231,8 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     elif isinstance(target, Unknown):
         note_write(run, target.parts, name, target.parts.get(name))
         target.parts[name] = value
+    elif isinstance(target, SchedulerValue | ScalerValue):
+        run.emit(HelperStateLoaded, run.executing, into=target.id)
     elif isinstance(target, LibraryObject):
         mark_parameters(run, target, name)
     elif isinstance(target, ParametersOf):

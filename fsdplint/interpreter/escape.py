@@ -5,7 +5,14 @@ from __future__ import annotations
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_wholly_frozen
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import Batches, GeneratorValue, LoaderValue, SamplerValue
+from fsdplint.interpreter.torch_values import (
+    Batches,
+    GeneratorValue,
+    LoaderValue,
+    SamplerValue,
+    ScalerValue,
+    SchedulerValue,
+)
 from fsdplint.interpreter.training_modes import set_mode
 from fsdplint.interpreter.values import (
     Bound,
@@ -21,7 +28,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import DataEscaped, Escaped
+from fsdplint.trace import DataEscaped, Escaped, HelperStateLoaded
 
 _WITHOUT_PARTS = (Const, Symbol)
 
@@ -41,6 +48,8 @@ def escape(run: Run, call: Call) -> None:
                 run.emit(Escaped, call.node, module=module.id)
         for data in data_in(run, value):
             run.emit(DataEscaped, call.node, data=data)
+        for helper in helpers_in(run, value):
+            run.emit(HelperStateLoaded, call.node, into=helper)
         if isinstance(value, GeneratorValue):
             value.seed, value.per_rank = None, False  # other code may seed it
         for held in (value, *_parts_of(value)):
@@ -75,6 +84,15 @@ def data_in(run: Run, value: Value, depth: int = 0) -> list[str]:
         return [value.id, *([value.sampler.id] if value.sampler is not None else [])]
     parts = _parts_of(value) if depth <= 2 else []
     return [data for part in parts for data in data_in(run, part, depth + 1)]
+
+
+def helpers_in(run: Run, value: Value, depth: int = 0) -> list[str]:
+    """The ids of the schedulers and gradient scalers that a value is or holds."""
+    value = run.settle(value)
+    if isinstance(value, SchedulerValue | ScalerValue):
+        return [value.id]
+    parts = _parts_of(value) if depth <= 2 else []
+    return [helper for part in parts for helper in helpers_in(run, part, depth + 1)]
 
 
 def _parts_of(value: Value) -> list[Value]:

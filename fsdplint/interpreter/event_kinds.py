@@ -14,6 +14,8 @@ from fsdplint.trace import (
     GradientScaled,
     GradientsZeroed,
     GroupMissed,
+    HelperStateLoaded,
+    HelperStateTaken,
     Imported,
     Loaded,
     LoaderIterated,
@@ -32,6 +34,7 @@ from fsdplint.trace import (
     ScalerBuilt,
     ScalerStepped,
     ScalerUnscaled,
+    ScalerUpdated,
     SchedulerStepped,
     Seeded,
     Sharded,
@@ -50,10 +53,10 @@ DECISIVE = (
 # gets a parent.
 KEEPS_STRUCTURE = {
     BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GradientScaled,
-    GradientsZeroed, GroupMissed, Imported, Loaded, LoaderIterated, LoaderLeft, ModuleBuilt,
-    OptimizerBuilt, OptimizerStepped, PartialRead, PickedByRank, RequiresGradSet, RunElsewhere,
-    Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, SchedulerStepped, Seeded, StateLoaded,
-    StateTaken, SyncSwitched,
+    GradientsZeroed, GroupMissed, HelperStateLoaded, HelperStateTaken, Imported, Loaded,
+    LoaderIterated, LoaderLeft, ModuleBuilt, OptimizerBuilt, OptimizerStepped, PartialRead,
+    PickedByRank, RequiresGradSet, RunElsewhere, Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled,
+    ScalerUpdated, SchedulerStepped, Seeded, StateLoaded, StateTaken, SyncSwitched,
 }  # fmt: skip
 # Events about data and files: they come again with each execution of code that loads data.
 OF_DATA = {DataEscaped, Imported, Loaded, PickedByRank, RunElsewhere, Seeded}

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Bound, Dict, Function, Instance, Value
+from fsdplint.interpreter.torch_values import ScalerValue, SchedulerValue
+from fsdplint.interpreter.values import Bound, Dict, Function, Instance, Method, Value
 
 _METHODS = ("state_dict", "load_state_dict")
 
@@ -39,12 +40,16 @@ def load_states(run: Run, state: Value, states: Value, call: Call) -> None:
 
 
 def _is_stateful(value: Value) -> bool:
+    if isinstance(value, SchedulerValue | ScalerValue):
+        return True
     return isinstance(value, Instance) and all(
         isinstance(value.cls.lookup(name), Function) for name in _METHODS
     )
 
 
 def _call(run: Run, value: Value, name: str, call: Call) -> Value:
+    if isinstance(value, SchedulerValue | ScalerValue):
+        return run.call(Method(value, name), call)
     assert isinstance(value, Instance)
     method = value.cls.lookup(name)
     assert isinstance(method, Function)

@@ -27,6 +27,20 @@ class ScalerValue(LibraryObject):
 
 
 @dataclass(eq=False, repr=False)
+class SchedulerValue(LibraryObject):
+    """A scheduler of torch. `id` is its name in the trace."""
+
+    id: str = ""
+
+
+@dataclass(eq=False, repr=False)
+class HelperState(Unknown):
+    """The state of a scheduler or gradient scaler. `id` is its name in the trace."""
+
+    id: str = ""
+
+
+@dataclass(eq=False, repr=False)
 class ModulesOf(Value):
     """`m.modules()`, `m.children()`, `m.named_modules()`, ...: an iterable over submodules.
 

@@ -58,6 +58,12 @@ _MOVES = {"cuda", "to", "xpu"}
 _SETTLED = re.compile(r"(accelerate|importlib|lightning|os|platform|sys|torch|transformers)\.")
 
 
+# Functions that certainly do not wait for another rank.
+_NEVER_WAITS = re.compile(
+    r"(builtins|json|math|numpy|random|torch(?!\.distributed|\.multiprocessing))\."
+)
+
+
 def _library_of(function: Value) -> str:
     """The library function that returned an unknown object whose method is called."""
     return function.library if isinstance(function, Unknown) else ""
@@ -89,6 +95,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         origin = function.name
     if not is_report(name):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
+        if not (isinstance(function, Symbol) and _NEVER_WAITS.match(origin)):
+            run.may_have_waited_at = len(run.trace.events)
     if isinstance(function, Unknown):
         of_object = find_object_method(function.owner, name)
         if of_object is not None:

@@ -77,6 +77,8 @@ from fsdplint.trace.modules import (
 from fsdplint.trace.recorded import BatchesEnded, CopiesSeen, ParametersMissed, Refused
 from fsdplint.trace.state import (
     GradientScaled,
+    HelperStateLoaded,
+    HelperStateTaken,
     Loaded,
     PartialRead,
     RawRead,
@@ -98,6 +100,7 @@ from fsdplint.trace.training import (
     ScalerBuilt,
     ScalerStepped,
     ScalerUnscaled,
+    ScalerUpdated,
     SchedulerBuilt,
     SchedulerStepped,
     SyncSwitched,
@@ -129,6 +132,8 @@ __all__ = [
     "GroupMissed",
     "Guard",
     "GuardKind",
+    "HelperStateLoaded",
+    "HelperStateTaken",
     "Imported",
     "JoinUsed",
     "LauncherArgumentUsed",
@@ -171,6 +176,7 @@ __all__ = [
     "ScalerBuilt",
     "ScalerStepped",
     "ScalerUnscaled",
+    "ScalerUpdated",
     "SchedulerBuilt",
     "SchedulerStepped",
     "Seeded",

@@ -38,6 +38,7 @@ class StateLoaded(Event):
 
     full, broadcast: the options `full_state_dict` and `broadcast_from_rank0` of the functions that
         set a state; None for other functions, or if unknown.
+    file: the file that the state is a part of (recorded traces only, others have it as `state`).
     assign: whether `load_state_dict` puts the tensors of the state into the module instead of
         copying their values; None for other functions, or if unknown.
     """
@@ -45,11 +46,33 @@ class StateLoaded(Event):
     kind: ClassVar[str] = "state-loaded"
     into: str = reference(distinct=True)
     state: str | None = reference(default=None)
+    file: str | None = reference(default=None)
     layout: Layout = Layout.UNKNOWN
     api: str = distinct(default="load_state_dict")
     full: bool | None = None
     broadcast: bool | None = None
     assign: bool | None = None
+
+
+@event
+class HelperStateTaken(Event):
+    """The state of a helper of an optimizer was made: a scheduler or a gradient scaler (`of`)."""
+
+    kind: ClassVar[str] = "helper-state-taken"
+    state: str = definition()
+    of: str = reference(distinct=True)
+
+
+@event
+class HelperStateLoaded(Event):
+    """A state was loaded into a helper of an optimizer (`into`), or the program sets it by hand.
+
+    state: the state, or the file that it comes from; None if unknown.
+    """
+
+    kind: ClassVar[str] = "helper-state-loaded"
+    into: str = reference(distinct=True)
+    state: str | None = reference(default=None)
 
 
 @event
@@ -123,6 +146,9 @@ class RawRead(Event):
 class Saved(Event):
     """A file was written; `states` are the state dicts and `modules` the modules in it.
 
+    helper_states: the states of schedulers and gradient scalers in it.
+    unread: those of its states that have a constant key that the program reads nowhere; None if
+        that is not known (static traces only).
     per_rank: whether the path differs, or may differ, between ranks.
     path: the file, or the code that computes its path; "" if unknown.
     dropped: whether the program drops the result of `async_save`, by which it could wait.
@@ -133,7 +159,9 @@ class Saved(Event):
     api: str = distinct()
     states: tuple[str, ...] = reference(default=())
     modules: tuple[str, ...] = reference(default=())
+    helper_states: tuple[str, ...] = reference(default=())
     layouts: tuple[Layout, ...] = ()
+    unread: tuple[str, ...] | None = unrecorded("a record has no code", default=None)
     per_rank: bool = combined(differs, source="path", default=False)
     path: str = ""
     dropped: bool = False
@@ -147,6 +175,8 @@ class Loaded(Event):
     states, optimizers: the states and optimizers in the dict that a distributed checkpoint is
         loaded into.
     empty: whether this dict is certainly empty, so that nothing is read.
+    perhaps_waited: whether code out of sight may have waited for other ranks since a file was
+        written (static traces only).
     result_used: whether the program uses the result of a function that returns None.
     """
 
@@ -158,6 +188,7 @@ class Loaded(Event):
     states: tuple[str, ...] = reference(default=())
     optimizers: tuple[str, ...] = reference(default=())
     empty: bool = False
+    perhaps_waited: bool = unrecorded("a record has the collectives", default=False)
     result_used: bool = combined(on_any, default=False)
 
 

@@ -175,10 +175,17 @@ class GradientsZeroed(Event):
 
 @event
 class SchedulerBuilt(Event):
-    """A scheduler of torch for the learning rate of an optimizer."""
+    """A scheduler of torch for the learning rate of an optimizer.
+
+    class_name: its class; "" if unknown.
+    goes_on: whether it gets, or may get, the epoch that it goes on from (`last_epoch`).
+    """
 
     kind: ClassVar[str] = "scheduler-built"
     optimizer: str = reference(distinct=True)
+    scheduler: str = definition(default="")
+    class_name: str = ""
+    goes_on: bool = False
 
 
 @event
@@ -186,10 +193,13 @@ class SchedulerStepped(Event):
     """A scheduler of torch may change the learning rate of its optimizer.
 
     metric_differs: whether it decides by a number that each rank computes from its own data.
+    with_epoch: whether it gets, or may get, the number of the epoch.
     """
 
     kind: ClassVar[str] = "scheduler-stepped"
     optimizer: str = reference(distinct=True)
+    scheduler: str = reference(default="")
+    with_epoch: bool = False
     metric_differs: bool = combined(differs, default=False)
 
 
@@ -222,3 +232,11 @@ class ScalerStepped(Event):
     kind: ClassVar[str] = "scaler-stepped"
     scaler: str = reference(distinct=True)
     optimizer: str = reference(distinct=True)
+
+
+@event
+class ScalerUpdated(Event):
+    """`scaler.update()`: the scaler may change its scale, and takes the next step."""
+
+    kind: ClassVar[str] = "scaler-updated"
+    scaler: str = reference(distinct=True)

@@ -35,8 +35,8 @@ NOT_CALLED = {
     "LazyClass", "LazyImport", "Length", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
     "OptimizerValue", "PartialMethod",
     "NameTest", "ParameterName",
-    "GeneratorValue", "ProjectModule", "RankChoice", "SamplerValue",
-    "ScalerValue",
+    "GeneratorValue", "HelperState", "ProjectModule", "RankChoice", "SamplerValue",
+    "ScalerValue", "SchedulerValue",
     "Sequence", "Super",
     "Unknown",
 }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.interpreter import meta_device
@@ -14,7 +16,13 @@ from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.stateful import load_states, with_states
-from fsdplint.interpreter.torch_values import NoResult, ParametersOf, ShardTensor, StateValue
+from fsdplint.interpreter.torch_values import (
+    HelperState,
+    NoResult,
+    ParametersOf,
+    ShardTensor,
+    StateValue,
+)
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -28,6 +36,7 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 from fsdplint.source.positions import descend
+from fsdplint.syntax.read_keys import texts_that_may_read
 from fsdplint.trace import (
     Layout,
     Loaded,
@@ -77,12 +86,15 @@ def emit_saved(
     modules = [f for f in found if isinstance(f, ModuleValue)]
     parameters = [f for f in found if isinstance(f, ParametersOf | ShardTensor)]
     layouts = [s.layout for s in states] + [parameter_layout(run, p) for p in parameters]
+    entries = state_entries(run, value)
     run.emit(
         Saved,
         call.node,
         api=api,
         states=tuple(s.id for s in states),
         modules=tuple(m.id for m in modules),
+        helper_states=tuple(s.id for _, s in entries if isinstance(s, HelperState)),
+        unread=tuple(s.id for key, s in entries if key and not _may_be_read(run, key)),
         layouts=tuple(layouts),
         per_rank=per_rank
         if per_rank is not None
@@ -92,6 +104,26 @@ def emit_saved(
         dropped=dropped,
         own_group=own_group,
     )
+
+
+def state_entries(
+    run: Run, value: Value, key: str = "", depth: int = 0
+) -> list[tuple[str, StateValue | HelperState]]:
+    """The states that a value holds, each with its key in the dict; "" for any other place."""
+    value = run.settle(value)
+    if isinstance(value, StateValue | HelperState):
+        return [(key, value)]
+    if depth > 3 or not isinstance(value, Dict):
+        return []
+    return [
+        entry
+        for name, part in value.items.items()
+        for entry in state_entries(run, part, name if isinstance(name, str) else "", depth + 1)
+    ]
+
+
+def _may_be_read(run: Run, key: str) -> bool:
+    return any(key in texts_that_may_read(source) for source in run.project.sources.values())
 
 
 def parameter_layout(run: Run, parameters: ParametersOf | ShardTensor) -> Layout:
@@ -114,7 +146,14 @@ def path_pattern(path: Value) -> str:
     """The constant of a path, or the code that computes it; "" if it may be any file."""
     if isinstance(path, Const):
         return str(path.value)
-    return path.origin if isinstance(path, Unknown) and not path.varying else ""
+    origin = path.origin if isinstance(path, Unknown) and not path.varying else ""
+    while (found := _SAME_PATH.fullmatch(origin)) is not None:
+        origin = found[1]
+    return origin
+
+
+# What gives the same file another type.
+_SAME_PATH = re.compile(r"(?:pathlib\.Path|os\.fspath|str)\(([^(),]*|[^(),]*\([^()]*\)[^(),]*)\)")
 
 
 @function("torch.save", "safetensors.torch.save_file")
@@ -235,8 +274,15 @@ def load(run: Run, name: str, call: Call) -> Value:
         state=state.id,
         per_rank=may_depend_on_rank(path) or _is_from_outside(run, path),
         path=path_pattern(path),
+        perhaps_waited=_may_have_waited(run),
     )
     return state
+
+
+def _may_have_waited(run: Run) -> bool:
+    """Whether code out of sight may have waited for other ranks since the last file was written."""
+    written = [event.index for event in run.trace.of(Saved)]
+    return bool(written) and run.may_have_waited_at > written[-1]
 
 
 def _is_from_outside(run: Run, path: Value) -> bool:

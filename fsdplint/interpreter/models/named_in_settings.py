@@ -56,7 +56,8 @@ def path_of_setting(run: Run, name: str, call: Call) -> Value:
     """A path with the default of the text in it, if nothing in the text is replaced."""
     given = run.settle(call.args[0]) if call.args else Unknown()
     text = default_text(run, given) if len(call.values) == 1 and not call.open else None
-    result = unknown_result(call)
+    origin = given.origin if len(call.values) == 1 and isinstance(given, Unknown) else ""
+    result = unknown_result(call, f"{name}({origin})" if origin else "")
     if text is None or "$" in text or text.startswith("~"):
         return result
     if name != "pathlib.Path":

@@ -47,40 +47,15 @@ from fsdplint.trace import (
     ScalerBuilt,
     ScalerStepped,
     ScalerUnscaled,
-    SchedulerBuilt,
-    SchedulerStepped,
+    ScalerUpdated,
     Sharding,
 )
-
-_SCHEDULERS = "torch.optim.lr_scheduler."
-_OF_LIBRARIES = (
-    "get_constant_schedule get_constant_schedule_with_warmup get_cosine_schedule_with_warmup "
-    "get_cosine_with_hard_restarts_schedule_with_warmup get_linear_schedule_with_warmup "
-    "get_cosine_with_min_lr_schedule_with_warmup get_inverse_sqrt_schedule "
-    "get_piecewise_constant_schedule get_polynomial_decay_schedule_with_warmup get_wsd_schedule"
-).split()
-
-
-@function(*(f"{home}.{name}"
-            for home in ("transformers", "transformers.optimization", "diffusers.optimization")
-            for name in (*_OF_LIBRARIES, "get_scheduler")))  # fmt: skip
-def schedule_of_library(run: Run, name: str, call: Call) -> Value:
-    """A scheduler of Transformers or Diffusers, which is a `LambdaLR`."""
-    position = 1 if name.endswith(".get_scheduler") else 0
-    of = run.settle(call.arg(position, "optimizer") or Unknown())
-    if not isinstance(of, OptimizerValue):
-        return Unknown()
-    run.emit(SchedulerBuilt, call.node, optimizer=of.id)
-    return LibraryObject(_SCHEDULERS + "LambdaLR", {"0": of})
 
 
 @function("torch.optim.")
 def optimizer(run: Run, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
-    if name.startswith((_SCHEDULERS, "torch.optim.swa_utils.")):
-        of = run.settle(call.arg(0, "optimizer") or Unknown())
-        if isinstance(of, OptimizerValue) and last[:1].isupper() and "swa_utils" not in name:
-            run.emit(SchedulerBuilt, call.node, optimizer=of.id)
+    if name.startswith("torch.optim.swa_utils."):
         return LibraryObject(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
     receiver = run.settle(call.args[0]) if call.args else None
     if isinstance(receiver, OptimizerValue) and last != ANY:  # `Adam.__init__(optimizer, params)`
@@ -215,19 +190,9 @@ def _argument_node(call: cst.CSTNode, position: int, name: str) -> cst.BaseExpre
 @method("ScalerValue", "step")
 @method("Unknown", "step")
 def scaler_step(run: Run, receiver: Value, name: str, call: Call) -> Value:
-    """`scaler.step(optimizer)`, or the step of a scheduler."""
+    """`scaler.step(optimizer)`"""
     given = call.arg(0, "optimizer")
     target = run.settle(given) if given is not None else None
-    if isinstance(receiver, LibraryObject) and receiver.name.startswith(_SCHEDULERS):
-        scheduled = run.settle(receiver.get("0", "optimizer") or Unknown())
-        if isinstance(scheduled, OptimizerValue):
-            run.emit(
-                SchedulerStepped,
-                call.node,
-                optimizer=scheduled.id,
-                metric_differs=local_of(target) is not None,
-            )
-        return Const(None)
     if isinstance(target, OptimizerValue):
         if isinstance(receiver, ScalerValue):
             run.emit(ScalerStepped, call.node, scaler=receiver.id, optimizer=target.id)
@@ -257,8 +222,13 @@ def unscale(run: Run, receiver: ScalerValue, name: str, call: Call) -> Value:
     return Unknown()
 
 
+@method("ScalerValue", "update")
+def update_scaler(run: Run, receiver: ScalerValue, name: str, call: Call) -> Value:
+    run.emit(ScalerUpdated, call.node, scaler=receiver.id)
+    return Const(None)
+
+
 @method("LibraryObject", "unscale_", "update", "state_dict", "load_state_dict")
-@method("ScalerValue", "update", "state_dict", "load_state_dict")
 def scaler_method(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     return Unknown()
 

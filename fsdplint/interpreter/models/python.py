@@ -190,6 +190,8 @@ def getenv(run: Run, name: str, call: Call) -> Value:
 def path(run: Run, name: str, call: Call) -> Value:
     known = all(isinstance(v, Const) or isinstance(v, Unknown) and v.origin for v in call.values)
     asks = name.endswith(("exists", "isfile", "isdir"))
+    if asks:
+        run.may_have_waited_at = len(run.trace.events)  # until there is the file
     return unknown_result(call, run.text(call.node) if known or asks else "")
 
 

@@ -52,6 +52,8 @@ class Objects:
         self.owners = Owners()
         self.written: dict[str, dict[str, Any]] = {}
         self.states: dict[int, State] = {}
+        self.helper_states: dict[int, tuple[str, Any]] = {}
+        self.parts_of_files: dict[int, State] = {}
         self.fsdp1_of: IdentityMap[weakref.ref[Any]] = IdentityMap()
         self.sharded: IdentityMap[str] = IdentityMap()
         self.tied: IdentityMap[set[str]] = IdentityMap()
@@ -257,6 +259,9 @@ class Objects:
     def scaler(self, scaler: Any) -> str:
         return self._name_of(scaler, "g")
 
+    def scheduler(self, scheduler: Any) -> str:
+        return self._name_of(scheduler, "l")
+
     def _name_of(self, thing: Any, prefix: str) -> str:
         name = self.names.get(thing)
         if name is None:
@@ -276,6 +281,32 @@ class Objects:
     def state(self, value: Any) -> State | None:
         found = self.states.get(id(value))
         return found if found is not None and found.is_in(value) else None
+
+    def remember_helper_state(self, name: str, value: Any) -> None:
+        """Remember the state of a scheduler or scaler; it is kept so that its id stays."""
+        if isinstance(value, dict):
+            self.helper_states[id(value)] = (name, value)
+
+    def helper_states_in(self, value: Any, depth: int = 0) -> list[str]:
+        """The names of the known states of schedulers and scalers in a nested dict."""
+        if not isinstance(value, dict):
+            return []
+        if id(value) in self.helper_states:
+            return [self.helper_states[id(value)][0]]
+        parts = value.values() if depth < 4 else ()
+        return [name for part in parts for name in self.helper_states_in(part, depth + 1)]
+
+    def remember_file(self, name: str, value: Any, depth: int = 0) -> None:
+        """Remember the dicts in a file that was read, by the name of its state."""
+        if isinstance(value, dict) and depth < 3:
+            self.parts_of_files[id(value)] = State(name, "", Layout.UNKNOWN, value)
+            for part in value.values():
+                self.remember_file(name, part, depth + 1)
+
+    def file_of(self, value: Any) -> str | None:
+        """The name of the file that a dict comes from, if it is known."""
+        found = self.parts_of_files.get(id(value)) if isinstance(value, dict) else None
+        return found.name if found is not None and found.is_in(value) else None
 
     def states_in(self, value: Any) -> tuple[list[State], list[Any]]:
         """The known state dicts and the modules in a nested value."""

@@ -17,6 +17,7 @@ _AREAS = (
     "gradients",
     "gradient_scaling",
     "optimizers",
+    "schedulers",
     "state_dicts",
     "files",
     "collectives",

@@ -78,6 +78,7 @@ def _record_saving(
         api=api,
         states=tuple(state.name for state in states),
         modules=tuple(recording.objects.module(module) for module in modules),
+        helper_states=tuple(recording.objects.helper_states_in(value)),
         layouts=tuple(layouts),
         path=path or "",
         collective=collective,
@@ -154,3 +155,4 @@ def _remember_state(state: str, result: Any) -> None:
         if layout is Layout.FULL:
             layout = Layout.PLAIN
         current().objects.remember_state(state, "", layout, result)
+    current().objects.remember_file(state, result)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import OwnerNames, of_this_rank
+from fsdplint.runtime.recorder.recorder import OwnerNames
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import USER, kind_of
 from fsdplint.trace import (
@@ -21,8 +21,7 @@ from fsdplint.trace import (
     ScalerBuilt,
     ScalerStepped,
     ScalerUnscaled,
-    SchedulerBuilt,
-    SchedulerStepped,
+    ScalerUpdated,
 )
 
 
@@ -36,13 +35,10 @@ def install() -> None:
     optim.register_optimizer_step_post_hook(_after_step)
     patching.watch_method(torch.optim.Optimizer, "zero_grad", _record_zeroing)
     patching.watch_method(torch.amp.GradScaler, "__init__", _record_scaler, direct=False)
-    scheduler = torch.optim.lr_scheduler.LRScheduler
-    patching.watch_method(scheduler, "__init__", _record_scheduler, direct=False)
-    for stepping in (scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        patching.watch_method(stepping, "step", _record_scheduler_step)
     patching.watch_method(torch.amp.GradScaler, "step", _record_scaler_step)
     for scaler in (torch.amp.GradScaler, ShardedGradScaler):
         patching.watch_method(scaler, "unscale_", _record_unscaling)
+        patching.watch_method(scaler, "update", _record_update)
 
 
 def _watch_building(cls: Any) -> None:
@@ -172,6 +168,11 @@ def _record_unscaling(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str,
     )
 
 
+def _record_update(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
+    recording.recorder.event(ScalerUpdated, frame, scaler=recording.objects.scaler(args[0]))
+
+
 def _is_training(frame: FrameType | None) -> bool:
     """Whether the program makes a step; loading an optimizer's state also makes one."""
     while frame is not None and kind_of(frame.f_code.co_filename) != USER:
@@ -179,23 +180,6 @@ def _is_training(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return True
-
-
-def _record_scheduler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    recording = current()
-    optimizer = recording.objects.optimizer(argument(args, kwargs, 1, "optimizer"))
-    recording.recorder.event(SchedulerBuilt, frame, optimizer=optimizer)
-
-
-def _record_scheduler_step(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    recording = current()
-    metric = kwargs.get("metrics", args[1] if len(args) > 1 else None)
-    recording.recorder.event(
-        SchedulerStepped,
-        frame,
-        optimizer=recording.objects.optimizer(args[0].optimizer),
-        metric_differs=of_this_rank(float(metric) if metric is not None else None),
-    )
 
 
 def _record_zeroing(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -317,6 +317,7 @@ def _record_loading(
         frame,
         into=_name(subject),
         state=known.name if known is not None else None,
+        file=recording.objects.file_of(value),
         layout=layout,
         api=api,
         collective=collective,

@@ -1,0 +1,74 @@
+"""FSDP319: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import Trace
+from fsdplint.trace.queries.resumed_training import Part, parts_not_restored, restores
+
+
+class StateNotRestored(Rule):
+    """A resumed run restores the model, but not the optimizer, scheduler or gradient scaler.
+
+    ## What it does
+    Finds a program that writes a checkpoint with the states of the model and of its optimizer, a scheduler or a
+    gradient scaler, reads this checkpoint back into the sharded model, and trains on with an optimizer,
+    scheduler or scaler that nothing has restored.
+
+    Only a program that resumes is reported: it restores another one of these states from the file, or goes on to
+    write the state that it did not restore. A state that some configuration restores, a key of the checkpoint that
+    the program reads anywhere, and a scheduler that the program moves on by hand are not reported.
+
+    ## Why is this bad?
+    There is no error. A new scheduler starts its schedule again, warmup included. A new Adam begins with moments
+    of zero, and a new scaler with its first scale. Two ranks stop after 4 steps of a `StepLR` that halves the
+    learning rate, resume, and print:
+
+        before the stop: learning rate 0.0063
+        after the resume: learning rate 0.1000
+
+    Load each state that the checkpoint has: `scheduler.load_state_dict(checkpoint["scheduler"])`.
+
+    ## Since
+    All versions, with FSDP1 and FSDP2.
+
+    ## References
+    - https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html (a checkpoint for resuming training)
+    - https://docs.pytorch.org/tutorials/recipes/distributed_checkpoint_recipe.html
+    """
+
+    code = "FSDP319"
+    name = "state-not-restored"
+    severity = Severity.ERROR
+    all_configurations = True
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        seen = set()
+        for found in parts_not_restored(trace):
+            key = (found.restored.site, found.part.built.site)
+            if key in seen:
+                continue
+            seen.add(key)
+            name = _name(found.part)
+            yield self.finding(
+                found.restored,
+                f"this restores the model of a checkpoint and not its {name}, which starts anew",
+                help=f"Load the state of the {found.part.kind} from the checkpoint, too.",
+                because=[
+                    (found.part.built, ""),
+                    (found.saved, f"the checkpoint has the state of the {found.part.kind}"),
+                    (found.step, "steps with the state that it was built with"),
+                ],
+            )
+
+    def concerns(self, trace: Trace, finding: Finding) -> bool:
+        """Whether a trace restores the state that a finding of another trace misses."""
+        return restores(trace, finding.events[1])
+
+
+def _name(part: Part) -> str:
+    name = getattr(part.built, "class_name", "")
+    return f"{part.kind} (`{name}`)" if name else part.kind

@@ -1,0 +1,172 @@
+"""FSDP319: what counts as a resume, and what restores a state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.diagnostics.finding import Finding
+from fsdplint.engine.check import check
+from fsdplint.interpreter import load
+from fsdplint.registry.rules import rule_by_code
+
+HEAD = """\
+import argparse, os, torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from pathlib import Path
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict, get_state_dict, set_model_state_dict, set_state_dict)
+from torch.distributed.fsdp import fully_shard
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", action="store_true")
+parser.add_argument("--file", default="last.pt")
+parser.add_argument("--init", default="")
+args = parser.parse_args()
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+fully_shard(model)
+opt = torch.optim.AdamW(model.parameters())
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 10)
+start = 0
+"""
+LOOP = """
+for step in range(start, 10):
+    model(torch.randn(2, 4)).sum().backward()
+    opt.step()
+    sched.step()
+    opt.zero_grad()
+"""
+SAVE_DCP = (
+    LOOP
+    + """\
+    m, o = get_state_dict(model, opt)
+    dcp.save({"model": m, "opt": o, "sched": sched.state_dict()}, checkpoint_id=args.file)
+"""
+)
+SAVE = (
+    LOOP
+    + """\
+    m, o = get_state_dict(model, opt)
+    blob = dict(model=m, opt=o)
+    blob["sched"] = sched.state_dict()
+    torch.save(blob, args.file)
+"""
+)
+LOAD_DCP = """
+if args.resume:
+    m, o = get_state_dict(model, opt)
+    state = {"model": m, "opt": o, "sched": sched.state_dict()}
+    dcp.load(state, checkpoint_id=args.file)
+    set_state_dict(model, opt, model_state_dict=state["model"], optim_state_dict=state["opt"])
+"""
+LOAD = """
+if args.resume:
+    blob = torch.load(args.file)
+    set_state_dict(model, opt, model_state_dict=blob["model"], optim_state_dict=blob["opt"])
+"""
+WEIGHTS = """
+if os.path.exists(args.file):
+    set_model_state_dict(model, torch.load(args.file)["model"])
+"""
+CLASS = """
+class Checkpoint:
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def write(self, **states):
+        torch.save({"model": states["model"], "opt": states["opt"], "sched": sched.state_dict()},
+            str(self.path))
+
+    def read(self):
+        return torch.load(self.path)
+
+checkpoint = Checkpoint(args.file)
+if args.resume:
+    found = checkpoint.read()
+    set_state_dict(model, opt, model_state_dict=found["model"], optim_state_dict=found["opt"])
+"""
+SAVE_CLASS = (
+    LOOP
+    + """\
+    m, o = get_state_dict(model, opt)
+    checkpoint.write(model=m, opt=o)
+"""
+)
+STATEFUL = """
+class App:
+    def state_dict(self):
+        m, o = get_state_dict(model, opt)
+        return {"model": m, "opt": o, "sched": sched.state_dict()}
+
+    def load_state_dict(self, state):
+        set_state_dict(model, opt, model_state_dict=state["model"], optim_state_dict=state["opt"])
+
+app = App()
+if args.resume:
+    dcp.load({"app": app}, checkpoint_id=args.file)
+"""
+SAVE_STATEFUL = (
+    LOOP
+    + """\
+    dcp.save({"app": app}, checkpoint_id=args.file)
+"""
+)
+
+
+def findings(folder: Path, body: str) -> list[Finding]:
+    file = folder / "train.py"
+    file.write_text(HEAD + body)
+    (folder / "pyproject.toml").touch()
+    rule = rule_by_code("FSDP319")
+    assert rule is not None
+    return check(load([file]), [rule()])
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        (LOAD_DCP + SAVE_DCP, "scheduler"),
+        (LOAD + SAVE, "scheduler"),
+        (LOAD.replace("args.file", "args.init") + SAVE.replace("args.file", "f'{step}.pt'"), "sch"),
+        (CLASS + SAVE_CLASS, "scheduler"),
+        (STATEFUL + SAVE_STATEFUL, "scheduler"),
+        (WEIGHTS + SAVE.replace('blob["sched"] = sched.state_dict()', ""), "optimizer"),
+        (LOAD_DCP.replace("args.file", "Path(args.file)") + SAVE_DCP, "scheduler"),
+    ],
+)
+def test_a_state_that_begins_anew_is_found(tmp_path: Path, body: str, part: str) -> None:
+    found = findings(tmp_path, body)
+    assert len(found) == 1
+    assert part in found[0].message
+
+
+def load_with(line: str) -> str:
+    return f"{LOAD}    {line}\n{SAVE}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        load_with('sched.load_state_dict(blob["sched"])'),
+        load_with('sched.last_epoch = blob["step"]'),
+        load_with("restore(sched, blob)\nfrom elsewhere import restore"),
+        load_with('for name in ["sched"]: parts[name].load_state_dict(blob[name])'),
+        load_with('for _ in range(blob["step"]): sched.step()'),
+        load_with('print(blob["sched"])'),
+        load_with('if not args.init: sched.load_state_dict(blob["sched"])'),
+        # the checkpoint that a program loads may be another one than those that it writes
+        WEIGHTS.replace("args.file", "args.init") + SAVE,
+        # nothing trains after the load
+        SAVE + LOAD,
+        # each training begins at the first epoch of its schedule
+        LOAD + SAVE.replace("sched.step()", "sched.step(step)"),
+        # an Adam that gets its state, and a scheduler that is not in the file
+        LOAD + SAVE.replace('blob["sched"] = sched.state_dict()', ""),
+        LOAD_DCP.replace("sched.state_dict()", "sched") + SAVE_DCP,
+    ],
+)
+def test_a_state_that_may_go_on_is_not_reported(tmp_path: Path, body: str) -> None:
+    assert findings(tmp_path, body) == []
