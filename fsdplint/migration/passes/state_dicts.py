@@ -77,7 +77,9 @@ def _rewrite_untyped_state(
     name = migration.fsdp1(func).removeprefix(FSDP + ".")
     attribute = func.attr.value
     if name and name in kinds.OPTIMIZER_METHODS and func not in migration.consumed:
-        states.rewrite(call, kinds.DEFAULT)
+        is_typed = name in ("optim_state_dict", "optim_state_dict_to_load")
+        kind = _kind_of_optimizer(state, source, call) if is_typed else kinds.DEFAULT
+        states.rewrite(call, kind)
     elif attribute in ("state_dict", "load_state_dict") and (
         migration.wrapping_of(func.value)
         or migration.has_typed_state(func.value)
@@ -92,6 +94,13 @@ def _rewrite_untyped_state(
         states.rewrite_outside_block(call, kinds.DEFAULT)
     elif attribute == "state_dict":
         optimizers.rewrite_take(migration, states, call)
+
+
+def _kind_of_optimizer(state: PassState, source: Source, call: cst.Call) -> kinds.Kind:
+    """The kind of an optimizer's state outside of blocks: the one that is set for its model."""
+    models = [arg.value for arg in call.args if state.migration.wrapping_of(arg.value)]
+    found = state.types.kind(source, call, models[0]) if len(models) == 1 else None
+    return found or kinds.DEFAULT
 
 
 def _is_fsdp2(migration: Migration, node: cst.CSTNode) -> bool:

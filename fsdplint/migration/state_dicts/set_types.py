@@ -52,14 +52,18 @@ class SetTypes:
             source, call, "Take and load the state with torch.distributed.checkpoint"
         )
 
-    def kind(self, source: Source, node: cst.Call) -> Kind | None:
+    def kind(
+        self, source: Source, node: cst.Call, model: cst.BaseExpression | None = None
+    ) -> Kind | None:
         """The kind of state at a call of `state_dict` or `load_state_dict`; None if none is set.
+
+        model: the model whose state it is, None for the object whose method is called.
 
         Raises:
             Blocked: several kinds are possible.
         """
         assert isinstance(node.func, cst.Attribute)
-        modules = self._ids(node.func.value)
+        modules = self._ids(node.func.value if model is None else model)
         calls = [one for one in self.calls if not self._are_different_models(one.modules, modules)]
         function = function_around(source, node)
         start = source.span(node)[0]
