@@ -26,6 +26,7 @@ from fsdplint.trace import (
     first,
 )
 from fsdplint.trace.queries.data_passes import out_of_sight, training_passes
+from fsdplint.trace.queries.split_dimensions import OTHER_DIMENSIONS, half_splits
 
 
 class EveryRankSameData(Rule):
@@ -42,6 +43,11 @@ class EveryRankSameData(Rule):
 
     Also finds a loader without a sampler over a dataset for which the program builds a `DistributedSampler`
     that no loader gets. Each rank then goes through the whole dataset, in whatever order.
+
+    Also finds a `DistributedSampler` that splits over one dimension of a mesh
+    (`rank=mesh["replicate"].get_local_rank()`) whose two dimensions `fully_shard` gets (HSDP). FSDP averages the
+    gradients over both, so all ranks should have other samples. A mesh with a dimension for another kind
+    of parallelism is not reported.
 
     ## Why is this bad?
     FSDP is data parallel: it averages the gradients of the ranks, so every rank should have other samples.
@@ -68,9 +74,10 @@ class EveryRankSameData(Rule):
     all_configurations = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:
-        if not trace.complete or not _only_data_parallel(trace):
-            return
         if any(True for _ in trace.of(PickedByRank)):
+            return
+        yield from self._over_one_dimension(trace)
+        if not trace.complete or not _only_data_parallel(trace):
             return
         for begun in training_passes(trace):
             built = first(e for e in trace.of(LoaderBuilt) if e.loader == begun.loader)
@@ -101,6 +108,23 @@ class EveryRankSameData(Rule):
             help="Pass the sampler to the loader, without `shuffle=True`.",
             because=[(sampler, "no loader gets this sampler"), (begun, "trained on here")],
         )
+
+    def _over_one_dimension(self, trace: Trace) -> Iterable[Finding]:
+        for found in half_splits(trace):
+            if _is_broadcast_in_pass(trace, found.begun):
+                continue
+            rest = [name for name in found.shard.dims if name != found.split]
+            over = f"`{found.split}` alone" if found.split else "one of the dimensions"
+            others = f"`{rest[0]}`" if found.split else "the other one"
+            yield self.finding(
+                found.sampler,
+                f"this sampler splits over {over}, so the ranks along {others} train on the same batches",
+                help="Split over all ranks: leave out `num_replicas` and `rank`.",
+                because=[
+                    (found.shard, "sharded over both dimensions"),
+                    (found.begun, "trained on here"),
+                ],
+            )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
         """Whether a trace trains on the batches of the loader of a finding.
@@ -137,9 +161,6 @@ def _forgotten_sampler(
     return sampler
 
 
-_OTHER_DIMENSIONS = re.compile(r"tp|cp|sp|pp|ep|tensor|context|sequence|pipe|expert|model", re.I)
-
-
 def _only_data_parallel(trace: Trace) -> bool:
     """Whether a model is sharded over all ranks, with no other kind of parallelism."""
     if not trace.shardings():
@@ -151,7 +172,7 @@ def _only_data_parallel(trace: Trace) -> bool:
     if any(event.api == "new_group" for event in trace.of(Collective)):
         return False
     return all(
-        len(mesh.shape) == 1 and not any(map(_OTHER_DIMENSIONS.search, mesh.dim_names))
+        len(mesh.shape) == 1 and not any(map(OTHER_DIMENSIONS.search, mesh.dim_names))
         for mesh in trace.of(MeshBuilt)
     )
 

@@ -276,6 +276,17 @@ class RankValue(Value):
 
 
 @dataclass(eq=False, repr=False)
+class MeshPosition(Unknown):
+    """The position of this rank in one dimension of a mesh.
+
+    mesh: the name of the whole mesh in the trace. dimension: the name of the dimension.
+    """
+
+    mesh: str = ""
+    dimension: str = ""
+
+
+@dataclass(eq=False, repr=False)
 class RankTest(Value):
     """A boolean that depends on the rank, with the ranks on which it is true and false.
 

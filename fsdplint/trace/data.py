@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, event
-from fsdplint.trace.fields import combined, differs, disjoint, same_sequence
+from fsdplint.trace.fields import combined, differs, disjoint, same_sequence, unrecorded
 
 
 @event
@@ -16,6 +16,7 @@ class SamplerBuilt(Event):
     seed_per_rank: whether its seed certainly differs between ranks.
     of_part: whether its dataset is certainly the rank's part of the data already; the recorder
         writes the samples of a `Subset`.
+    mesh, dimension: the mesh and its dimension whose position the sampler gets as the rank.
     """
 
     kind: ClassVar[str] = "sampler-built"
@@ -23,6 +24,8 @@ class SamplerBuilt(Event):
     shuffle: bool | None = None
     seed_per_rank: bool = combined(differs, default=False)
     of_part: bool = combined(disjoint, default=False)
+    mesh: str = unrecorded("the passes say what each rank gets", default="")
+    dimension: str = unrecorded("the passes say what each rank gets", default="")
 
 
 @event

@@ -34,9 +34,8 @@ NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
     "LazyClass", "LazyImport", "Length", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
     "OptimizerValue", "PartialMethod",
-    "NameTest", "ParameterName",
-    "GeneratorValue", "HelperState", "ProjectModule", "RankChoice", "SamplerValue",
-    "ScalerValue", "SchedulerValue",
+    "GeneratorValue", "HelperState", "MeshPosition", "NameTest", "ParameterName",
+    "ProjectModule", "RankChoice", "SamplerValue", "ScalerValue", "SchedulerValue",
     "Sequence", "Super",
     "Unknown",
 }  # fmt: skip

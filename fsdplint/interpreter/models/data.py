@@ -16,6 +16,7 @@ from fsdplint.interpreter.torch_values import (
     Batches,
     GeneratorValue,
     LoaderValue,
+    MeshPosition,
     RankValue,
     SamplerValue,
 )
@@ -86,6 +87,7 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
     sampler = SamplerValue(
         run.new_id("sampler"), splits=_splits(run, call), same_part=_has_constant_rank(run, call)
     )
+    place = run.settle(call.arg(2, "rank") or Unknown())
     run.emit(
         SamplerBuilt,
         call.node,
@@ -93,6 +95,8 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
         shuffle=shuffle if isinstance(shuffle, bool) else None,
         seed_per_rank=_differs(run, call.arg(4, "seed")),
         of_part=_splits_again(run, call),
+        mesh=place.mesh if isinstance(place, MeshPosition) else "",
+        dimension=place.dimension if isinstance(place, MeshPosition) else "",
     )
     dataset = call.arg(0, "dataset")
     if dataset is not None and sampler.splits:

@@ -9,6 +9,7 @@ from fsdplint.interpreter import losses, meta_device
 from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.meshes import mesh_of
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
@@ -18,6 +19,7 @@ from fsdplint.interpreter.rank_local import forget_rank, note_agreement
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    MeshPosition,
     RankChoice,
     RankValue,
     ShardTensor,
@@ -106,7 +108,13 @@ def current_device(run: Run, name: str, call: Call) -> Value:
 
 @method("LibraryObject", "get_local_rank", "get_coordinate")
 def place_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
-    return Unknown(origin=run.text(call.node), by_process=True)
+    origin = run.text(call.node)
+    mesh = mesh_of(run, receiver)
+    given = constant(call.arg(0, "mesh_dim"))
+    dims = (given,) if isinstance(given, str) else mesh.dims
+    if name == "get_local_rank" and len(dims) == 1 and mesh.id and not call.open:
+        return MeshPosition(origin, by_process=True, mesh=mesh.id, dimension=str(dims[0]))
+    return Unknown(origin=origin, by_process=True)
 
 
 @function(f"{DIST}.algorithms.Join", f"{DIST}.algorithms.join.Join")
