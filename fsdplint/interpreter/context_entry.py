@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdplint.interpreter.functions import call_method_if_any
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.summoned_modules import note_lost_edits
 from fsdplint.interpreter.values import Context, Instance, Unknown, Value
 
 EXIT_STACK = "exit_stack"  # the kind of the context `contextlib.ExitStack()`
@@ -26,6 +27,8 @@ def leave(run: Run, context: Value) -> None:
     if not places:
         return
     del run.contexts[places[-1]]
+    if isinstance(context, Context):
+        note_lost_edits(run, context)
     if isinstance(context, Context) and context.on_exit is not None:
         context.on_exit()
     if isinstance(context, Instance):

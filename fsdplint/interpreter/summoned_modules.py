@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Context, ModuleValue, Value, gathers
+from fsdplint.trace import Fsdp1Used, PartialRead, WeightsSet
 
 Details = dict[str, bool | int | None]  # of a `Called` event, by the names of its fields
 
@@ -18,6 +19,25 @@ def summoned_details(run: Run, module: ModuleValue) -> Details:
         return {"summoned": True}
     written_back = _constant(block, "writeback", True)
     return {"summoned": True, "summoned_by": block.use, "written_back": written_back}
+
+
+def note_lost_edits(run: Run, block: Context) -> None:
+    """Record that a block without `writeback` ends, and has only changed gathered parameters."""
+    if block.kind != "summon_full_params" or block.use is None:
+        return
+    if _constant(block, "writeback", True) is not False or not block.certain:
+        return
+    use, *events = run.trace.events[block.use :]
+    events = [one for one in events if not isinstance(one, PartialRead)]
+    edits = [one for one in events if isinstance(one, WeightsSet)]
+    if not edits or len(edits) < len(events) or not isinstance(use, Fsdp1Used):
+        return
+    if run.gradients_used_at > edits[0].index:
+        return  # code out of sight may use the parameters
+    modules = [run.objects.get(name) for edit in edits for name in edit.modules]
+    use.edits_lost = all(edit.in_place and not edit.same_values for edit in edits) and all(
+        isinstance(one, ModuleValue) and _has_gathered(run, block, one) for one in modules
+    )
 
 
 def _has_gathered(run: Run, block: Context, module: ModuleValue) -> bool:

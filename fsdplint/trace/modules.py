@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, event
-from fsdplint.trace.fields import all_same, combined, distinct, reference, unrecorded
+from fsdplint.trace.fields import all_same, combined, distinct, on_all, reference, unrecorded
 
 
 @event
@@ -16,12 +16,14 @@ class WeightsSet(Event):
 
     `modules` is empty if they are unknown (static traces only).
     same_values: whether they are the old values, on another device or in another dtype.
+    in_place: whether the code certainly changes the parameters themselves, and no copies of them.
     """
 
     kind: ClassVar[str] = "weights-set"
     static_only: ClassVar[str] = "a recorder compares the values at the sharding"
     modules: tuple[str, ...] = reference(default=())
     same_values: bool = False
+    in_place: bool = False
 
 
 @event
@@ -303,12 +305,15 @@ class Fsdp1Used(Event):
 
     instead_of_model: what a method for optimizer states certainly gets in place of the model, in
         words; empty for the model.
+    edits_lost: whether a block of `summon_full_params(writeback=False)` changes parameters that it
+        has gathered, and does nothing else that is in the trace before it drops them.
     """
 
     kind: ClassVar[str] = "fsdp1-used"
     api: str = distinct()
     module: str | None = reference(default=None, distinct=True)
     instead_of_model: str = ""
+    edits_lost: bool = combined(on_all, default=False)
 
 
 @event

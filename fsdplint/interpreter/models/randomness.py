@@ -172,7 +172,13 @@ def note_weights_set(run: Run, call: Call, values: list[Value]) -> None:
     """Record that the parameters among the values may have new values."""
     modules = [m.id for v in values for m in _owners(v)]
     if modules:
-        run.emit(WeightsSet, call.node, modules=tuple(modules))
+        in_place = all(map(is_parameter_itself, values))
+        run.emit(WeightsSet, call.node, modules=tuple(modules), in_place=in_place)
+
+
+def is_parameter_itself(value: Value) -> bool:
+    """Whether a value is a parameter that the program reads as an attribute, and no copy of it."""
+    return isinstance(value, ParametersOf) and bool(value.name) and not value.unsharded_copy
 
 
 def _owners(value: Value) -> tuple[ModuleValue, ...]:

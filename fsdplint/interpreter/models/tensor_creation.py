@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
@@ -42,7 +43,7 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
         if isinstance(value, ParametersOf):
             if name.startswith("torch.nn.init.") and _FIXED.search(name):
                 note_weights_set(run, call, [value])
-            return take_parameters(run, value, element=True)
+            return replace(take_parameters(run, value, element=True), name="")
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")
     return unknown_result(call)

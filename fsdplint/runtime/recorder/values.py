@@ -138,6 +138,12 @@ def sample(modules: Iterable[Any], parameters: int = 32, numbers: int = 8) -> st
     return repr(found) if found else None
 
 
+def sums(module: Any) -> list[tuple[float, float]]:
+    """Sums over each parameter, to see whether it changes."""
+    parameters = [parameter.detach().double() for parameter in module.parameters()]
+    return [(float(one.sum()), float(one.square().sum())) for one in parameters]
+
+
 def is_mixed(tensors: Iterable[Any]) -> bool:
     """Whether DTensors and plain tensors are mixed."""
     return len({hasattr(tensor, "placements") for tensor in tensors}) > 1

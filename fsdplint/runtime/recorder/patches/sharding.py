@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import linecache
 import weakref
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -12,7 +14,7 @@ from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patches import methods, parameter_marks
 from fsdplint.runtime.recorder.patches.tensor_parallel import dimensions, whole_mesh
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import of_this_rank
+from fsdplint.runtime.recorder.recorder import Entry, of_this_rank
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.refusals import record_sharding_error
 from fsdplint.runtime.recorder.sites import is_attribute_load, is_direct
@@ -72,7 +74,10 @@ def install() -> None:
     )
     for name in _FSDP1_STATICS:
         patching.watch_method(
-            FullyShardedDataParallel, name, functools.partial(_record_fsdp1_use, name)
+            FullyShardedDataParallel,
+            name,
+            functools.partial(_record_fsdp1_use, name),
+            _watch_edits if name == "summon_full_params" else None,
         )
     for name in _POLICIES:
         patching.watch_function(wrap, name, functools.partial(_record_policy_call, name))
@@ -199,7 +204,7 @@ def _record_policy_call(
 
 def _record_fsdp1_use(
     name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+) -> tuple[Entry[Fsdp1Used], Any] | None:
     import torch
     import torch.distributed.fsdp as fsdp
 
@@ -215,9 +220,30 @@ def _record_fsdp1_use(
         module=recording.objects.module(module) if module is not None else None,
         collective=wrapped and name in ("summon_full_params", "full_optim_state_dict"),
     )
-    if name == "summon_full_params":
-        writes_back = bool(argument(args, kwargs, 2, "writeback", True))
-        recording.calls.summoning = (use.number, writes_back) if use is not None else None
+    if name != "summon_full_params":
+        return None
+    writes_back = bool(argument(args, kwargs, 2, "writeback", True))
+    recording.calls.summoning = (use.number, writes_back) if use is not None else None
+    return None if writes_back or use is None or module is None else (use, module)
+
+
+def _watch_edits(block: tuple[Entry[Fsdp1Used], Any], context: Any) -> None:
+    """Let a context that drops changes of parameters note them when it ends."""
+    context.gen = _note_edits(*block, copy.copy(context))
+
+
+def _note_edits(use: Entry[Fsdp1Used], module: Any, context: Any) -> Iterator[None]:
+    with context:
+        before, events = values.sums(module), current().recorder.number
+        yield
+        if values.sums(module) != before and current().recorder.number == events:
+            use.event.edits_lost = any(map(_is_sharded_by_strategy, module.modules()))
+            use.write()
+
+
+def _is_sharded_by_strategy(module: Any) -> bool:
+    handle = getattr(module, "_handle", None)
+    return handle is not None and bool(getattr(handle, "uses_sharded_strategy", False))
 
 
 def _record_sharded_scaler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
