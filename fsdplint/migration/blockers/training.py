@@ -24,6 +24,11 @@ FSDP_MODULES_USE = Blocker(
     "this use of the modules of `fsdp_modules` may need FSDP1's wrappers",
     advice.FSDP_MODULES,
 )
+CLASS_BY_NAME = Blocker(
+    "FSDP299-class-by-name",
+    "the code compares the name of a class with that of FSDP1's, which no model of FSDP2 has",
+    "Ask for the class itself: `isinstance(module, FSDPModule)`.",
+)
 KERNEL_OPTIMIZER = Blocker(
     "FSDP299-kernel-optimizer",
     "the kernels of `{name}` do not take the sharded parameters of FSDP2, which are DTensors",

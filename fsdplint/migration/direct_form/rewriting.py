@@ -23,6 +23,7 @@ from fsdplint.migration.direct_form import (
     calls,
     chosen_calls,
     class_calls,
+    class_names,
     constants,
     contexts,
     flat_parameters,
@@ -137,6 +138,8 @@ def _edits_of_round(direct: DirectForm, depth: Depth) -> Sequence[Edit]:
     callers = _callers(migration, depth)
     for inlining in inlinings:
         forwarding.call_directly(inlining, [*inlinings, *callers])
+    for inlining in (*inlinings, *callers):
+        class_names.ask_for_class(inlining)
     if depth is not Depth.NAMES and not any(one.changed for one in inlinings):
         for inlining in inlinings:
             subclasses.write_functions(inlining, [*inlinings, *callers])

@@ -15,6 +15,7 @@ from fsdplint.migration.passes.constructor import (
     rewrite_enable_wrap,
 )
 from fsdplint.migration.passes.remaining import (
+    check_class_names,
     check_old_loads,
     check_program,
     check_references,
@@ -84,6 +85,7 @@ PASSES: tuple[Pass, ...] = (
     check_program,
     drop_aliases,
     check_references,
+    check_class_names,
     check_old_loads,
     drop_imports,
     drop_variables,

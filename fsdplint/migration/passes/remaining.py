@@ -6,8 +6,11 @@ import libcst as cst
 
 from fsdplint.migration import checks, symbols
 from fsdplint.migration.analysis import ambiguous_imports
+from fsdplint.migration.analysis.class_names import class_questions
+from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import OLD_CHECKPOINT
+from fsdplint.migration.blockers.training import CLASS_BY_NAME
 from fsdplint.migration.constructor import (
     unused_policies,
 )
@@ -53,6 +56,15 @@ def check_references(state: PassState) -> None:
             blocked = Blocked(source, node, symbols.reason(name), internal=internal)
             blocked.rewritten_with_other = symbols.is_rewritten_with_other(name)
             migration.blockers.append(blocked)
+
+
+def check_class_names(state: PassState) -> None:
+    """Block on comparisons of the name of FSDP1's class."""
+    migration = state.migration
+    for source in full_program(migration.program).sources.values():
+        for node, _ in class_questions(source):
+            if node not in migration.undecided_nodes:
+                migration.blockers.append(Blocked(source, node, CLASS_BY_NAME()))
 
 
 def check_old_loads(state: PassState) -> None:
