@@ -104,9 +104,7 @@ def main():
             model, options=StateDictOptions(full_state_dict=True)
         ),
         'optimizer': get_optimizer_state_dict(
-            model,
-            optimizer,
-            options=StateDictOptions(full_state_dict=True, cpu_offload=True),
+            model, optimizer, options=StateDictOptions(full_state_dict=True)
         ),
         'step': args.steps,
     }
