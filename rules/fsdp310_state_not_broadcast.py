@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Event, Loaded, Ranks, StateLoaded, StateTaken, Trace
+from fsdplint.trace import (
+    Collective,
+    Event,
+    Layout,
+    Loaded,
+    Ranks,
+    Sharding,
+    StateLoaded,
+    StateTaken,
+    Trace,
+)
 from fsdplint.trace.queries.common import class_name, optimizer_of, side
 
 
@@ -17,7 +27,8 @@ class StateNotBroadcast(Rule):
     Finds `set_model_state_dict` and `set_optimizer_state_dict` with `full_state_dict=True` and without
     `broadcast_from_rank0=True`, on all ranks, of a state that is empty on all ranks but 0: it was taken
     with `full_state_dict=True, cpu_offload=True`, or read under a test of the rank, or taken under one
-    from the model before it was sharded.
+    from the model before it was sharded. It also finds `load_state_dict` of a model of FSDP1 on all
+    ranks, of a full state that `FullStateDictConfig(rank0_only=True)` gave to rank 0 only.
 
     ## Why is this bad?
     The other ranks raise an error (with `strict=False` they go on), and rank 0 waits for them:
@@ -26,7 +37,7 @@ class StateNotBroadcast(Rule):
         state_dict is empty.
 
     ## Since
-    torch 2.4, where `broadcast_from_rank0` came.
+    torch 2.4, where `broadcast_from_rank0` came; always for FSDP1.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.checkpoint.html (`StateDictOptions`)
@@ -39,10 +50,13 @@ class StateNotBroadcast(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
         for event in trace.of(StateLoaded):
-            if event.full is not True or event.broadcast is not False or event.ranks.partial:
+            by_fsdp1 = _gathers_by_fsdp1(trace, event)
+            if event.ranks.partial or not (by_fsdp1 or event.full and event.broadcast is False):
                 continue
             origin = _of_rank0(trace, event)
             if origin is None or event.site in seen:
+                continue
+            if by_fsdp1 and not _stays_on_rank0(trace, origin[0], event):
                 continue
             seen.add(event.site)
             built = optimizer_of(trace, event.into)
@@ -50,9 +64,32 @@ class StateNotBroadcast(Rule):
             yield self.finding(
                 event,
                 f"only rank 0 has the state that is set into `{name}` on every rank",
-                help="Add `broadcast_from_rank0=True` to the options.",
+                help="Take the state with `rank0_only=False`."
+                if by_fsdp1
+                else "Add `broadcast_from_rank0=True` to the options.",
                 because=[origin],
             )
+
+
+def _gathers_by_fsdp1(trace: Trace, event: StateLoaded) -> bool:
+    """Whether `load_state_dict` of a model of FSDP1 takes a full state, which all ranks need."""
+    return (
+        event.api == "load_state_dict"
+        and event.collective
+        and event.layout is Layout.FULL
+        and event.into in trace.modules
+        and trace.sharded_within(event.into, event) is Sharding.FSDP1
+    )
+
+
+def _stays_on_rank0(trace: Trace, origin: Event, event: StateLoaded) -> bool:
+    """Whether a state was taken, and no code sends objects or tensors before it is loaded.
+
+    A record has the state of rank 0, which the others may have got from it.
+    """
+    between = [one for one in trace.after(origin, Collective) if one.index < event.index]
+    sends = any("broadcast" in one.api or "scatter" in one.api for one in between)
+    return isinstance(origin, StateTaken) and not sends
 
 
 def _of_rank0(trace: Trace, event: StateLoaded) -> tuple[Event, str] | None:
