@@ -352,3 +352,53 @@ def test_ranks_share_gpus(
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def test_weights_of_the_meta_device_are_drawn_in_the_order_of_fsdp1(two_ranks: TwoRanks) -> None:
+    """The units are materialized from the inside out, also if rank 0 sends its weights."""
+    outcome = two_ranks.run("""
+        import torch
+        import torch.distributed as dist
+        import torch.nn as nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        def build(sync):
+            torch.manual_seed(0)
+            with torch.device("meta"):
+                model = nn.Sequential(nn.Embedding(8, 4), nn.Sequential(nn.Linear(4, 4)), nn.Linear(4, 2))
+            return FSDP(
+                model,
+                auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+                sync_module_states=sync,
+                param_init_fn=initialise,
+                device_id=torch.cuda.current_device(),
+            )
+
+        def initialise(module):
+            module.to_empty(device="cuda", recurse=False)
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+        dist.init_process_group("nccl")
+        sums = []
+        for sync in (True, False):
+            model = build(sync)
+            with FSDP.summon_full_params(model):
+                sums.append([p.sum().item() for p in model.parameters()])
+        print("equal", sums[0] == sums[1])
+    """)
+    assert outcome.stdout.count("equal True") == 2, str(outcome)
+
+
+def test_each_name_has_a_function_of_its_own(two_ranks: TwoRanks) -> None:
+    """torch.compile makes a table of functions, and does not accept one under two names."""
+    outcome = two_ranks.run("""
+        import torch
+
+        cuda, accelerator = torch.cuda, torch.accelerator
+        functions = [cuda.current_device, accelerator.current_device_index, cuda.memory_stats]
+        functions += [cuda.memory_stats_as_nested_dict, cuda.is_initialized]
+        print("distinct", len(set(map(id, functions))) == len(functions))
+    """)
+    assert outcome.stdout.count("distinct True") == 2, str(outcome)

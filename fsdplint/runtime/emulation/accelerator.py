@@ -38,11 +38,16 @@ def switch_on() -> None:
     own: Any = getattr(torch, "accelerator", None)
     for name, other in _CUDA_NAMES.items():
         if hasattr(own, name):
-            setattr(own, name, getattr(torch.cuda, other))
+            setattr(own, name, _same_function(getattr(torch.cuda, other)))
     if hasattr(own, "device_index"):
         own.device_index = lambda device: contextlib.nullcontext(device)
     for name in ("Stream", "Event"):
         setattr(torch, name, _class(getattr(torch, name), getattr(torch.cuda, name)))
+
+
+def _same_function(function: Any) -> Any:
+    """A function that does the same: torch.compile does not accept two names of a function."""
+    return lambda *args, **kwargs: function(*args, **kwargs)
 
 
 class _DeviceClass(type):

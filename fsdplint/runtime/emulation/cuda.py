@@ -138,7 +138,10 @@ def _device_functions() -> dict[str, Any]:
     """Functions of torch.cuda about the device and its memory."""
     import torch
 
-    statistics = _factory_function(lambda: collections.defaultdict(int))
+    def statistics() -> Any:
+        """A function for one name: torch.compile does not accept two names of a function."""
+        return _factory_function(lambda: collections.defaultdict(int))
+
     return {
         "current_device": lambda: EMULATION.device,
         "is_initialized": lambda: True,
@@ -152,9 +155,9 @@ def _device_functions() -> dict[str, Any]:
         "get_allocator_backend": lambda: "native",
         "get_per_process_memory_fraction": lambda device=None: 1.0,
         "mem_get_info": lambda device=None: (_MEMORY, _MEMORY),
-        "memory_stats": statistics,
-        "memory_stats_as_nested_dict": statistics,
-        "host_memory_stats": statistics,
+        "memory_stats": statistics(),
+        "memory_stats_as_nested_dict": statistics(),
+        "host_memory_stats": statistics(),
         "memory_summary": lambda *args, **kwargs: "no memory of a CUDA device is in use\n",
         "memory_snapshot": lambda *args, **kwargs: [],
         "_snapshot": lambda *args, **kwargs: _no_history(),

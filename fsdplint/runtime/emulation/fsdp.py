@@ -31,6 +31,10 @@ def install() -> None:
     original = cls.__dict__["summon_full_params"].__func__
     cls.summon_full_params = staticmethod(when_emulated(original, _summon))
     patching.replace(torch_fsdp.fully_shard, when_emulated(torch_fsdp.fully_shard, _fully_shard))
+    # `sync_module_states` broadcasts on the CPU as well; only this check refuses it.
+    utilities: Any = importlib.import_module("torch.distributed.fsdp._init_utils")
+    check = utilities._check_module_states_for_sync_module_states
+    utilities._check_module_states_for_sync_module_states = when_emulated(check, _accept_states)
     dispatcher: Any = importlib.import_module("torch.distributed.tensor._dispatch").OpDispatcher
     for name, instead in (  # each torch has one of them
         ("dispatch", _dispatch),
@@ -38,6 +42,10 @@ def install() -> None:
     ):
         if hasattr(dispatcher, name):
             setattr(dispatcher, name, when_emulated(getattr(dispatcher, name), instead))
+
+
+def _accept_states(original: Any, states: Any) -> None:
+    """Accept states on the CPU, which stands for the device."""
 
 
 def _construct(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -49,8 +57,8 @@ def _construct(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     bound = inspect.signature(original).bind(self, *args, **kwargs)
     values = bound.arguments
     extra = values.get("kwargs", {})
-    _adapt_arguments(values, self)
-    _adapt_arguments(extra, self)
+    _adapt_arguments(values)
+    _adapt_arguments(extra)
     with _constructor():
         original(
             *bound.args,
@@ -78,82 +86,12 @@ def _cpu() -> Any:
     return torch.device("cpu")
 
 
-def _adapt_arguments(values: dict[str, Any], wrapper: Any) -> None:
+def _adapt_arguments(values: dict[str, Any]) -> None:
     if "device_id" in values:
         values["device_id"] = _cpu()
     offload = values.get("cpu_offload")
     if getattr(offload, "offload_params", False):
         values["cpu_offload"] = None
-    if values.get("sync_module_states"):
-        values["sync_module_states"] = False
-        _broadcast(
-            values["module"],
-            values.get("param_init_fn"),
-            _groups(values),
-            _ignored_parameters(values),
-        )
-
-
-def _ignored_parameters(values: dict[str, Any]) -> set[int]:
-    """The ids of the parameters that FSDP1 ignores."""
-    found = []
-    for name in ("ignored_states", "ignored_modules"):
-        if values.get(name) is not None:
-            values[name] = list(values[name])  # a generator can be read only once
-            found += values[name]
-    return {
-        id(parameter)
-        for one in found
-        for parameter in (one.parameters() if hasattr(one, "parameters") else [one])
-    }
-
-
-def _groups(values: dict[str, Any]) -> list[Any]:
-    """The groups over which sync_module_states broadcasts, in order; None is the default group."""
-    group, mesh = values.get("process_group"), values.get("device_mesh")
-    if isinstance(group, tuple):
-        return [group[1], group[0]]
-    if mesh is not None:
-        return [mesh.get_group(dim) for dim in range(mesh.ndim)]
-    return [group]
-
-
-def _broadcast(module: Any, initialise: Any, groups: list[Any], ignored: set[int]) -> None:
-    """Broadcast parameters and buffers from the first rank, as sync_module_states does."""
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    broadcast_parts = {
-        id(part)
-        for wrapper in module.modules()
-        if isinstance(wrapper, FullyShardedDataParallel)
-        for part in wrapper.modules()
-    }
-    parts = [part for part in module.modules() if id(part) not in broadcast_parts]
-    for part in parts:
-        _materialise(part, initialise)
-    with torch.no_grad():
-        for part in parts:
-            for tensor in (*part._parameters.values(), *part._buffers.values()):
-                if tensor is not None and id(tensor) not in ignored:
-                    full = tensor.detach().contiguous()
-                    for group in groups:
-                        first = 0 if group is None else dist.get_process_group_ranks(group)[0]
-                        dist.broadcast(full, first, group=group)
-                    tensor.detach().copy_(full)
-
-
-def _materialise(module: Any, initialise: Any) -> None:
-    own = [*module._parameters.values(), *module._buffers.values()]
-    if not any(tensor is not None and tensor.is_meta for tensor in own):
-        return
-    if initialise is not None:
-        initialise(module)
-        return
-    module.to_empty(device="cpu", recurse=False)
-    if hasattr(module, "reset_parameters"):
-        module.reset_parameters()
 
 
 def _without_offload(original: Any, *args: Any, **kwargs: Any) -> Any:

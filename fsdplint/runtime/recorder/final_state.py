@@ -173,8 +173,8 @@ class FinalState:
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name without the parts that wrappers add."""
-    return _PREFIXES.sub("", name)
+    """The name of a parameter or module without the parts that wrappers add."""
+    return _PREFIXES.sub("", f"{name}.").removesuffix(".")
 
 
 def _children(module: Any) -> Any:
