@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.builtin_types import PLAIN_BASES
+from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function, call_method_if_any
@@ -19,7 +20,7 @@ from fsdplint.interpreter.records import (
     is_named_tuple,
     named_tuple_fields,
 )
-from fsdplint.interpreter.run import Run, calls
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Class,
     Const,

@@ -10,6 +10,7 @@ from fsdplint.interpreter import (
     training_modes,
     uninitialized,
 )
+from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.forward_summaries import run_forward
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
@@ -18,7 +19,7 @@ from fsdplint.interpreter.module_attributes import QUIET_METHODS, is_transformer
 from fsdplint.interpreter.module_tree import child_values, communicates
 from fsdplint.interpreter.modules import DELEGATE, SEQUENTIAL, container_base
 from fsdplint.interpreter.refusals import note_mixed_dtypes
-from fsdplint.interpreter.run import Run, calls
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.summoned_modules import summoned_details
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value

@@ -16,19 +16,20 @@ constructs of Python. Functions that are registered for a type of value execute 
 
 They are in `constructs`. The models of torch functions are in `models`. Code that both share is in
 the modules beside this one. All of them import this module, and it imports none of them: `eval`,
-`execute` and `call` find the registered function by type, so constructs that contain each other do
-not import each other. `semantics` imports every module that registers something.
+`execute` and `call` find the registered function by type (`dispatch`), so constructs that contain
+each other do not import each other. `semantics` imports every module that registers something.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import libcst as cst
 
 from fsdplint.interpreter.configurations import Decisions
+from fsdplint.interpreter.dispatch import CALLERS, EVALUATORS, EXECUTORS
 from fsdplint.interpreter.event_kinds import DECISIVE, KEEPS_STRUCTURE, OF_DATA
 from fsdplint.interpreter.frames import (
     ENDED,
@@ -77,10 +78,6 @@ from fsdplint.trace import (
 from fsdplint.trace.predicates import Predicate
 
 E = TypeVar("E", bound=Event)
-N = TypeVar("N", bound=cst.CSTNode)
-V = TypeVar("V", bound=Value)
-R = TypeVar("R", bound=Value)
-S = TypeVar("S", bound="Signal | None")
 
 NO_GUARDS = nullcontext()
 _NO_KEYS: frozenset[str] = frozenset()
@@ -504,41 +501,3 @@ class _InUnknownCall:
 
     def __exit__(self, *error: object) -> None:
         self._callbacks.pop()
-
-
-EVALUATORS: dict[type[cst.CSTNode], Callable[[Run, Any], Value]] = {}
-EXECUTORS: dict[type[cst.CSTNode], Callable[[Run, Any], Signal | None]] = {}
-CALLERS: dict[type[Value], Callable[[Run, Any, Call], Value]] = {}
-
-
-def evaluates(kind: type[N]) -> Callable[[Callable[[Run, N], R]], Callable[[Run, N], R]]:
-    """Register the function that evaluates expressions of a type of node."""
-
-    def register(function: Callable[[Run, N], R]) -> Callable[[Run, N], R]:
-        EVALUATORS[kind] = function
-        return function
-
-    return register
-
-
-def executes(kind: type[N]) -> Callable[[Callable[[Run, N], S]], Callable[[Run, N], S]]:
-    """Register the function that executes statements of a type of node."""
-
-    def register(function: Callable[[Run, N], S]) -> Callable[[Run, N], S]:
-        EXECUTORS[kind] = function
-        return function
-
-    return register
-
-
-def calls(
-    *kinds: type[V],
-) -> Callable[[Callable[[Run, V, Call], R]], Callable[[Run, V, Call], R]]:
-    """Register the function that calls values of exactly these types; `Value`: all other types."""
-
-    def register(function: Callable[[Run, V, Call], R]) -> Callable[[Run, V, Call], R]:
-        for kind in kinds:
-            CALLERS[kind] = function
-        return function
-
-    return register

@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter import lazy, meta_device
+from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
@@ -22,7 +23,7 @@ from fsdplint.interpreter.optimizers import lose_optimizer, optimizer_by_paramet
 from fsdplint.interpreter.parameter_marks import remove_hooks
 from fsdplint.interpreter.rank_local import note_agreement
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
-from fsdplint.interpreter.run import Run, calls
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParameterName, RankValue, TensorValue
 from fsdplint.interpreter.training_modes import forget_modes
 from fsdplint.interpreter.values import (

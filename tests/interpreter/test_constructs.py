@@ -10,7 +10,7 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.interpreter import constructs, models, semantics
-from fsdplint.interpreter.run import CALLERS, EVALUATORS, EXECUTORS
+from fsdplint.interpreter.dispatch import CALLERS, EVALUATORS, EXECUTORS
 from fsdplint.interpreter.values import Value
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -8,8 +8,9 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.branch_conditions import condition, rank_guard
+from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.frames import FUNCTION, PROGRAM, SUITE, GuardEntry
-from fsdplint.interpreter.run import Run, executes
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import RankTest
 from fsdplint.interpreter.values import Condition, Const, Unknown, Value

@@ -17,6 +17,7 @@ from fsdplint.interpreter.branch_conditions import (
 )
 from fsdplint.interpreter.branch_sides import execute_sides
 from fsdplint.interpreter.decided_values import deciding
+from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.forks import Fork
 from fsdplint.interpreter.frames import TURN
 from fsdplint.interpreter.merging import (
@@ -26,7 +27,7 @@ from fsdplint.interpreter.merging import (
     join_returned,
 )
 from fsdplint.interpreter.narrowing import narrow
-from fsdplint.interpreter.run import Run, executes
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, falls_to_raise, guard_end, terminates
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.values import Const, Value

@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter import lazy, losses, own_sizes, rank_local, scalars, uninitialized
+from fsdplint.interpreter.dispatch import calls, evaluates
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
@@ -21,7 +22,7 @@ from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.own_dicts import as_dict, entries_of
 from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.parameter_marks import note_row_edit
-from fsdplint.interpreter.run import Run, calls, evaluates
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.spread_dicts import spread_dict
 from fsdplint.interpreter.torch_values import (
     ParametersOf,

@@ -10,12 +10,13 @@ import libcst as cst
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, truth
+from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.iteration import iterable_of, read_all
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
-from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue
 from fsdplint.interpreter.values import Const, Dict, Scope, Sequence, Value

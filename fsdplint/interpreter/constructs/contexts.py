@@ -12,9 +12,10 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, decide
 from fsdplint.interpreter.constructs.branches import branch
 from fsdplint.interpreter.context_entry import Stopped, enter, leave
+from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.functions import call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
-from fsdplint.interpreter.run import Run, executes
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.values import Condition, GeneratorContext, Value
 from fsdplint.source.positions import descend

@@ -11,6 +11,7 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
 from fsdplint.interpreter.decided_values import chosen_value
+from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.own_sizes import without_own_size
@@ -22,7 +23,7 @@ from fsdplint.interpreter.rank_local import (
     own_data,
 )
 from fsdplint.interpreter.ranks import depends_on_rank, is_distinct, value_by_name
-from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.torch_values import (
     ModulesOf,

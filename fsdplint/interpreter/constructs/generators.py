@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.iteration import covers, visit
-from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Unknown, Value
 from fsdplint.trace import GuardKind
 

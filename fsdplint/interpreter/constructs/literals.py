@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.decided_values import MAX_DECIDING, with_keys
+from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.own_dicts import as_dict
@@ -19,7 +20,7 @@ from fsdplint.interpreter.ranks import (
     names_device,
     note_rank_use,
 )
-from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.templates import template_of

@@ -18,6 +18,7 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.constructs.branches import execute_test
 from fsdplint.interpreter.decided_values import note_decided_units
+from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import covers, iterator_of, next_of, read_all, yields_all
@@ -28,7 +29,7 @@ from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.program_arguments import end_of_loop
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.rank_turns import guard_of, turns_by_rank
-from fsdplint.interpreter.run import Run, executes
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, guard_end, terminates
 from fsdplint.interpreter.torch_values import Batches, ParametersOf, RankTest, each_parameter
 from fsdplint.interpreter.turn_tests import number_turns

@@ -18,6 +18,7 @@ from fsdplint.interpreter.branch_conditions import (
     truth_of,
 )
 from fsdplint.interpreter.constructs.branches import execute_fork
+from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.forks import Fork
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.object_comparison import NEVER_NONE
@@ -28,7 +29,7 @@ from fsdplint.interpreter.records import (
     is_named_tuple,
     tuple_fields,
 )
-from fsdplint.interpreter.run import Run, executes
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, terminates
 from fsdplint.interpreter.torch_values import RankTest, RankValue
 from fsdplint.interpreter.values import (

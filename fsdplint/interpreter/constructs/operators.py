@@ -11,13 +11,14 @@ from fsdplint.interpreter import branch_conditions, losses
 from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
+from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.merging import derives_from_argument, library_of, matters
 from fsdplint.interpreter.models import mixed_operations, tensors
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_of
 from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_distinct
-from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
 from fsdplint.interpreter.templates import fill_template, template_of
 from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue

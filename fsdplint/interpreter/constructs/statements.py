@@ -11,6 +11,7 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.constructs.branches import choice_of_callee, execute_choice
 from fsdplint.interpreter.constructs.operators import arithmetic, is_distinct_result
 from fsdplint.interpreter.deferral import may_be_deferred
+from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.functions import (
     apply_class_decorators,
@@ -31,7 +32,7 @@ from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.records import is_record
 from fsdplint.interpreter.removals import remove_item
-from fsdplint.interpreter.run import Run, executes
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, raises
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.turn_tests import number_of_operation

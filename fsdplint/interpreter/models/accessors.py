@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.interpreter.attributes import read_attribute, subscript
+from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.registry import function
-from fsdplint.interpreter.run import Run, calls
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import Sequence, Symbol, Unknown, Value, constant
 
