@@ -53,12 +53,14 @@ class ScalerNeverUpdated(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if not trace.complete or not trace.shardings():
             return
-        enabled = {built.scaler for built in trace.of(ScalerBuilt) if built.enabled}
+        enabled = {built.scaler: built for built in trace.of(ScalerBuilt) if built.enabled}
         updated = {event.scaler for event in trace.of(ScalerUpdated)}
         unseen = {event.into for event in trace.of(HelperStateLoaded) if event.state is None}
         seen = set()
         for event in trace.of(ScalerStepped):
-            if event.scaler not in enabled - updated - unseen or event.site in seen:
+            if event.scaler not in enabled or event.site in seen:
+                continue
+            if event.scaler in updated | unseen:
                 continue
             again = _again(trace, event)
             if again is None or event.callbacks:
@@ -68,9 +70,14 @@ class ScalerNeverUpdated(Rule):
                 event,
                 "this scaler steps the optimizer again, and nothing calls its `update()`",
                 help="Call `scaler.update()` after the step.",
-                because=[(again, "raises an error the second time")]
-                if again.site != event.site
-                else [],
+                because=[
+                    (enabled[event.scaler], "made here"),
+                    *(
+                        [(again, "raises an error the second time")]
+                        if again.site != event.site
+                        else []
+                    ),
+                ],
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 _IDLE_SECONDS = float(os.environ.get("FSDPLINT_IDLE_SECONDS", "1.5"))
 _GRACE_SECONDS = 2.5
+_STALL_SECONDS = 1.0
 
 # What a forked process does as a rank: gets the rank, the request, the pipe by which rank 0 tells the
 # others its port, the end of a pipe to write to when the program is done, and one that is closed then.
@@ -184,6 +185,8 @@ def _watch(children: list[_Child], request: dict[str, Any]) -> None:
                     os.close(child.go)
                     child.go = -1
         now = time.monotonic()
+        if now - checked > _STALL_SECONDS:
+            idle_since = None  # this process stood still as well: the machine did
         if failed_at is None and any(child.failed for child in children):
             failed_at = now
         if now - checked >= 0.25:

@@ -25,5 +25,11 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "a model that a generator passes on is another one in each phase": [
         ("generator_of_phases", "FSDP127/original_parameters"),
     ],
+    "unknown code may get what a generator does that is run by `send`": [
+        ("generator_with_send", "FSDP319/optimizer_begins_again"),
+        ("generator_with_send", "FSDP320/no_barrier"),
+        ("generator_with_send", "FSDP421/no_update"),
+        ("generator_with_send", "FSDP421/unscaled_before_clipping"),
+    ],
 }
 MISSES = {miss: cause for cause, misses in CAUSES.items() for miss in misses}
