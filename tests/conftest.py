@@ -16,12 +16,15 @@ sys.path.insert(0, str(Path(__file__).parent / "generated"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from forked import launcher
+from rank_server import do_not_ask_name_servers
 from sampling import (  # noqa: F401 (hooks)
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
 )
 from two_ranks import TwoRanks
+
+do_not_ask_name_servers()
 
 
 @pytest.fixture(autouse=True)

@@ -29,8 +29,18 @@ BeRank = Callable[[int, dict[str, Any], tuple[int, int], int, int], None]
 
 def serve(be_rank: BeRank) -> None:
     """Answer one request a line until the standard input ends."""
+    do_not_ask_name_servers()
     for line in sys.stdin:
         print(json.dumps(_supervise(json.loads(line), be_rank)), flush=True)
+
+
+def do_not_ask_name_servers() -> None:
+    """Have the C library send no query to name servers, in this process and those that it starts.
+
+    torch's store asks for the name of each peer's address when the peer connects. Where no server
+    answers, all ranks wait for five seconds, which looks like a hang.
+    """
+    os.environ["RES_OPTIONS"] = "attempts:0"
 
 
 def die_with_parent() -> None:

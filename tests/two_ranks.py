@@ -64,7 +64,7 @@ _SERVER = Path(__file__).with_name("rank_server.py")
 # What gloo and the store say when the peer has gone or is busy with another collective.
 _TRANSPORT = re.compile(
     r"Connection (closed|reset|refused)|Broken pipe|Timed out|timeout|EnforceNotMet|"
-    r"Application timeout|wait timeout|op\.preamble",
+    r"Application timeout|wait timeout|op\.preamble|client socket has failed to connect",
     re.IGNORECASE,
 )
 
@@ -292,6 +292,8 @@ def _outcome(
 
 def _user_line(path: Path, folder: Path) -> str:
     """file:line of the innermost frame of the program in a stack that faulthandler wrote."""
+    if not path.exists():
+        return ""  # the rank did not come to the program
     for file, line in re.findall(r'File "([^"]+)", line (\d+)', path.read_text(errors="replace")):
         if Path(file).is_relative_to(folder):
             return f"{file}:{line}"

@@ -94,7 +94,8 @@ def _ended(answer: list[dict[str, Any]], record: Path, seconds: float) -> Ended:
     status = next((s for s in ("hung", "raised", "aborted", "killed") if s in statuses), "ok")
 
     def text(stream: str, rank: int) -> str:
-        return (record / f"{stream}{rank}.txt").read_text(errors="replace")
+        path = record / f"{stream}{rank}.txt"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     failed = [rank["rank"] for rank in answer if rank["status"] != "ok"]
     error = "\n".join(
