@@ -5,7 +5,8 @@ from __future__ import annotations
 from fsdplint.interpreter.functions import call_method_if_any
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.summoned_modules import note_lost_edits
-from fsdplint.interpreter.values import Context, Instance, Unknown, Value
+from fsdplint.interpreter.torch_values import Batches
+from fsdplint.interpreter.values import Context, Instance, Lazy, Sequence, Unknown, Value
 
 EXIT_STACK = "exit_stack"  # the kind of the context `contextlib.ExitStack()`
 
@@ -42,4 +43,6 @@ def _entered_value(run: Run, context: Value) -> Value:
         return context if context.kind == EXIT_STACK else context.module or Unknown()
     if isinstance(context, Unknown) and context.origin.startswith("open("):
         return context  # an opened file differs by rank if its path does
+    if isinstance(context, Batches | Lazy | Sequence):
+        return context  # a progress bar, which gives what it is over
     return Unknown()

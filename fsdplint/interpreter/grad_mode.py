@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fsdplint.interpreter.neutral_contexts import is_neutral
 from fsdplint.interpreter.values import Const, Context, Value
 from fsdplint.trace import GradMode
 
@@ -19,7 +20,7 @@ def current(contexts: Sequence[Any], default: GradMode | None) -> GradMode | Non
     mode = default
     for context in contexts:
         if not isinstance(context, Context):
-            if mode is not GradMode.INFERENCE:
+            if mode is not GradMode.INFERENCE and not is_neutral(context):
                 mode = None
         elif context.kind in CLASSES and (
             mode is not GradMode.INFERENCE or context.kind == "inference_mode"

@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.neutral_contexts import is_neutral
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import ParametersOf, RankValue, StateValue, TensorValue
@@ -37,7 +38,7 @@ def builds_on_meta(run: Run) -> bool:
     for context in run.contexts:
         if isinstance(context, Context):
             inner = context if context.kind == "meta_device" else inner
-        else:
+        elif not is_neutral(context) or _is_device(context):
             inner = None  # may be another device
     return inner is not None
 
@@ -51,6 +52,10 @@ def torch_class_on_meta(run: Run, call: Call, now: bool) -> bool:
         return now
     meta = isinstance(device, Context) and device.kind == "meta_device"
     return (meta or constant(device) == "meta") and not _doubtful(run)
+
+
+def _is_device(context: Value) -> bool:
+    return isinstance(context, LibraryObject) and context.name == "torch.device"
 
 
 def _doubtful(run: Run) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.neutral_contexts import is_neutral
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import Const, Context, LibraryObject, ModuleValue, Symbol, Value
@@ -24,7 +25,7 @@ def dtype_of_new(run: Run, call: Call) -> str:
     dtype = call.kwargs.get("dtype")
     dtype = run.settle(dtype) if dtype is not None else Const(None)
     if isinstance(dtype, Const) and dtype.value is None:
-        surely = all(isinstance(one, Context) for one in run.contexts)
+        surely = all(map(is_neutral, run.contexts))
         return "float32" if surely and not run.other_default_dtype else ""
     return _name(dtype)
 

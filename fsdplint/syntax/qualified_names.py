@@ -73,6 +73,9 @@ _FSDP2_HOMES = frozenset(
     }
 )
 
+# Those that `torch.autograd` and `torch` export.
+_AUTOGRAD_MODES = frozenset({"enable_grad", "inference_mode", "no_grad", "set_grad_enabled"})
+
 _CONFIGS = (
     "BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig "
     "LocalOptimStateDictConfig LocalStateDictConfig MixedPrecision OptimStateDictConfig "
@@ -111,6 +114,8 @@ def canonical(name: str) -> str:
     head, _, last = name.rpartition(".")
     if head in _FSDP2_HOMES and last in FSDP2:
         return f"torch.distributed.fsdp.{last}"
+    if head == "torch.autograd" and last in _AUTOGRAD_MODES:
+        return f"torch.{last}"
     return f"{PREFIXES[head]}.{last}" if head in PREFIXES else name
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import class_of, program
 
-from fsdplint.trace import Sharded
+from fsdplint.trace import Called, GradMode, LoaderIterated, Sharded
 
 TRAINER = """
 class Trainer:
@@ -45,3 +45,124 @@ def test_a_cast_is_its_argument(tmp_path: Path, value: str) -> None:
     found = program(tmp_path, f"import typing\nfully_shard({value})\n")
     (sharded,) = found.traces[0].of(Sharded)
     assert class_of(found, sharded.module) == "Net"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "torch.profiler.record_function('step')",
+        "torch.cuda.stream(torch.cuda.Stream())",
+        "torch.device('cpu')",
+        "torch.autograd.graph.save_on_cpu()",
+        "warnings.catch_warnings()",
+        "open('log')",
+        "threading.Lock()",
+        "contextlib.redirect_stdout(None)",
+        "tqdm.tqdm(total=4)",
+        "Timer('step')",
+        "watch.phase('step')",
+        "Outer()",
+    ],
+)
+def test_these_contexts_keep_the_autograd_mode(tmp_path: Path, made: str) -> None:
+    assert _modes(tmp_path, made) == {GradMode.ON}
+
+
+@pytest.mark.parametrize(
+    ("made", "mode"),
+    [
+        ("unknown()", None),
+        ("library.thing()", None),
+        ("NoGradTimer()", None),
+        ("torch.utils._python_dispatch.TorchDispatchMode()", None),
+        ("Evaluation()", GradMode.OFF),
+        ("torch.autograd.no_grad()", GradMode.OFF),
+    ],
+)
+def test_these_contexts_may_change_the_autograd_mode(
+    tmp_path: Path, made: str, mode: GradMode | None
+) -> None:
+    assert _modes(tmp_path, made) == {mode}
+
+
+CLASSES = """
+import contextlib, threading, warnings
+import library, tqdm
+import torch.autograd
+
+
+class Timer:
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def phase(self, name):
+        return Timer(name)
+
+
+class Outer(contextlib.AbstractContextManager):
+    def __enter__(self):
+        self.inner = Timer("inner")
+        return self.inner.__enter__()
+
+    def __exit__(self, *error):
+        self.inner.__exit__(*error)
+
+
+class NoGradTimer(torch.no_grad):
+    def __enter__(self):
+        return super().__enter__()
+
+
+class Evaluation:
+    def __enter__(self):
+        self.mode = torch.no_grad()
+        self.mode.__enter__()
+
+    def __exit__(self, *error):
+        self.mode.__exit__(*error)
+
+
+watch = Timer("all")
+"""
+
+
+def _modes(tmp_path: Path, made: str) -> set[GradMode | None]:
+    """The autograd modes of the forwards in a context, after which gradients are on again."""
+    body = f"{CLASSES}model = fully_shard(Net())\nwith {made} as held:\n    model(torch.ones(1))\nmodel(torch.ones(1))\n"
+    calls = [call for call in program(tmp_path, body).traces[0].of(Called) if call.inside is None]
+    inside, after = calls
+    assert after.grad is GradMode.ON
+    return {inside.grad}
+
+
+@pytest.mark.parametrize(
+    "made", ["tqdm(loader)", "tqdm(enumerate(loader), total=3)", "track(loader)", "tqdm(Loader())"]
+)
+def test_a_progress_bar_gives_the_batches_of_its_loader(tmp_path: Path, made: str) -> None:
+    body = f"""
+from rich.progress import track
+from tqdm.auto import tqdm
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+sampler = DistributedSampler(data)
+loader = DataLoader(data, sampler=sampler)
+
+
+class Loader:
+    def __iter__(self):
+        yield from loader
+
+
+for epoch in range(3):
+    with {made} as bar:
+        for batch in bar:
+            pass
+"""
+    assert program(tmp_path, body).traces[0].of(LoaderIterated)

@@ -228,11 +228,12 @@ def _range_by_rank(number: RankChoice) -> Value:
     return replace(number, one=sides[0], two=sides[1], parts={})
 
 
-_OF_ONE_ITERABLE = {"enumerate", "tqdm"}  # their further arguments change no element
+_OF_ONE_ITERABLE = {"enumerate", "tqdm", "track"}  # their further arguments change no element
 
 
-@function("builtins.enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange", "builtins.zip",
-          "itertools.islice", "itertools.cycle")  # fmt: skip
+@function("builtins.enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.autonotebook.tqdm",
+          "tqdm.notebook.tqdm", "tqdm.rich.tqdm", "tqdm.std.tqdm", "tqdm.trange",
+          "rich.progress.track", "builtins.zip", "itertools.islice", "itertools.cycle")  # fmt: skip
 def pass_through(run: Run, name: str, call: Call) -> Value:
     value = call.arg(0, "iterable") or Unknown()
     last = name.rpartition(".")[2]
