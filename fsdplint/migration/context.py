@@ -21,6 +21,7 @@ from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.aliases import Alias, aliases_in, whole_name
 from fsdplint.migration.analysis.isinstance_narrowing import narrowed_nodes
 from fsdplint.migration.analysis.passed_names import passed_names
+from fsdplint.migration.analysis.static_methods import static_methods
 from fsdplint.migration.analysis.typed_models import typed_models
 from fsdplint.migration.analysis.unreached_code import UnreachedNames, is_synthetic
 from fsdplint.migration.blockers import Blocked
@@ -137,6 +138,9 @@ class Migration:
                     and not _is_placeholder(source, node)
                 ):
                     self.names[node] = name
+            for method in static_methods(source, self._is_always_wrapped):
+                if method not in self.uncalled_nodes:
+                    self.names.setdefault(method, f"{FSDP}.{method.attr.value}")
         for one in passed_names(self.program):
             if not one.is_fsdp1 and one.source in self.sources:
                 for use in one.uses:
@@ -208,6 +212,10 @@ class Migration:
             return self.narrowing(node)
         certain = all(found) and not any(map(_may_be_plain, values))
         return "always" if certain else "sometimes"
+
+    def _is_always_wrapped(self, node: cst.CSTNode) -> bool:
+        values = self.values(node)
+        return bool(values) and all(map(is_fsdp1, values))
 
     def in_other_arm(self, node: cst.CSTNode) -> bool:
         """Whether a node runs only where FSDP1's name refers to another library's class."""

@@ -62,6 +62,24 @@ WRAPPER_METHODS = {
 }
 
 
+# The static methods of FSDP1's class: they get the model as an argument.
+STATIC_METHODS = {
+    "flatten_sharded_optim_state_dict",
+    "fsdp_modules",
+    "full_optim_state_dict",
+    "get_state_dict_type",
+    "optim_state_dict",
+    "optim_state_dict_to_load",
+    "rekey_optim_state_dict",
+    "scatter_full_optim_state_dict",
+    "set_state_dict_type",
+    "shard_full_optim_state_dict",
+    "sharded_optim_state_dict",
+    "state_dict_type",
+    "summon_full_params",
+}
+
+
 def fsdp1_name(full: str) -> str | None:
     """The FSDP1 name in a canonical dotted name: "ShardingStrategy.FULL_SHARD", "wrap", ...
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.context import is_fsdp1
-from fsdplint.migration.direct_form.api_questions import METHODS
 from fsdplint.migration.direct_form.inlining import Inlining
-from fsdplint.migration.names import FSDP
+from fsdplint.migration.names import FSDP, STATIC_METHODS
 from fsdplint.migration.text import atom
 
 
@@ -15,7 +14,7 @@ def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     """`FSDP.method(model, x)` becomes `model.method(x)`; whether a call has this form."""
     migration = inlining.migration
     owner, _, method = migration.fsdp1(node.func).partition(".")
-    if owner != FSDP or not method or _is_of_class(method) or method.startswith("_"):
+    if owner != FSDP or not method or method in STATIC_METHODS or method.startswith("_"):
         return False
     if not node.args or node.args[0].star or node.args[0].keyword is not None:
         return False
@@ -29,8 +28,3 @@ def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
         given.append(name + inlining.text(arg.value))
     inlining.put_call(node, f"{atom(inlining.text(model))}.{method}", given)
     return True
-
-
-def _is_of_class(method: str) -> bool:
-    """Whether a method gets the class, or no `self`: the model stays an argument then."""
-    return METHODS.get(method, ("self",))[0] != "self"

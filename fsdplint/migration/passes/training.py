@@ -48,7 +48,8 @@ def _summons(migration: Migration) -> list[tuple[Source, cst.CSTNode]]:
     found = [(s, n) for s, n, name in references(migration) if name == summon.API]
     for source in migration.sources:
         for node in attributes(source):
-            if node.attr.value == "summon_full_params" and migration.wrapping_of(node.value):
+            is_member = node.attr.value == "summon_full_params" and node not in migration.names
+            if is_member and migration.wrapping_of(node.value):
                 found.append((source, node))
     return found
 
@@ -70,6 +71,8 @@ def rewrite_wrapper_members(state: PassState) -> None:
         for node in reversed(attributes(source)):
             if node in migration.undecided_nodes:
                 continue
+            if node in migration.names:
+                continue  # a static method, which the passes over references rewrite
             if node not in migration.symbols or migration.wrapping_of(node.value):
                 _rewrite_attribute(migration, source, node)
         for call in nodes(source):
