@@ -7,6 +7,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis.gathered import left_gathered
 from fsdplint.migration.analysis.units import Units
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import (
@@ -19,7 +20,7 @@ from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import statement_of
-from fsdplint.trace import BackwardRun, Called, GradMode, ParametersTied, RequiresGradSet, Trace
+from fsdplint.trace import ParametersTied, RequiresGradSet
 
 
 def check_tied_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
@@ -77,7 +78,7 @@ def check_requires_grad(migration: Migration, calls: list[tuple[Source, cst.Call
             if site.source not in migration.program.sources.values():
                 continue
             parts = _gathered_parts(units, event)
-            if not parts or not _after_evaluation(trace, units, event):
+            if not parts or not left_gathered(units, event, event.modules[0]):
                 continue
             done.add(site.node)
             if not _reshard(migration, units, site, parts):
@@ -98,34 +99,6 @@ def _gathered_parts(units: Units, event: RequiresGradSet) -> list[str]:
             if info.own_parameters is not False and units.may_stay_gathered(part):
                 found.append(part)
     return found
-
-
-def _after_evaluation(trace: Trace, units: Units, event: RequiresGradSet) -> bool:
-    """Whether the model last ran a forward without gradients, in this iteration or the previous one."""
-    wrap = units.outermost_wrap(event.modules[0])
-    related = [
-        other
-        for other in trace.events
-        if isinstance(other, BackwardRun)
-        or (
-            isinstance(other, Called)
-            and other.inside is None
-            and wrap is not None
-            and trace.related(other.module, wrap.inner)
-            and other.index > wrap.index
-        )
-    ]
-    before = [other for other in related if other.index < event.index]
-    if before and _evaluates(before[-1]):
-        return True
-    if not event.in_loop or any(other.in_loop for other in before):
-        return False
-    after = [other for other in related if other.index > event.index and other.in_loop]
-    return bool(after) and _evaluates(after[-1])
-
-
-def _evaluates(event: object) -> bool:
-    return isinstance(event, Called) and event.grad in (GradMode.OFF, GradMode.INFERENCE)
 
 
 def _reshard(migration: Migration, units: Units, site: NodeSite, parts: list[str]) -> bool:

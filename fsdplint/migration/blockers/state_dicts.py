@@ -114,6 +114,11 @@ STATE_COMPUTED_IN_CALL = Blocker(
     "the call itself computes the state that it gets",
     advice.STATE_VARIABLE,
 )
+STATE_WHILE_GATHERED = Blocker(
+    "FSDP203-state-while-gathered",
+    "FSDP2 may have parameters gathered here, and torch does not find them in the optimizer",
+    "Assign the model to a variable before this call, and run this again.",
+)
 ONE_RANKS_STATE = Blocker(
     "FSDP203-one-ranks-state",
     "one rank's part of the optimizer's state is saved as if it were the whole state, and only "

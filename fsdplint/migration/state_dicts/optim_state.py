@@ -20,6 +20,7 @@ from fsdplint.migration.context import expression
 from fsdplint.migration.state_dicts import (
     branch_loads,
     compiled_states,
+    resharding,
     sharded_files,
     state_functions,
 )
@@ -63,6 +64,7 @@ class States(ModelStates):
 
     def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
         self.migration.account_for(self.source, node.func)
+        resharding.reshard_before(self.migration, self.source, node, named["model"].value)
         function, given = self._getter(node, named, options)
         self.migration.put_call(self.source, node, function, given)
         self.migration.step(
@@ -335,6 +337,8 @@ class States(ModelStates):
         self.migration.account_for(self.source, node.func)
         self.rewritten.add(load)
         branch = self._loads.branch_load(node)
+        at = load if branch is None else node
+        resharding.reshard_before(self.migration, self.source, at, named["model"].value, node)
         if branch is not None:
             self.put_state_call(
                 node, "set_optimizer_state_dict", [model, optimizer, state], options
@@ -384,6 +388,7 @@ class States(ModelStates):
         self.rewritten.add(load)
         self.migration.substitute(self.source, node, state)
         loaded = expression(self.migration, self.source, load.args[0].value)
+        resharding.reshard_before(self.migration, self.source, load, named["model"].value, node)
         self.put_state_call(load, "set_optimizer_state_dict", [model, optimizer, loaded], options)
         self.migration.step(
             self.source, node, "Load the optimizer's state with set_optimizer_state_dict"

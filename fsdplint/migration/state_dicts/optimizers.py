@@ -20,7 +20,7 @@ from fsdplint.migration.blockers.state_dicts import (
     OPTIMIZER_MODEL_UNSEEN,
 )
 from fsdplint.migration.context import Migration, expression, is_fsdp1
-from fsdplint.migration.state_dicts import in_ddp
+from fsdplint.migration.state_dicts import in_ddp, resharding
 from fsdplint.migration.state_dicts.optim_state import States
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
@@ -240,6 +240,7 @@ def _put_call(
     if not more:
         options.append("cpu_offload=True")
     text = _variable(migration, source, node, options) or states.make_options(options, node)
+    resharding.reshard_before(migration, source, node, model)
     given = [expression(migration, source, model), optimizer, *more]
     if in_ddp.may_be_ddp(migration, source, model):
         in_ddp.put_call(migration, source, node, function, [*given, f"options={text}"])

@@ -1,0 +1,106 @@
+"""States of optimizers that are taken or loaded after a forward without a backward.
+
+FSDP2 leaves parameters gathered there, and torch's functions do not find gathered parameters in the
+optimizer (`KeyError`, seen with 2.13). So the model is sharded again before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis.gathered import left_gathered
+from fsdplint.migration.analysis.units import Units
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import STATE_WHILE_GATHERED
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.text import is_repeatable
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.layout import statement_of
+from fsdplint.trace import Event, Fsdp1Used, OptimizerBuilt, StateLoaded, StateTaken, Trace
+
+
+def reshard_before(
+    migration: Migration,
+    source: Source,
+    node: cst.Call,
+    model: cst.BaseExpression,
+    use: cst.Call | None = None,
+) -> None:
+    """Shard a model again before a call that becomes a call of torch for an optimizer's state.
+
+    use: the call of FSDP1's method that converts the state, if that is another one.
+
+    Raises:
+        Blocked: the model is computed in the call.
+    """
+    roots = [
+        only_root
+        for trace in migration.program.traces
+        for only_root in _gathered(migration, trace, (node, use), model)
+    ]
+    if not roots:
+        return
+    if not is_repeatable(model):
+        raise Blocked(source, node, STATE_WHILE_GATHERED())
+    text = expression(migration, source, model)
+    kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
+    lines = [
+        f"for module in {text}.modules():",
+        f"\tif isinstance(module, {kind}):",
+        "\t\tmodule.reshard()",
+    ]
+    if all(roots) and migration.wrapping_of(model) == "always":
+        lines = [f"{text}.reshard()"]
+    comment = "# A forward without a backward leaves parameters gathered."
+    migration.rewrite.insert_before(source, statement_of(source, node), [comment, *lines])
+
+
+def _gathered(
+    migration: Migration,
+    trace: Trace,
+    calls: tuple[cst.Call | None, ...],
+    model: cst.BaseExpression,
+) -> Iterator[bool]:
+    """The runs of some calls while the model is gathered: whether only its root is."""
+    ids = {value.id for value in migration.values(model) if isinstance(value, ModuleValue)}
+    units = Units(trace)
+    for event in trace.of(StateTaken, StateLoaded, Fsdp1Used):
+        if not isinstance(event.site, NodeSite) or event.site.node not in calls:
+            continue
+        parts = [
+            part
+            for module in _modules(trace, event)
+            for part in trace.submodules(module)
+            if not trace.modules[part].wrapper and trace.modules[part].own_parameters is not False
+        ]
+        gathered = [part for part in parts if units.may_stay_gathered(part)]
+        if gathered and left_gathered(units, event, gathered[0]):
+            found = {units.unit(part) for part in gathered}
+            yield len(found) == 1 and any(
+                event.module in ids and event.inner in found for event in units.wraps.values()
+            )
+
+
+def _modules(trace: Trace, event: Event) -> list[str]:
+    """The modules whose parameters have the state of an event."""
+    match event:
+        case Fsdp1Used():
+            return [event.module] if event.module in trace.modules else []
+        case StateTaken():
+            return _updated(trace, event.of)
+        case StateLoaded():
+            return _updated(trace, event.into)
+    return []
+
+
+def _updated(trace: Trace, optimizer: str) -> list[str]:
+    return [
+        module
+        for built in trace.of(OptimizerBuilt)
+        if built.optimizer == optimizer
+        for module in built.modules
+        if module in trace.modules
+    ]
