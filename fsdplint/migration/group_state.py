@@ -16,6 +16,7 @@ from fsdplint.migration.blockers.training import (
     WEIGHTS_TIED_IN_UNITS,
 )
 from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.reshard_loop import reshard_loop
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.enclosing import ancestors
@@ -124,12 +125,7 @@ def _reshard(migration: Migration, units: Units, site: NodeSite, parts: list[str
         }
         if None not in owners and owners <= held and is_repeatable(target):
             text = expression(migration, source, target)
-            kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", statement)
-            lines = [
-                f"for module in {text}.modules():",
-                f"\tif isinstance(module, {kind}):",
-                "\t\tmodule.reshard()",
-            ]
+            lines = reshard_loop(migration, source, statement, text)
             migration.rewrite.insert_before(source, statement, lines)
             title = "Reshard before `requires_grad` is set"
             migration.step(source, site.node, title)

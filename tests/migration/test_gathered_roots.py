@@ -105,12 +105,86 @@ STRATEGIES = {
 }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_strategy_that_keeps_parameters_gathered(strategy: str, tmp_path: Path) -> None:
+def _wrapped(strategy: str) -> str:
     value = strategy if "." in strategy else "ShardingStrategy.SHARD_GRAD_OP"
-    head = STRATEGIES[strategy].format(f"sharding_strategy={value}")
-    found, _ = plan(tmp_path, head + AVERAGED)
+    return STRATEGIES[strategy].format(f"sharding_strategy={value}")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_all_modules_are_sharded_again_after_the_forward(strategy: str, tmp_path: Path) -> None:
+    text = migrated(tmp_path, _wrapped(strategy) + AVERAGED)
+    assert "reshard_after_forward=True" not in text
+    call, _, rest = text.partition("average(torch.ones(2, 8))\n")
+    assert call and rest.lstrip().startswith("# The program sets the parameters")
+    assert "if isinstance(module, FSDPModule):\n            module.reshard()\n" in rest
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_forward_without_a_place_after_it_blocks(strategy: str, tmp_path: Path) -> None:
+    body = AVERAGED.replace("    average(torch", "    values = [average(x) for x in (torch")
+    body = body.replace("2, 8))\n", "2, 8),)]\n", 1)
+    found, _ = plan(tmp_path, _wrapped(strategy) + body)
     assert [one.blocker.code for one in found.blockers] == ["FSDP201-gathered-parameters-set"]
+
+
+KEPT = """
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+def evaluate(model):
+    with torch.no_grad():
+        out = model(torch.ones(2, 4))
+    return out.sum().item()
+
+
+def swap(model, others):
+    kept = [p.detach().clone() for p in model.parameters()]
+    with torch.no_grad():
+        for p, other in zip(model.parameters(), others):
+            p.copy_(other)
+    return kept
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(nn.Sequential(nn.Linear(4, 4)), nn.Tanh(), nn.Linear(4, 4))
+model = FSDP(
+    net, auto_wrap_policy=ModuleWrapPolicy({nn.Sequential}), device_id=torch.device("cpu"),
+    sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True,
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+average = [p.detach().clone() for p in model.parameters()]
+for step in range(3):
+    model(torch.full((2, 4), 1.0 + dist.get_rank())).pow(2).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+kept = swap(model, average)
+print(f"{evaluate(model):.5f}")
+swap(model, kept)
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+state = model.state_dict()
+print(f"{sum(v.double().sum().item() for v in state.values()):.5f}")
+dist.destroy_process_group()
+"""
+
+
+def test_weights_that_an_evaluation_swaps(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    """FSDP1 computes with the root's old values, so an unsharded model is the reference."""
+    path = tmp_path / "train.py"
+    path.write_text(KEPT, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    reference = KEPT[: KEPT.index("model = FSDP(")] + KEPT[KEPT.index("optimizer = ") :]
+    reference = reference.replace(
+        "optimizer = ", "model = nn.parallel.DistributedDataParallel(net)\noptimizer = ", 1
+    )
+    plain, migrated = (two_ranks.run(text) for text in (reference, after))
+    assert (plain.status, migrated.status) == ("ok", "ok"), f"{plain}\n{migrated}"
+    assert migrated.stdout == plain.stdout
 
 
 def test_a_backward_shards_again(tmp_path: Path) -> None:

@@ -98,9 +98,7 @@ def rewrite_call(
     chosen = named.get("sharding_strategy")
     if chosen is not None and literal(migration, chosen.value) == "FULL_SHARD":
         statement.removed_arguments.add("sharding_strategy")
-    keywords.reshards_root = gathered_roots.sets_gathered(migration, source, node)
-    if keywords.reshards_root and keywords.may_stay_gathered():
-        raise Blocked(source, node, GATHERED_PARAMETERS_SET())
+    _shard_again(migration, source, node, keywords)
     keywords.norms = keywords.norms and "mp_policy" in dict(keywords.items)
     if not keywords.norms or keywords.norms_fit():
         if not rest:
@@ -117,6 +115,18 @@ def rewrite_call(
     if policy is not None:
         move_comments(migration, policy, source, node)
     migration.step(source, node, TITLE)
+
+
+def _shard_again(migration: Migration, source: Source, node: cst.Call, keywords: Keywords) -> None:
+    """Shard the model again after forwards without a backward, if the program sets its parameters."""
+    calls = gathered_roots.calls_before_sets(migration, node)
+    if not calls:
+        return
+    gathered_roots.note_order(migration, source, node)
+    if not keywords.may_stay_gathered():
+        keywords.reshards_root = True
+    elif not gathered_roots.reshard_after(migration, calls):
+        raise Blocked(source, node, GATHERED_PARAMETERS_SET())
 
 
 def _inner_casts(

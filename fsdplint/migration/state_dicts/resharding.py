@@ -16,6 +16,7 @@ from fsdplint.migration.analysis.units import Units
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import STATE_WHILE_GATHERED
 from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.reshard_loop import reshard_loop
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.layout import statement_of
@@ -46,14 +47,10 @@ def reshard_before(
     if not is_repeatable(model):
         raise Blocked(source, node, STATE_WHILE_GATHERED())
     text = expression(migration, source, model)
-    kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
-    lines = [
-        f"for module in {text}.modules():",
-        f"\tif isinstance(module, {kind}):",
-        "\t\tmodule.reshard()",
-    ]
     if all(roots) and migration.wrapping_of(model) == "always":
         lines = [f"{text}.reshard()"]
+    else:
+        lines = reshard_loop(migration, source, node, text)
     comment = "# A forward without a backward leaves parameters gathered."
     migration.rewrite.insert_before(source, statement_of(source, node), [comment, *lines])
 
