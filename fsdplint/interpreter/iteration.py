@@ -118,6 +118,16 @@ def visit(run: Run, value: Value, on_element: Callable[[Value], None]) -> bool:
     return exact
 
 
+def is_list_of_parameters(value: Value) -> bool:
+    """Whether a value holds parameters, and is no parameter itself."""
+    return isinstance(value, ParametersOf) and not value.element and not value.name
+
+
+def concatenate(run: Run, left: Value, right: Value) -> Sequence:
+    """A list with the elements of two others, of which one is a list of parameters."""
+    return Sequence([item for value in (left, right) for item in iterate(run, value)[0]], "list")
+
+
 def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
     """The elements of a value that a loop visits, and whether they are all of them.
 

@@ -21,9 +21,14 @@ def is_argv(value: Value) -> bool:
 def is_literal_index(node: cst.CSTNode) -> bool:
     """Whether a subscript has the same index in each turn of a loop."""
     return isinstance(node, cst.Subscript) and all(
-        isinstance(one.slice, cst.Index) and isinstance(one.slice.value, cst.Integer)
-        for one in node.slice
+        isinstance(one.slice, cst.Index) and _is_literal(one.slice.value) for one in node.slice
     )
+
+
+def _is_literal(node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        node = node.expression
+    return isinstance(node, cst.Integer | cst.SimpleString)
 
 
 def each_argument() -> Unknown:

@@ -50,6 +50,51 @@ def test_parameters_keep_their_owner(tmp_path: Path, parameters: str) -> None:
     assert all(trace.contains(sharded.module, module) for module in optimizer.modules)
 
 
+# Lists of the parameters of two models, with the lines before the optimizer.
+TOGETHER = {
+    "a sum": ("", "list(one.parameters()) + list(two.parameters())"),
+    "a sum with a display": ("", "list(one.parameters()) + [*two.parameters()]"),
+    "a sum with one parameter": ("", "list(one.parameters()) + [two.head.weight]"),
+    "a union": ("", "set(one.parameters()) | set(two.parameters())"),
+    "an assignment": ("params = list(one.parameters())\nparams += two.parameters()", "params"),
+    "extend": ("params = list(one.parameters())\nparams.extend(two.parameters())", "params"),
+    "update": ("params = set(one.parameters())\nparams.update(two.parameters())", "params"),
+    "append": ("params = list(one.parameters())\nparams.append(two.head.weight)", "params"),
+    "an attribute": (
+        "holder = Net()\nholder.of_one = list(one.parameters())\n"
+        "holder.of_one.extend(two.parameters())",
+        "holder.of_one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "parameters"), TOGETHER.values(), ids=TOGETHER)
+def test_lists_of_parameters_have_all_owners(tmp_path: Path, lines: str, parameters: str) -> None:
+    body = f"one = Net()\ntwo = Net()\n{lines}\noptim = torch.optim.AdamW({parameters})\n"
+    found = program(tmp_path, body + "fully_shard(one)\nfully_shard(two)\n")
+    trace = found.traces[0]
+    (optimizer,) = trace.of(OptimizerBuilt)
+    for sharded in trace.of(Sharded):
+        assert any(trace.contains(sharded.module, module) for module in optimizer.modules)
+    assert optimizer.complete
+
+
+def test_a_list_with_unknown_elements_is_not_complete(tmp_path: Path) -> None:
+    body = "model = Net()\noptim = torch.optim.AdamW(list(model.parameters()) + more())\n"
+    (optimizer,) = events(program(tmp_path, body), OptimizerBuilt)
+    assert optimizer.modules and not optimizer.complete
+
+
+def test_a_sum_of_parameters_is_no_list(tmp_path: Path) -> None:
+    body = """
+        model = Net()
+        total = sum(p + 1 for p in model.parameters())
+        optim = torch.optim.AdamW([model.head.weight + model.head.weight])
+    """
+    (optimizer,) = events(program(tmp_path, body), OptimizerBuilt)
+    assert len(optimizer.modules) == 1
+
+
 def test_an_optimizer_class_of_an_unknown_library_is_one(tmp_path: Path) -> None:
     found = program(
         tmp_path, "import bnb\nmodel = Net()\nopt = bnb.optim.Adam8bit(model.parameters())\n"

@@ -12,6 +12,7 @@ from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.dispatch import evaluates
+from fsdplint.interpreter.iteration import concatenate, is_list_of_parameters
 from fsdplint.interpreter.merging import derives_from_argument, library_of, matters
 from fsdplint.interpreter.models import mixed_operations, tensors
 from fsdplint.interpreter.own_lengths import own_length
@@ -174,6 +175,9 @@ def arithmetic(
         result = Sequence(list(left.items), left.kind, left.open or right.open)
         result.extend(right.items)
         return result
+    if isinstance(op, cst.Add | cst.BitOr):
+        if is_list_of_parameters(left) or is_list_of_parameters(right):
+            return concatenate(run, left, right)
     if isinstance(left, Dict) and isinstance(right, Dict) and isinstance(op, cst.BitOr):
         merged = Dict()
         merged.take(left)

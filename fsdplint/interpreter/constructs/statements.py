@@ -26,6 +26,7 @@ from fsdplint.interpreter.imports import (
     note_import,
     public_names,
 )
+from fsdplint.interpreter.iteration import concatenate, is_list_of_parameters
 from fsdplint.interpreter.models.gradient_scaling import note_scaling
 from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.own_dicts import as_dict
@@ -113,6 +114,10 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         return
     if isinstance(left, Dict) and isinstance(right, Dict):
         left.take(right)
+        return
+    adds = isinstance(node.operator, cst.AddAssign | cst.BitOrAssign)
+    if adds and is_list_of_parameters(left):
+        assign(run, node.target, concatenate(run, left, right))
         return
     divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
     if isinstance(node.operator, cst.DivideAssign | cst.MultiplyAssign):

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
+from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.choices import choose, is_written_out, read_entry
 from fsdplint.interpreter.decided_values import note_decided_element
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import load_registrations
-from fsdplint.interpreter.iteration import iterate, unknown_keys
+from fsdplint.interpreter.iteration import (
+    concatenate,
+    is_list_of_parameters,
+    iterate,
+    unknown_keys,
+)
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_counts import count
 from fsdplint.interpreter.module_tree import note_keys
@@ -105,6 +113,19 @@ def extend(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
         receiver.open = receiver.open or not exact
         receiver.own_length = receiver.own_length or own_length(call.args[0])
         note_addition(run, receiver)
+    return Const(None)
+
+
+@method("ParametersOf", "append", "add", "extend", "update")
+def add_to_parameters(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
+    """The variable of a list of parameters holds a longer list from then on."""
+    func = call.node.func if isinstance(call.node, cst.Call) else None
+    if call.args and is_list_of_parameters(receiver) and isinstance(func, cst.Attribute):
+        added = call.args[0]
+        if name in ("append", "add"):
+            added = Sequence([added], "list")
+        if isinstance(func.value, cst.Name | cst.Attribute):
+            assign(run, func.value, concatenate(run, receiver, added))
     return Const(None)
 
 
