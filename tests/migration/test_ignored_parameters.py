@@ -48,6 +48,31 @@ def test_a_variable_of_frozen_parameters(tmp_path: Path, spelling: str) -> None:
         assert "fully_shard(net, ignored_params=set(ignored))" in after
 
 
+BY_KEY = """
+kept = {{"side": list(net.blocks[0].parameters()), "all": list(net.parameters())}}
+model = FSDP(net, ignored_states={value})
+"""
+
+
+def test_frozen_parameters_in_a_dict(tmp_path: Path) -> None:
+    _, after = plan(tmp_path, FREEZE + BY_KEY.format(value='kept["side"]'))
+    assert 'ignored_params=set(kept["side"])' in after
+    for value in ('kept["all"]', 'kept[os.environ["KEPT"]]'):
+        found, _ = plan(tmp_path, FREEZE + BY_KEY.format(value=value))
+        assert "ignored_states" in str(found.blockers)
+
+
+@pytest.mark.parametrize("sign", ["+", "|"])
+def test_parameters_of_two_modules(tmp_path: Path, sign: str) -> None:
+    text = "list({})" if sign == "+" else "set({})"
+    ends = [text.format(f"net.blocks[{number}].parameters()") for number in (0, 1)]
+    body = f"model = FSDP(net, ignored_states={f' {sign} '.join(ends)})\n"
+    found, _ = plan(tmp_path, FREEZE + body)
+    assert "ignored_states" in str(found.blockers)
+    _, after = plan(tmp_path, FREEZE + "net.blocks[1].requires_grad_(False)\n" + body)
+    assert f"set({f' {sign} '.join(ends)})" in after
+
+
 def test_frozen_parameters_of_an_attribute(tmp_path: Path) -> None:
     _, after = plan(
         tmp_path,
