@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Called, Event, ModuleMoved, Trace
+from fsdplint.trace import Called, Event, Loaded, ModuleMoved, Saved, StateLoaded, StateTaken, Trace
 from fsdplint.trace.queries.common import class_name
 
 
@@ -18,7 +18,8 @@ class WeightsNeverInitialized(Rule):
     called for training, if no parameter of a module has been initialised or loaded in between.
 
     A model is not reported if code that cannot be followed gets it or its parameters after `to_empty`, and
-    if some configuration of the program loads a checkpoint.
+    if some configuration of the program loads a checkpoint, unless it is one that the program itself
+    writes after the training: the run that writes the first one has no values.
 
     ## Why is this bad?
     On the meta device, `reset_parameters` and the functions of `torch.nn.init` in the constructors do
@@ -46,7 +47,7 @@ class WeightsNeverInitialized(Rule):
         if not trace.complete:
             return
         for call in trace.of(Called):
-            if not call.uninitialized:
+            if not call.uninitialized and not _only_resumes(trace, call):
                 continue
             moves = [
                 event for event in trace.before(call, ModuleMoved) if event.method == "to_empty"
@@ -60,3 +61,25 @@ class WeightsNeverInitialized(Rule):
                 because=because[-1:],
             )
             return
+
+
+def _only_resumes(trace: Trace, call: Called) -> bool:
+    """Whether the parameters have the values of a checkpoint of this model, and no others."""
+    loads = [trace.events[index] for index in call.only_loaded_by]
+    files = [event for event in loads if isinstance(event, Loaded)]
+    states = {state for event in files for state in (event.state, *event.states)}
+    applied = [event for event in loads if isinstance(event, StateLoaded)]
+    return (
+        bool(files)
+        and all(event.state in states for event in applied)
+        and all(_is_written_later(trace, event, call.module) for event in files)
+    )
+
+
+def _is_written_later(trace: Trace, event: Loaded, module: str) -> bool:
+    """Whether the program writes the state of a model to this path after it has read the path."""
+    saves = [saved for saved in trace.of(Saved) if event.path and saved.path == event.path]
+    if not saves or saves[0].index < event.index or any(saved.per_rank for saved in saves):
+        return False
+    of = {taken.of for taken in trace.of(StateTaken) if taken.state in saves[0].states}
+    return any(one in trace.modules and trace.related(one, module) for one in of)

@@ -109,7 +109,7 @@ def _enter(
         event.training = training_modes.mode_of(run, module)
     if via == "call" and not run.calling:
         event.on_meta = meta_device.stays_on_meta(run, module, event)
-        event.uninitialized = uninitialized.stays_uninitialized(run, module, event)
+        uninitialized.note_training_call(run, module, event)
         note_mixed_dtypes(run, event, call)
     run.calling.append(event.index)
     depth = run.loop_depth

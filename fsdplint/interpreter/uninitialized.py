@@ -35,6 +35,12 @@ _READING_FUNCTIONS = (
     "torch.compile", "torch.save", "logging.", "torch.distributed.checkpoint.save",
     "torch.distributed.checkpoint.state_dict.get_",
 )  # fmt: skip
+# Functions and methods that give parameters the values of a state. Each makes an event.
+_LOADING_FUNCTIONS = (
+    "torch.distributed.checkpoint.load",
+    "torch.distributed.checkpoint.state_dict.set_",
+)
+_LOADING_METHOD = "load_state_dict"
 _READING_METHODS = frozenset(
     "to cuda cpu to_empty half bfloat16 float train eval parameters named_parameters modules "
     "named_modules children named_children buffers named_buffers requires_grad_ zero_grad compile "
@@ -74,12 +80,16 @@ def _reads_only(run: Run, function: Value, call: Call) -> bool:
         return _reads_only(run, function.function, call)
     if isinstance(function, ModuleValue | Function | Class | Bound):
         return True  # what it does is executed
-    if isinstance(function, Symbol) and function.name.startswith(_READING_FUNCTIONS):
+    if isinstance(function, Symbol) and function.name.startswith(
+        _READING_FUNCTIONS + _LOADING_FUNCTIONS
+    ):
         return True
     if isinstance(function, Method):
         receiver = run.settle(function.receiver)
+        if isinstance(receiver, OptimizerValue | ModuleValue) and function.name == _LOADING_METHOD:
+            return True
         if isinstance(receiver, OptimizerValue):
-            return function.name != "load_state_dict"
+            return True
         if _concerns(run, receiver):
             if function.name == "apply":
                 return all(isinstance(run.settle(value), Function) for value in call.values)
@@ -104,13 +114,21 @@ def _concerns(run: Run, value: Value, depth: int = 0) -> bool:
     return depth <= 2 and any(_concerns(run, part, depth + 1) for part in parts)
 
 
-def stays_uninitialized(run: Run, module: ModuleValue, event: Called) -> bool:
-    """Whether parameters of a sharded module are certainly uninitialised in a training call."""
+def note_training_call(run: Run, module: ModuleValue, event: Called) -> None:
+    """Note in an outermost call of a module whether its parameters have values, and from where."""
+    if not _is_certain(run, module, event):
+        return
+    since = run.trace.events[run.emptied_at :]
+    if any(isinstance(one, WeightsSet) for one in since):
+        return
+    loads = tuple(one.index for one in since if isinstance(one, StateLoaded | Loaded))
+    event.uninitialized, event.only_loaded_by = not loads, loads
+
+
+def _is_certain(run: Run, module: ModuleValue, event: Called) -> bool:
+    """Whether only events may have given values to parameters of a module that is trained."""
     family = set(run.trace.submodules(module.id))
     if not run.uninitialized & family or event.grad is not GradMode.ON:
-        return False
-    since = run.trace.events[run.emptied_at :]
-    if any(isinstance(one, WeightsSet | StateLoaded | Loaded) for one in since):
         return False
     site = event.site
     if not isinstance(site, NodeSite) or is_in_try(run.source, site.node):

@@ -64,6 +64,8 @@ class Called(Event):
         on the meta device.
     uninitialized: whether it is an outermost call for training, and parameters that `to_empty` gave
         memory have certainly not been initialised.
+    only_loaded_by: the indices of the events that load states, if nothing but these has given
+        values to such parameters (static traces only).
     training: whether it is in training mode, if it is an outermost call and a layer of torch.nn in
         it depends on the mode; None if that is not known.
     """
@@ -80,6 +82,7 @@ class Called(Event):
     view_changed: bool = False
     on_meta: bool = combined(on_any, default=False)
     uninitialized: bool = combined(on_any, default=False)
+    only_loaded_by: tuple[int, ...] = unrecorded("a record has the values", default=())
     training: bool | None = None
 
 
