@@ -81,12 +81,20 @@ _AGREED = frozenset({"full_tensor", "redistribute"})  # methods that communicate
 def local_of(value: Value | None, depth: int = 0) -> RankLocal | None:
     """What makes a value, or an element of it, different on each rank; None if nothing certain."""
     if isinstance(value, Unknown | TensorValue):
-        local = value.rank_local
+        local = value.rank_local or _of_elements(value)
         return local if local is not None and not local.agreed else None
     if depth > MAX_DEPTH:
         return None
     found = (local_of(part, depth + 1) for part in _parts(value))
     return next((local for local in found if local is not None), None)
+
+
+def _of_elements(value: Unknown | TensorValue) -> RankLocal | None:
+    """What makes elements of a tensor different on each rank: `sums[0] += loss`."""
+    if not isinstance(value, Unknown) or not value.library.startswith("torch."):
+        return None
+    elements = [part for key, part in value.parts.items() if key.startswith("[")]
+    return next((local for one in elements if (local := local_of(one)) is not None), None)
 
 
 def _parts(value: Value | None) -> Iterable[Value]:

@@ -100,6 +100,8 @@ def test_a_test_that_may_be_the_same_on_all_ranks(tmp_path: Path, test: str) -> 
         "handle = dist.all_reduce(loss, async_op=True); handle.wait()",
         "total = torch.zeros(2); total[0] += loss; dist.all_reduce(total); loss = total[0]",
         "total = torch.zeros(2); total[0] += loss.item(); unknown(total); loss = total[0]",
+        "total = torch.zeros(2); total[0] += loss; dist.all_reduce(total); loss, _ = total.tolist()",
+        "total = torch.zeros(2); total[0] += loss; dist.all_reduce(total); loss = total / total[1]",
         "unknown(loss)",
         "reduced = [loss]; unknown(reduced)",
         "loss = torch.distributed.nn.functional.all_reduce(loss)",
@@ -116,6 +118,27 @@ def test_a_collective_clears(tmp_path: Path, agreement: str) -> None:
 def test_a_collective_to_one_rank_clears_nothing(tmp_path: Path, call: str) -> None:
     body = f"{TURN}    {call}\n    if loss > 3:\n        continue\n    loss.backward()\n"
     assert undecided(tmp_path, body) == ["loss > 3"]
+
+
+@pytest.mark.parametrize(
+    "end", ["value, count = total.tolist()", "value = total.sum()", "value = (total / 4).max()"]
+)
+@pytest.mark.parametrize("index", ["0", "step"])
+def test_a_tensor_with_an_element_of_the_ranks_own(tmp_path: Path, end: str, index: str) -> None:
+    change = f"total = torch.zeros(2)\n    total[{index}] += loss.item()"
+    body = f"{TURN}    {change}\n    {end}\n    if value > 3:\n        dist.barrier()\n"
+    assert undecided(tmp_path, body) == ["value > 3"]
+
+
+@pytest.mark.parametrize(
+    "test", ["total.numel() > 3", "len(total) > 1", "metrics", "total is None"]
+)
+def test_what_an_element_of_the_ranks_own_does_not_decide(tmp_path: Path, test: str) -> None:
+    change = (
+        "total = torch.zeros(2); total[0] += loss.item(); metrics = unknown(); metrics[0] = loss"
+    )
+    body = f"{TURN}    {change}\n    if {test}:\n        dist.barrier()\n"
+    assert undecided(tmp_path, body) == []
 
 
 def test_a_number_stays_when_unknown_code_gets_it(tmp_path: Path) -> None:
