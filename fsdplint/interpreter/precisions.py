@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.neutral_contexts import is_neutral
 from fsdplint.interpreter.run import Run
@@ -36,6 +38,26 @@ def _name(dtype: Value) -> str:
     name = dtype.name.removeprefix("torch.")
     name = _ALIASES.get(name, name)
     return name if name in _NAMES else ""
+
+
+def weights_in_param_dtype(run: Run, modules: Iterable[ModuleValue], policy: Value | None) -> str:
+    """See `Sharded.weights_in`. policy: the options of the mixed precision of FSDP1 or FSDP2."""
+    policy = run.settle(policy) if policy is not None else None
+    if not isinstance(policy, LibraryObject) or policy.open:
+        return ""
+    param_dtype = _name(policy.get("param_dtype", "0") or Const(None))
+    trained = {dtype for module in modules for dtype in _trained_dtypes(run, module)}
+    return f"torch.{param_dtype}" if param_dtype and trained == {param_dtype} else ""
+
+
+def _trained_dtypes(run: Run, module: ModuleValue) -> Iterator[str]:
+    """The dtypes of the trainable parameters in a module; "" for those that are not certain."""
+    if run.trace.family_escaped(module.id):
+        yield ""
+    for part in run.trace.submodules(module.id):
+        info, held = run.trace.modules[part], run.objects.get(part)
+        if info.own_parameters is not False and not info.frozen:
+            yield held.dtype if isinstance(held, ModuleValue) else ""
 
 
 def note_cast(run: Run, module: ModuleValue, method: str, dtype: str | None, call: Call) -> None:

@@ -98,7 +98,7 @@ class Wrapped(Event):
     mesh: the mesh argument, see `MeshBuilt`; None if there is none or it is unknown.
     not_classes: what its policy has where it needs a set of classes: "names", "instances" or
         "one class"; "" if it has a set of classes, or that is not known.
-    ignored: as for `Sharded`.
+    ignored, weights_in: as for `Sharded`.
     """
 
     kind: ClassVar[str] = "module-wrapped"
@@ -113,6 +113,7 @@ class Wrapped(Event):
     mesh: str | None = reference(default=None)
     not_classes: str = ""
     ignored: tuple[str, ...] = unrecorded("the copies of the ranks are compared", default=())
+    weights_in: str = ""
 
 
 @event
@@ -146,6 +147,8 @@ class Sharded(Event):
     dims: the names of the dimensions of the mesh argument; empty if they are unknown.
     frozen: whether all parameters of the module are certainly frozen.
     ignored: the modules whose parameters it certainly leaves out, all of them.
+    weights_in: the `param_dtype` of its mixed precision, such as "torch.bfloat16", if all trainable
+        parameters of the module certainly have this dtype already; else "".
     """
 
     kind: ClassVar[str] = "module-sharded"
@@ -159,6 +162,7 @@ class Sharded(Event):
     whole_mesh: str = reference(default="")
     dims: tuple[str, ...] = ()
     ignored: tuple[str, ...] = unrecorded("the copies of the ranks are compared", default=())
+    weights_in: str = ""
 
 
 @event

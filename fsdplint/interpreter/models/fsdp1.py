@@ -23,6 +23,7 @@ from fsdplint.interpreter.modules import (
     new_module,
 )
 from fsdplint.interpreter.option_texts import option
+from fsdplint.interpreter.precisions import weights_in_param_dtype
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf
 from fsdplint.interpreter.values import (
@@ -92,6 +93,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             mesh=_mesh(run, given.get("device_mesh")),
             not_classes=not_classes(run, policy),
             ignored=() if call.open else ignored_modules(run, given),
+            weights_in=weights_in_param_dtype(run, [module], given.get("mixed_precision")),
             collective=True,
         )
     _describe_own(run, event, own, call)

@@ -12,6 +12,7 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module, assume_sharding
 from fsdplint.interpreter.option_texts import bound, option
+from fsdplint.interpreter.precisions import weights_in_param_dtype
 from fsdplint.interpreter.refusals import note_scalars
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
@@ -103,6 +104,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         dims=mesh.dims,
         frozen=all(module.all_frozen for module in modules),
         ignored=() if call.open else ignored_modules(run, call.kwargs),
+        weights_in=weights_in_param_dtype(run, modules, call.kwargs.get("mp_policy")),
     )
     note_scalars(run, event, call)
     for key in call.kwargs:

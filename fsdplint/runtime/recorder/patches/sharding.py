@@ -131,6 +131,7 @@ def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         mixes=_mixes(inner, options, args, kwargs),
         mesh=_mesh(argument(args, kwargs, 16, "device_mesh")),
         not_classes=_not_classes(_given_classes(args, kwargs)),
+        weights_in=_weights_in([inner], argument(args, kwargs, 7, "mixed_precision")),
         collective=bool(options.get("sync_module_states")),
     )
     methods.watch(inner)
@@ -138,6 +139,13 @@ def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         wrapper, "offload_params=True" in str(options.get("cpu_offload"))
     )
     return wrapper
+
+
+def _weights_in(modules: list[Any], policy: Any) -> str:
+    """See `Sharded.weights_in`."""
+    param_dtype = getattr(policy, "param_dtype", None)
+    trained = {p.dtype for module in modules for p in module.parameters() if p.requires_grad}
+    return str(param_dtype) if trained == {param_dtype} else ""
 
 
 def _mesh(mesh: Any) -> str | None:
@@ -286,6 +294,7 @@ def _record_sharding(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         positional=tuple(values.describe(value) for value in args[1:]),
         frozen=not any(p.requires_grad for module in group for p in module.parameters()),
         same_weights=of_this_rank(values.sample(group)),
+        weights_in=_weights_in(group, kwargs.get("mp_policy")),
     )
     for key in kwargs.keys() & ARGUMENTS.keys():
         record_recent_api(f"fully_shard.{key}", group[0], frame)

@@ -1,0 +1,75 @@
+"""FSDP422: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import OptimizerBuilt, OptimizerStepped, Sharded, Trace, Wrapped
+from fsdplint.trace.queries.common import class_name
+
+_LOW = ("torch.bfloat16", "torch.float16")
+
+
+class WeightsInLowPrecision(Rule):
+    """A model is cast to the `param_dtype` of its mixed precision, which then keeps no float32 weights.
+
+    ## What it does
+    Finds models whose trainable parameters all have the `param_dtype` of their mixed precision before
+    they are sharded (bfloat16 or float16), and that an optimizer of `torch.optim` updates.
+
+    Models without a `param_dtype` are not reported: their authors chose to train in low precision.
+    Optimizers of other libraries and of the program may round in ways of their own.
+
+    ## Why is this bad?
+    Mixed precision keeps the sharded parameters in the dtype that they have when the model is sharded,
+    and casts them to `param_dtype` for the computation. The optimizer updates the sharded parameters.
+    bfloat16 has 8 significant bits: an update that is smaller than 1/512 of the weight is rounded away, and
+    there is no error. Two ranks train the scale of a LayerNorm, which begins with 1, with SGD and a gradient of 1:
+
+        scale after 100 steps: 1.0
+
+    and 0.9 if the model is not cast.
+
+    ## Since
+    All versions, with FSDP1 and FSDP2.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`MixedPrecisionPolicy`)
+    - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (mixed precision)
+    """
+
+    code = "FSDP422"
+    name = "weights-in-low-precision"
+    severity = Severity.WARNING
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        found: dict[str, Sharded | Wrapped] = {}
+        for event in trace.of(Sharded, Wrapped):
+            if event.weights_in not in _LOW or not _is_updated(trace, event):
+                continue
+            # One finding for a model: at the outermost module, which is sharded last.
+            for known in [one for one in found if trace.related(one, event.module)]:
+                del found[known]
+            found[event.module] = event
+        for event in found.values():
+            dtype = event.weights_in.removeprefix("torch.")
+            inner = event.inner if isinstance(event, Wrapped) else event.module
+            yield self.finding(
+                event,
+                f"the weights of `{class_name(trace, inner)}` are {dtype} before it is sharded, so its "
+                "mixed precision has no float32 weights for the optimizer",
+                help=f"Do not cast the model to {dtype}; `param_dtype` does that for the computation.",
+            )
+
+
+def _is_updated(trace: Trace, event: Sharded | Wrapped) -> bool:
+    """Whether an optimizer of torch makes steps with parameters of a module."""
+    updating = {
+        built.optimizer
+        for built in trace.of(OptimizerBuilt)
+        if built.library == "torch"
+        and any(trace.related(module, event.module) for module in built.modules)
+    }
+    return any(step.optimizer in updating for step in trace.after(event, OptimizerStepped))
