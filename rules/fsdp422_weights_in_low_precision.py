@@ -46,7 +46,7 @@ class WeightsInLowPrecision(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         found: dict[str, Sharded | Wrapped] = {}
-        for event in trace.of(Sharded, Wrapped):
+        for event in _shardings(trace):
             if event.weights_in not in _LOW or not _is_updated(trace, event):
                 continue
             # One finding for a model: at the outermost module, which is sharded last.
@@ -62,6 +62,11 @@ class WeightsInLowPrecision(Rule):
                 "mixed precision has no float32 weights for the optimizer",
                 help=f"Do not cast the model to {dtype}; `param_dtype` does that for the computation.",
             )
+
+
+def _shardings(trace: Trace) -> list[Sharded | Wrapped]:
+    found: list[Sharded | Wrapped] = [*trace.of(Sharded), *trace.of(Wrapped)]
+    return sorted(found, key=lambda event: event.index)
 
 
 def _is_updated(trace: Trace, event: Sharded | Wrapped) -> bool:
