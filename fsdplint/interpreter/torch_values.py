@@ -69,6 +69,7 @@ class ParametersOf(Value):
     filtered_by: the properties that the program tested; see `parameter_filters`.
     by_name: whether a test of the names of the parameters selected them.
     name: the name of a parameter that is read as an attribute (`linear.weight`).
+    derived: whether they are the results of operations on parameters, such as copies.
     every: whether they certainly are all parameters of the modules; an iterator loses this when
         something reads from it. For an element: whether they are what it was read from.
     each: whether a loop over all parameters of the modules visits it.
@@ -84,9 +85,15 @@ class ParametersOf(Value):
     filtered_by: frozenset[str] = frozenset()
     by_name: bool = False
     name: str = ""
+    derived: bool = False
     every: bool = False
     each: bool = False
     optimizer: OptimizerValue | None = None
+
+
+def derived(value: ParametersOf) -> ParametersOf:
+    """The result of an operation on parameters."""
+    return value if value.derived and not value.name else replace(value, name="", derived=True)
 
 
 def each_parameter(value: Value) -> Value:

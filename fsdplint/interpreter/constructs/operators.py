@@ -22,7 +22,13 @@ from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_d
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
 from fsdplint.interpreter.templates import fill_template, template_of
-from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue
+from fsdplint.interpreter.torch_values import (
+    ParametersOf,
+    RankTest,
+    RankValue,
+    TensorValue,
+    derived,
+)
 from fsdplint.interpreter.turn_tests import boolean_predicate, number_of_operation, predicate_of
 from fsdplint.interpreter.values import (
     MAX_BITS,
@@ -204,7 +210,7 @@ def arithmetic(
         mixed_operations.note_mixed(run, "arithmetic", [left, right], node)
     for value in (left, right):
         if isinstance(value, ParametersOf):
-            return replace(value, name="") if value.name else value
+            return derived(value)
     varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
     term = number_of_operation(left, op, right) if op is not None else None
     by_rank = depends_on_rank(left) or depends_on_rank(right)

@@ -10,6 +10,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.module_tree import child_values
 from fsdplint.interpreter.modules import new_module
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ParametersOf, derived
 from fsdplint.interpreter.values import (
     ModuleValue,
     Sequence,
@@ -23,12 +24,20 @@ from fsdplint.trace import ModuleCopied
 def copy(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if not isinstance(value, ModuleValue):
-        if isinstance(value, Unknown):
-            return Unknown(origin=value.origin, varying=value.varying)
-        return value
+        return _copy_of(value)
     duplicate = duplicate_module(run, value, call)
     run.emit(ModuleCopied, call.node, module=value.id, copy=duplicate.id, api=name)
     return duplicate
+
+
+def _copy_of(value: Value) -> Value:
+    """The copy of a value that is no module."""
+    if isinstance(value, Unknown):
+        return Unknown(origin=value.origin, varying=value.varying)
+    if isinstance(value, Sequence):
+        items = [derived(i) if isinstance(i, ParametersOf) else i for i in value.items]
+        return replace(value, items=items)
+    return derived(value) if isinstance(value, ParametersOf) else value
 
 
 def duplicate_module(run: Run, value: ModuleValue, call: Call) -> ModuleValue:

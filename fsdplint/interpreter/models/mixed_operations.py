@@ -13,7 +13,7 @@ from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import FUNCTIONS, function
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
+from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unit_parameters import rests_flat
 from fsdplint.interpreter.values import Partial, Sequence, Symbol, Unknown, Value, gathers
 from fsdplint.trace import Layout, ShardComputed, TensorsMixed
@@ -124,9 +124,9 @@ def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
     if name in _COPIES:
         gathered = tensors.are_gathered(run, receiver)
         if gathered is None:
-            return replace(receiver, complete=False, name="")
+            return replace(derived(receiver), complete=False)
         if gathered or sharding_of_parameters(run, receiver) is None:
-            return replace(receiver, unsharded_copy=True, name="")
+            return replace(derived(receiver), unsharded_copy=True)
     if name in _WHOLE_COPIES and gathers(run.contexts):
-        return replace(receiver, unsharded_copy=True, name="")
-    return replace(receiver, name="") if receiver.name else receiver
+        return replace(derived(receiver), unsharded_copy=True)
+    return derived(receiver)

@@ -177,8 +177,10 @@ def note_weights_set(run: Run, call: Call, values: list[Value]) -> None:
 
 
 def is_parameter_itself(value: Value) -> bool:
-    """Whether a value is a parameter that the program reads as an attribute, and no copy of it."""
-    return isinstance(value, ParametersOf) and bool(value.name) and not value.unsharded_copy
+    """Whether a value is a parameter, read as an attribute or in a loop, and no copy of it."""
+    if not isinstance(value, ParametersOf) or value.unsharded_copy or value.derived:
+        return False
+    return value.element or bool(value.name)
 
 
 def _owners(value: Value) -> tuple[ModuleValue, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
@@ -14,7 +13,7 @@ from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_sizes import fills_by_data
 from fsdplint.interpreter.ranks import depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
+from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
@@ -43,7 +42,7 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
         if isinstance(value, ParametersOf):
             if name.startswith("torch.nn.init.") and _FIXED.search(name):
                 note_weights_set(run, call, [value])
-            return replace(take_parameters(run, value, element=True), name="")
+            return derived(take_parameters(run, value, element=True))
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")
     return unknown_result(call)
