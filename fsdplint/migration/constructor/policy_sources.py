@@ -18,13 +18,15 @@ from fsdplint.interpreter.values import (
 from fsdplint.migration.analysis.called_functions import called_function, local_function
 from fsdplint.migration.analysis.variables import calls_of, definitions, home_of, return_values
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.constructor.policy_kinds import makes_policy
+from fsdplint.migration.constructor.policy_kinds import SIZE_POLICY, makes_policy
 from fsdplint.migration.constructor.policy_methods import PolicyMethods
-from fsdplint.migration.context import Migration
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.names import fsdp1_name
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import descend
+from fsdplint.trace import Wrapped
 
 MAX_DEPTH = 3  # calls of functions that return what another one returns
 
@@ -67,6 +69,8 @@ class PolicySources:
         values = self.migration.values(node)
         if any(is_none(value) for value in values) or _may_lack(node):
             return True
+        if self._wraps_without(node):
+            return True
         if passed := self._passed_values(node):
             return any(_gives_none(*one) for one in passed)
         if self._may_unpack_none(node):
@@ -83,6 +87,17 @@ class PolicySources:
             return True  # of a tuple, in code that is not reached
         return any(is_constant(item.value, "None") for item in found or ())
 
+    def _wraps_without(self, node: cst.BaseExpression) -> bool:
+        """Whether a run wraps a model without a policy where a call gives it an argument."""
+        arg = self.source.parent(node)
+        call = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
+        return any(
+            "auto_wrap_policy" not in event.options and "**" not in event.options
+            for trace in self.migration.program.traces
+            for event in trace.of(Wrapped)
+            if isinstance(event.site, NodeSite) and event.site.node is call
+        )
+
     def _method_may_return_none(self, node: cst.BaseExpression) -> bool:
         if not isinstance(node, cst.Call):
             return False
@@ -98,10 +113,29 @@ class PolicySources:
             if is_none(value):
                 continue
             site = value.created_at
-            if site is None or not _is_policy(value):
+            if not _is_policy(value):
                 return {}
-            sites[site.node] = site
+            if site is not None:
+                sites[site.node] = site
+                continue
+            named = self._mentions(value)
+            if not named:
+                return {}
+            sites.update(named)
         return sites
+
+    def _mentions(self, value: Value) -> dict[cst.CSTNode, NodeSite]:
+        """Where the code names a function of FSDP1 that is a test without arguments."""
+        name = fsdp1_name(value.name) if isinstance(value, Symbol) else None
+        if name is None or name == SIZE_POLICY:
+            return {}
+        return {
+            node: NodeSite(source, node)
+            for source in self.migration.sources
+            for node in nodes(source)
+            if self.migration.fsdp1(node) == name and not isinstance(source.parent(node), cst.Arg)
+            if isinstance(node, cst.BaseExpression) and makes_policy(self.migration, node)
+        }
 
     def _sites_in_code(self, node: cst.BaseExpression) -> list[NodeSite]:
         """The policies that the code gives a node, even if no trace reaches it."""

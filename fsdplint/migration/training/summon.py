@@ -306,6 +306,7 @@ class Summon:
         if self.migration.wrapping_of(self.model) != "always":
             return False
         ids = {getattr(value, "id", "") for value in self.migration.values(self.model)}
+        ids |= self.calls.modules()  # of all calls of a function
         found = False
         for trace in self.migration.program.traces:
             wrapped = {event.module: event for event in trace.of(Wrapped)}

@@ -49,6 +49,10 @@ class Calls:
     call: cst.Call  # of `summon_full_params`
     blocks: Sequence[tuple[Source, cst.With]]  # that enter it
 
+    def modules(self) -> set[str]:
+        """The modules whose parameters the call gathers, in all traces."""
+        return {event.module for _, event in self._uses_of_call() if event.module is not None}
+
     def entered_before(self) -> bool:
         """Whether every run that wraps the model calls it before it reaches the block."""
         reached = False
