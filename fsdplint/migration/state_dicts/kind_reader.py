@@ -17,6 +17,7 @@ from fsdplint.migration.blockers.state_dicts import (
     TYPE_AT_RUN_TIME,
 )
 from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.names import fsdp1_name
 from fsdplint.migration.state_dicts.asserted_types import TypeReader
 from fsdplint.migration.state_dicts.kinds import (
     CONFIG_PARAMETERS,
@@ -55,7 +56,7 @@ class KindReader:
             raise Blocked(self.source, node, STATE_ARGUMENTS())
         name = "FULL_STATE_DICT"
         if "state_dict_type" in named:
-            name = self._type(named["state_dict_type"].value)
+            name = self._type(named["state_dict_type"].value) or self._type_of_configs(named)
         if name not in CONFIGS:
             raise Blocked(self.source, node, TYPE_AT_RUN_TIME())
         full = name == "FULL_STATE_DICT"
@@ -88,9 +89,37 @@ class KindReader:
                 text = f"the states are of the type that `{reader.asserted}` asserts"
                 detail = "If you remove the assert, adapt the code that takes and loads the states."
                 self.migration.note(text, self.source, node, detail=detail)
-        if not name.startswith("StateDictType."):
-            raise Blocked(self.source, node, TYPE_AT_RUN_TIME())
-        return name.partition(".")[2]
+        return name.partition(".")[2] if name.startswith("StateDictType.") else ""
+
+    def _type_of_configs(self, named: Mapping[str, cst.Arg]) -> str:
+        """The only type that FSDP1 takes together with the configs of a call, or ""."""
+        given = [named.get("state_dict_config"), named.get("optim_state_dict_config")]
+        found = {
+            name
+            for name, configs in CONFIGS.items()
+            for arg, config in zip(given, configs, strict=True)
+            if arg is not None and self._classes(self._meant(arg.value)) == {config}
+        }
+        if len(found) != 1:
+            return ""
+        (name,) = found
+        text = f"the states are of the type {name}, which is that of their config"
+        detail = "FSDP1 raises an error if the setting names another type."
+        self.migration.note(text, self.source, named["state_dict_type"].value, detail=detail)
+        return name
+
+    def _classes(self, node: cst.BaseExpression) -> set[str]:
+        """The classes of the configs that an expression can be; with "" for those not known."""
+        if isinstance(node, cst.IfExp):
+            return self._classes(node.body) | self._classes(node.orelse)
+        if isinstance(node, cst.Call):
+            return {self.migration.called_name(node)}
+        found = definitions(self.source, node) if isinstance(node, cst.Name) else None
+        if found:
+            return set().union(*(self._classes(one.value) for one in found))
+        made = self.migration.values(node)
+        names = [fsdp1_name(one.name) if isinstance(one, LibraryObject) else None for one in made]
+        return {name or "" for name in names} or {""}
 
     def _leave_out(self, node: cst.Name, found: Definition) -> None:
         """Delete a variable that only calls of `state_dict_type` read."""
