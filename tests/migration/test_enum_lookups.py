@@ -45,6 +45,54 @@ LOOKUPS = {
         """,
         f'os.environ.get("HOW", "FULL_SHARD") in {KNOWN} else "FULL_SHARD"',
     ),
+    "a default of the members": (
+        """
+        how = os.environ["HOW"]
+        strategy = ShardingStrategy.__members__.get(how, ShardingStrategy.FULL_SHARD)
+        """,
+        f'strategy = how if how in {KNOWN} else "FULL_SHARD"',
+    ),
+    "no default of the members": (
+        """
+        how = os.environ["HOW"]
+        strategy = ShardingStrategy.__members__.get(how.upper())
+        """,
+        f"strategy = how.upper() if how.upper() in {KNOWN} else None",
+    ),
+    "a default of the members that another one follows": (
+        """
+        how = os.environ["HOW"]
+        strategy = ShardingStrategy.__members__.get(how) or ShardingStrategy.NO_SHARD
+        """,
+        f'strategy = (how if how in {KNOWN} else None) or "NO_SHARD"',
+    ),
+    "a test for a member": (
+        """
+        def choose(how):
+            if isinstance(how, ShardingStrategy):
+                return how
+            return ShardingStrategy[how.upper()]
+
+
+        strategy = choose(os.environ["HOW"])
+        """,
+        f"if how in {KNOWN}:\n        return how\n    return how.upper()\n",
+    ),
+    "a test for no member": (
+        """
+        strategy = os.environ["HOW"]
+        if not isinstance(strategy, ShardingStrategy):
+            strategy = ShardingStrategy[strategy.upper()]
+        """,
+        f"if strategy not in {KNOWN}:\n    strategy = strategy.upper()\n",
+    ),
+    "a choice between a member and a name": (
+        """
+        how = os.environ["HOW"]
+        strategy = how if isinstance(how, ShardingStrategy) else ShardingStrategy[how]
+        """,
+        f"strategy = how if how in {KNOWN} else how\n",
+    ),
     "a choice of the members": (
         """
         import argparse

@@ -10,9 +10,12 @@ from fsdplint.edits.quotes import string_literal
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 
+_GET = "__members__.get"
 _WITHOUT_PARENTHESES = (cst.Arg, cst.Assign, cst.AnnAssign, cst.Return)
-_ALL_MEMBERS = ("__members__", "__members__.keys")
+_TESTS = (*_WITHOUT_PARENTHESES, cst.If, cst.IfExp, cst.While, cst.Assert, cst.BooleanOperation)
+_ALL_MEMBERS = ("__members__", "__members__.keys", _GET)
 _READERS = {"list", "tuple", "set", "sorted", "len"}
 _METHODS = {"get", "lower", "strip", "upper"}  # of strings and dicts; they change nothing
 
@@ -26,9 +29,9 @@ def rewrite(
 ) -> bool:
     """Replace `Enum[name]` and `getattr(Enum, name)` around an enum by the name.
 
-    With a default (`getattr(Enum, name, default)`), the name becomes the default if it is none of
-    the members. Where code only reads the names of all members, a tuple of them replaces the enum
-    or its `__members__`.
+    With a default (`getattr(Enum, name, default)`, `Enum.__members__.get(name)`), the name becomes
+    the default if it is none of the members. Where code only reads the names of all members, a
+    tuple of them replaces the enum or its `__members__`. `isinstance(value, Enum)` asks for them.
 
     Args:
         migration: the migration.
@@ -42,6 +45,8 @@ def rewrite(
     """
     if attribute not in ("", *_ALL_MEMBERS):
         return False
+    if attribute == _GET:
+        return bool(members) and _get(migration, source, node, members)
     place: cst.CSTNode | None = node
     if attribute.endswith(".keys"):
         place = source.parent(node)
@@ -60,14 +65,58 @@ def rewrite(
         migration.substitute(source, parent, migration.text(source, index.value))
         return True
     call = source.parent(parent) if isinstance(parent, cst.Arg) else None
-    if attribute or not isinstance(call, cst.Call) or call.args[0] is not parent:
+    if attribute or not isinstance(call, cst.Call):
+        return False
+    if members and _asks_for_member(migration, source, call, parent, members):
+        return True
+    if call.args[0] is not parent:
         return False
     if not isinstance(call.func, cst.Name) or call.func.value != "getattr":
         return False
     if len(call.args) == 2:
         migration.substitute(source, call, migration.text(source, call.args[1].value))
         return True
-    return len(call.args) == 3 and bool(members) and _with_default(migration, source, call, members)
+    if len(call.args) != 3 or not members:
+        return False
+    return _with_default(migration, source, call, call.args[1], call.args[2], members)
+
+
+def _asks_for_member(
+    migration: Migration,
+    source: Source,
+    call: cst.Call,
+    enum: cst.CSTNode | None,
+    members: Sequence[str],
+) -> bool:
+    """Rewrite `isinstance(value, Enum)`; whether a call is one.
+
+    A string that names a member counts as the member, which it is now.
+    """
+    if not is_constant(call.func, "isinstance") or len(call.args) != 2 or call.args[1] is not enum:
+        return False
+    value = atom(migration.text(source, call.args[0].value))
+    names = ", ".join(string_literal(source, one) for one in members)
+    outer = source.parent(call)
+    if isinstance(outer, cst.UnaryOperation) and isinstance(outer.operator, cst.Not):
+        plain = isinstance(source.parent(outer), _TESTS)
+        text = f"{value} not in ({names})"
+        migration.substitute(source, outer, text if plain else f"({text})")
+    elif isinstance(outer, _TESTS):
+        migration.substitute(source, call, f"{value} in ({names})")
+    else:
+        migration.substitute(source, call, f"({value} in ({names}))")
+    return True
+
+
+def _get(migration: Migration, source: Source, node: cst.CSTNode, members: Sequence[str]) -> bool:
+    """Rewrite `Enum.__members__.get(name, default)`; whether it has this form."""
+    call = source.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node or not 1 <= len(call.args) <= 2:
+        return False
+    if any(arg.star or arg.keyword is not None for arg in call.args):
+        return False
+    name, *default = call.args
+    return _with_default(migration, source, call, name, default[0] if default else None, members)
 
 
 def _reads_names(source: Source, place: cst.CSTNode, attribute: str) -> bool:
@@ -118,17 +167,25 @@ def _is_attribute(source: Source, name: cst.Name) -> bool:
 
 
 def _with_default(
-    migration: Migration, source: Source, call: cst.Call, members: Sequence[str]
+    migration: Migration,
+    source: Source,
+    call: cst.Call,
+    key: cst.Arg,
+    otherwise: cst.Arg | None,
+    members: Sequence[str],
 ) -> bool:
-    """Rewrite the code around the default, which may name a member itself."""
-    name, default = call.args[1].value, call.args[2].value
-    if not _reads_only(name) or default.lpar:
+    """Rewrite the code around the default, which may name a member itself; without one, it is None."""
+    name, default = key.value, otherwise.value if otherwise is not None else None
+    if not _reads_only(name) or (default is not None and default.lpar):
         return False
     read = atom(migration.text(source, name))
     known = ", ".join(string_literal(source, one) for one in members)
     plain = isinstance(source.parent(call), _WITHOUT_PARENTHESES)
-    (start, end), (left, right) = source.span(call), source.span(default)
     head = f"{read} if {read} in ({known}) else "
+    if default is None:
+        migration.substitute(source, call, f"{head}None" if plain else f"({head}None)")
+        return True
+    (start, end), (left, right) = source.span(call), source.span(default)
     migration.substitute_span(source, start, left, head if plain else f"({head}")
     migration.substitute_span(source, right, end, "" if plain else ")")
     return True
