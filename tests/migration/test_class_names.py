@@ -23,6 +23,11 @@ QUESTIONS = {
     'type(model).__name__ not in {"A", "FullyShardedDataParallel", "B"}': (
         '(type(model).__name__ not in ("A", "B") and not isinstance(model, FSDPModule))'
     ),
+    "type(model).__name__ == FSDP.__name__": "isinstance(model, FSDPModule)",
+    "FSDP.__qualname__ != model.__class__.__qualname__": "not isinstance(model, FSDPModule)",
+    'type(model).__name__ in ("Net", FSDP.__name__)': (
+        '(type(model).__name__ in ("Net",) or isinstance(model, FSDPModule))'
+    ),
     'type(model).__name__ == "Net"': 'type(model).__name__ == "Net"',
     'str(model) == "FullyShardedDataParallel"': 'str(model) == "FullyShardedDataParallel"',
 }

@@ -3,6 +3,7 @@
 type(module).__name__ == "FullyShardedDataParallel"
 "FullyShardedDataParallel" in module.__class__.__name__
 type(module).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel")
+type(module).__name__ == FSDP.__name__
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.migration.names import FSDP
+from fsdplint.migration.names import FSDP, fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import elements, is_constant
+from fsdplint.syntax.qualified_names import symbol_of
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,12 @@ class Question:
 def class_questions(source: Source) -> Iterator[tuple[cst.Comparison, Question]]:
     """The questions of a file."""
     for node in source.descend(source.tree) if FSDP in source.text else ():
-        question = class_question(node) if isinstance(node, cst.Comparison) else None
+        question = class_question(source, node) if isinstance(node, cst.Comparison) else None
         if question is not None and isinstance(node, cst.Comparison):
             yield node, question
 
 
-def class_question(node: cst.Comparison) -> Question | None:
+def class_question(source: Source, node: cst.Comparison) -> Question | None:
     """The question that a comparison asks, None if it is another one."""
     if len(node.comparisons) != 1:
         return None
@@ -51,17 +53,17 @@ def class_question(node: cst.Comparison) -> Question | None:
     if isinstance(only.operator, cst.Equal | cst.NotEqual):
         for name, text in ((left, right), (right, left)):
             module = _module_of(name)
-            if module is not None and _is_name(text):
+            if module is not None and _is_name(source, text):
                 return Question(module, name, negated=negated)
     if not isinstance(only.operator, cst.In | cst.NotIn):
         return None
     module = _module_of(right)
-    if module is not None and _is_name(left):
+    if module is not None and _is_name(source, left):
         return Question(module, right, negated=negated)
     module, parts = _module_of(left), elements(right)
-    if module is None or not parts or not any(map(_is_name, parts)):
+    others = tuple(part for part in parts or () if not _is_name(source, part))
+    if module is None or not parts or len(others) == len(parts):
         return None
-    others = tuple(part for part in parts if not _is_name(part))
     return Question(module, left, others, negated)
 
 
@@ -77,5 +79,9 @@ def _module_of(node: cst.BaseExpression) -> cst.BaseExpression | None:
     return held.args[0].value if len(held.args) == 1 and not held.args[0].star else None
 
 
-def _is_name(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.SimpleString) and node.evaluated_value == FSDP
+def _is_name(source: Source, node: cst.BaseExpression) -> bool:
+    """Whether an expression is the name of FSDP1's class: the text, or `FSDP.__name__`."""
+    if isinstance(node, cst.SimpleString):
+        return node.evaluated_value == FSDP
+    owner, _, attribute = (fsdp1_name(symbol_of(source, node)) or "").partition(".")
+    return owner == FSDP and attribute in ("__name__", "__qualname__")
