@@ -7,7 +7,7 @@ operations are the same in both; any other computation depends on the way in whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -19,12 +19,13 @@ from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
 from fsdplint.migration.constructor.ignored_training import ignored_modules
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP, IGNORED
+from fsdplint.migration.training import gradient_sums
 from fsdplint.migration.training.finite_tests import finite_test, is_truth
 from fsdplint.migration.training.own_tensors import is_own_tensor
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.enclosing import never_runs
-from fsdplint.syntax.layout import descend, statement_of
+from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import Wrapped
 
@@ -55,9 +56,10 @@ def rewrite(migration: Migration, source: Source) -> None:
         _rewrite_finite(migration, source, node, symbols, whole)
     if whole:
         return
+    files = list(migration.program.sources.values())
     for function in [n for n in nodes(source) if isinstance(n, cst.FunctionDef)]:
         uses = [n for n in _gradients(function) if is_of_fsdp1(migration.program, n.value)]
-        sums = [node for node in uses if _is_summed_square(source, function, node, symbols)]
+        sums = [node for node in uses if _is_summed_square(files, source, function, node, symbols)]
         rest = [node for node in uses if node not in sums]
         rest = [node for node in rest if not _harmless(migration, source, node, symbols)]
         if not sums or rest or len(uses) != len(list(_gradients(function))):
@@ -137,8 +139,8 @@ def _reason(
     top, norm, squared = _chain(source, node, symbols)
     text = " ".join(source.code(_expression_around(source, node)).split())
     if norm and not squared and top is not None:
-        name = _sum(source, top)
-        if name is not None and _is_all_reduced(function, name, symbols):
+        name = gradient_sums.variable_of_sum(source, top)
+        if name is not None and gradient_sums.is_all_reduced(function, name, symbols):
             return GRADIENT_NORM(text=text)
     return GRADIENT_PART(text=text)
 
@@ -290,12 +292,17 @@ def _harmless(
 
 
 def _is_summed_square(
-    source: Source, function: cst.FunctionDef, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
+    files: Sequence[Source],
+    source: Source,
+    function: cst.FunctionDef,
+    node: cst.Attribute,
+    symbols: dict[cst.CSTNode, str],
 ) -> bool:
-    """Whether the squares of a gradient are added to a variable that `all_reduce` sums."""
+    """Whether the squares of a gradient are added to a number that `all_reduce` sums."""
     top, norm, squared = _chain(source, node, symbols)
-    name = _sum(source, top) if top is not None and norm and squared else None
-    return name is not None and _is_all_reduced(function, name, symbols)
+    if top is None or not (norm and squared):
+        return False
+    return gradient_sums.is_added_up(files, source, function, top)
 
 
 def _chain(
@@ -352,50 +359,3 @@ def _has_order_two(call: cst.Call, position: int) -> bool:
 
 def _is_number_two(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Integer | cst.Float) and float(node.value) == 2.0
-
-
-def _sum(source: Source, node: cst.CSTNode) -> str | None:
-    """The variable to which code adds a number: `total += number`, `total = sum(number for ...)`."""
-    statement = statement_of(source, node)
-    if isinstance(statement, cst.AugAssign):
-        added = isinstance(statement.operator, cst.AddAssign) and statement.value is node
-        return _target(statement.target) if added else None
-    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
-        return None
-    if isinstance(statement.value, cst.Call):
-        call, inner = statement.value, source.parent(node)
-        comprehension = isinstance(inner, cst.GeneratorExp | cst.ListComp) and inner.elt is node
-        whole = comprehension and len(call.args) == 1 and call.args[0].value is inner
-        if whole and isinstance(call.func, cst.Name) and call.func.value == "sum":
-            return _target(statement.targets[0].target)
-    if isinstance(statement.value, cst.BinaryOperation) and statement.value.right is node:
-        name = _target(statement.targets[0].target)
-        if isinstance(statement.value.operator, cst.Add) and _target(statement.value.left) == name:
-            return name
-    return None
-
-
-def _target(node: cst.CSTNode) -> str | None:
-    return node.value if isinstance(node, cst.Name) else None
-
-
-def _is_all_reduced(function: cst.FunctionDef, name: str, symbols: dict[cst.CSTNode, str]) -> bool:
-    """Whether `all_reduce` sums a variable, or a tensor of it."""
-    names = {name}
-    for node in descend(function):
-        if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call) and node.value.args:
-            first = node.value.args[0].value
-            if isinstance(first, cst.List) and len(first.elements) == 1:
-                first = first.elements[0].value
-            if symbols.get(node.value.func) == "torch.tensor" and _target(first) == name:
-                made = _target(node.targets[0].target)
-                names |= {made} if made else set()
-    for node in descend(function):
-        if isinstance(node, cst.Call) and symbols.get(node.func) == "torch.distributed.all_reduce":
-            given = arguments(node, ("tensor", "op"))[0]
-            tensor, op = given.get("tensor"), given.get("op")
-            if tensor is None or _target(tensor.value) not in names:
-                continue
-            if op is None or symbols.get(op.value, "").endswith("ReduceOp.SUM"):
-                return True
-    return False
