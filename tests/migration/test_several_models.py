@@ -75,6 +75,33 @@ def test_a_block_that_gathers_two_models(tmp_path: Path) -> None:
     assert "for module in model.modules():\n        if isinstance(module, FSDPModule):" in text
 
 
+IGNORED = """
+def build(net):
+    return FSDP(net, {argument})
+
+
+one, two = Net(), Net()
+{freeze}
+one, two = build(one), build(two)
+optimizer = torch.optim.AdamW(one.parameters(), foreach=True)
+"""
+ARGUMENTS = [
+    "ignored_states=list(net.blocks[0].parameters())",
+    "ignored_modules=[net.blocks[0]]",
+    "ignored_states=[net.blocks[0].linear.weight, net.blocks[0].linear.bias]",
+]
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_ignored_parameters_that_one_model_trains(tmp_path: Path, argument: str) -> None:
+    freeze = "two.blocks[0].requires_grad_(False)"
+    found, _ = plan(tmp_path, IGNORED.format(argument=argument, freeze=freeze))
+    assert [one.blocker.code for one in found.blockers] == ["FSDP201-ignored-perhaps-trained"]
+    freeze = "for net in (one, two):\n    net.blocks[0].requires_grad_(False)"
+    found, _ = plan(tmp_path, IGNORED.format(argument=argument, freeze=freeze))
+    assert found.blockers == []
+
+
 PROGRAM = """\
 import torch
 import torch.distributed as dist
