@@ -109,10 +109,48 @@ def test_all_modules_that_stay_gathered_are_sharded(tmp_path: Path) -> None:
     assert "    if isinstance(module, FSDPModule):\n        module.reshard()\n" in text
 
 
-def test_a_model_that_the_call_computes(tmp_path: Path) -> None:
-    body = "def net():\n    return model\n\n\nFSDP.optim_state_dict(net(), optimizer)\n"
+WITHOUT_PLACE = {
+    "a model that the call computes": (
+        "def net():\n    return model\n\n\nFSDP.optim_state_dict(net(), optimizer)\n"
+    ),
+    "a comprehension": (
+        "states = [FSDP.optim_state_dict(m, o) for m, o in [(model, optimizer)]]\n"
+    ),
+    "a lambda": (
+        "def later(take):\n    model(torch.ones(2, 8))\n    return take()\n\n\n"
+        "later(lambda: FSDP.optim_state_dict(model, optimizer))\n"
+    ),
+    "a test of a loop": (
+        "while not FSDP.optim_state_dict(model, optimizer):\n    model(torch.ones(2, 8))\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", list(WITHOUT_PLACE.values()), ids=list(WITHOUT_PLACE))
+def test_a_call_without_a_place_before_it(tmp_path: Path, body: str) -> None:
     found, _ = plan(tmp_path, HEAD + STEP + EVALUATION + body)
     assert [one.blocker.code for one in found.blockers] == ["FSDP203-state-while-gathered"]
+
+
+PLACES = {
+    "a test": "if FSDP.optim_state_dict(model, optimizer):\n    pass\n",
+    "an elif": (
+        "if local_rank:\n    pass\nelif FSDP.optim_state_dict(model, optimizer):\n    pass\n"
+    ),
+    "one line": "if local_rank: state = FSDP.optim_state_dict(model, optimizer)\n",
+    "several statements in a line": "a = 1; state = FSDP.optim_state_dict(model, optimizer)\n",
+    "an argument": "torch.save({'optimizer': FSDP.optim_state_dict(model, optimizer)}, 'o.pt')\n",
+    "a block with another context": (
+        "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT), torch.no_grad():\n"
+        "    state = FSDP.optim_state_dict(model, optimizer)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", list(PLACES.values()), ids=list(PLACES))
+def test_a_call_anywhere_in_a_statement(tmp_path: Path, body: str) -> None:
+    text = migrated(tmp_path, HEAD + STEP + EVALUATION + body)
+    assert text.count(RESHARD) == 1
 
 
 PROGRAM = """\

@@ -117,7 +117,8 @@ STATE_COMPUTED_IN_CALL = Blocker(
 STATE_WHILE_GATHERED = Blocker(
     "FSDP203-state-while-gathered",
     "FSDP2 may have parameters gathered here, and torch does not find them in the optimizer",
-    "Assign the model to a variable before this call, and run this again.",
+    "Take or load the state in a statement of its own, of a model that is in a variable. Then run "
+    "this again.",
 )
 ONE_RANKS_STATE = Blocker(
     "FSDP203-one-ranks-state",

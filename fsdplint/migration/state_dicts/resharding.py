@@ -6,6 +6,7 @@ optimizer (`KeyError`, seen with 2.13). So the model is sharded again before.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import libcst as cst
@@ -19,6 +20,7 @@ from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.reshard_loop import reshard_loop
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import statement_of
 from fsdplint.trace import Event, Fsdp1Used, OptimizerBuilt, StateLoaded, StateTaken, Trace
 
@@ -35,7 +37,7 @@ def reshard_before(
     use: the call of FSDP1's method that converts the state, if that is another one.
 
     Raises:
-        Blocked: the model is computed in the call.
+        Blocked: the model is computed in the call, or no line may be put right before the call.
     """
     roots = [
         only_root
@@ -44,7 +46,7 @@ def reshard_before(
     ]
     if not roots:
         return
-    if not is_repeatable(model):
+    if not is_repeatable(model) or not _has_place(source, node):
         raise Blocked(source, node, STATE_WHILE_GATHERED())
     text = expression(migration, source, model)
     if all(roots) and migration.wrapping_of(model) == "always":
@@ -53,6 +55,14 @@ def reshard_before(
         lines = reshard_loop(migration, source, node, text)
     comment = "# A forward without a backward leaves parameters gathered."
     migration.rewrite.insert_before(source, statement_of(source, node), [comment, *lines])
+
+
+def _has_place(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a line before the statement of a call runs right before the call, each time."""
+    statement = statement_of(source, node)
+    around = itertools.takewhile(lambda one: one is not statement, ancestors(source, node))
+    repeated = isinstance(statement, cst.While | cst.FunctionDef | cst.ClassDef)
+    return not repeated and not any(isinstance(one, cst.Lambda | cst.BaseComp) for one in around)
 
 
 def _gathered(
