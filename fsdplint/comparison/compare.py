@@ -11,13 +11,15 @@ from fsdplint.comparison.module_tests import chooses_modules
 from fsdplint.comparison.options import OF_STRATEGY
 from fsdplint.comparison.plan import plan_of
 from fsdplint.comparison.sharding import UNIT, UNKNOWN_MODEL, strategies_of
-from fsdplint.comparison.strategies import conditions_of
+from fsdplint.comparison.strategies import Condition, conditions_of, config_conditions
 from fsdplint.comparison.unit_classes import TOPIC as CLASSES
 from fsdplint.migration.names import STRATEGIES
 from fsdplint.trace import Location, Trace
 from fsdplint.trace.arguments import Constant, Opaque
+from fsdplint.trace.groups import shard_events
 
 ABSENT = "nothing"
+_UNTRIED = "not all of the conditions were tried together"
 NO = Constant("no")
 # What a unit has. Where the unit itself is missing, that is the difference.
 UNITS_HAVE = frozenset(
@@ -75,11 +77,13 @@ class Configuration:
         plan: its facts.
         conditions: the decisions of the run.
         strategies: those that its shardings may have.
+        sharded_under: the conditions of its shardings.
     """
 
     plan: Plan
-    conditions: frozenset[tuple[str, bool]]
+    conditions: frozenset[Condition]
     strategies: frozenset[str] = frozenset(STRATEGIES)
+    sharded_under: frozenset[Condition] = frozenset()
 
 
 def configurations(traces: Iterable[Trace]) -> list[Configuration]:
@@ -88,7 +92,12 @@ def configurations(traces: Iterable[Trace]) -> list[Configuration]:
     sharding = [one for one in found if one.shardings()]
     whole = [one for one in sharding if one.entry is not None and one.complete]
     runs = [
-        Configuration(plan_of(one), conditions_of(one), strategies_of(one))
+        Configuration(
+            plan_of(one),
+            conditions_of(one),
+            strategies_of(one),
+            config_conditions(shard_events(one)),
+        )
         for one in whole or sharding
     ]
     if any(chooses_modules(one) for one in whole or sharding):
@@ -126,7 +135,10 @@ def compare(
         _note(found, [of_pair(one, two) for one in _partners(run, before)])
     both = _union(before), _union(after)
     unlike = _tests(before) != _tests(after)
-    judged = {key: _in_other_runs(key, one, *both, unlike=unlike) for key, one in found.items()}
+    judged = {
+        key: _where_tried(key, one, before, after) or _in_other_runs(key, one, *both, unlike=unlike)
+        for key, one in found.items()
+    }
     return [
         one.compared(key)
         for key, one in judged.items()
@@ -149,6 +161,29 @@ def _tests(runs: Sequence[Configuration]) -> set[str]:
     return {text for run in runs for text, _ in run.conditions}
 
 
+def _where_tried(
+    key: Key, verdict: _Verdict, before: Sequence[Configuration], after: Sequence[Configuration]
+) -> _Verdict | None:
+    """The verdict on a fact of models that no run of the other program shards.
+
+    One program has it only in runs whose shardings have conditions that no run of the other has.
+    None for other facts, and if the other program does not test these conditions at all.
+    """
+    if verdict.outcome is not Outcome.DIFFERS or (verdict.before and verdict.after):
+        return None
+    own, others = (before, after) if verdict.before else (after, before)
+    event = (verdict.before or verdict.after)[0].event
+    runs = [run for run in own if any(one.event is event for one in run.plan.facts.get(key, ()))]
+    if not runs:
+        return None
+    needed = frozenset.intersection(*(run.sharded_under for run in runs))
+    if not {text for text, _ in needed} <= _tests(others):
+        return None
+    if any(needed <= run.conditions for run in others):
+        return None
+    return replace(verdict, outcome=Outcome.NOT_FOLLOWED, reason=_UNTRIED)
+
+
 def _in_other_runs(
     key: Key, verdict: _Verdict, before: Plan, after: Plan, *, unlike: bool
 ) -> _Verdict:
@@ -168,7 +203,7 @@ def _in_other_runs(
     if united.outcome is Outcome.AGREES and verdict.before and verdict.after:
         return united
     if united.outcome is not Outcome.DIFFERS or (partly and unlike):
-        reason = united.reason or "not all of the conditions were tried together"
+        reason = united.reason or _UNTRIED
         return replace(verdict, outcome=Outcome.NOT_FOLLOWED, reason=reason)
     return verdict
 

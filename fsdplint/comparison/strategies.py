@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable
 
 from fsdplint.migration.names import STRATEGIES
-from fsdplint.trace import GuardKind, Trace
+from fsdplint.trace import Event, GuardKind, Trace
 
 Condition = tuple[str, bool]  # its text, and whether it holds
 _ENUM = "ShardingStrategy"
@@ -19,13 +19,17 @@ _ENUM = "ShardingStrategy"
 
 def conditions_of(trace: Trace) -> frozenset[Condition]:
     """The conditions that a run decided."""
-    guards = {
+    return config_conditions(trace) | frozenset(trace.decisions.items())
+
+
+def config_conditions(events: Iterable[Event]) -> frozenset[Condition]:
+    """The conditions of the configuration under which events happen."""
+    return frozenset(
         (guard.text, guard.holds)
-        for event in trace
+        for event in events
         for guard in event.guards
         if guard.kind is GuardKind.CONFIG
-    }
-    return frozenset(guards | {*trace.decisions.items()})
+    )
 
 
 def allowed_strategies(conditions: Iterable[Condition]) -> tuple[str, ...] | None:
