@@ -68,6 +68,7 @@ def rewrite_wrapper_members(state: PassState) -> None:
                 with migration.collecting(source, call):
                     wrapper.check_by_name(migration, source, call)
                 inner_module.answer_question(migration, source, call)
+                wrapper.answer_question(migration, source, call)
         for node in reversed(attributes(source)):
             if node in migration.undecided_nodes:
                 continue

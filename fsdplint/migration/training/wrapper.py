@@ -22,7 +22,7 @@ from fsdplint.migration.blockers.training import (
 )
 from fsdplint.migration.constructor import meshes, strategy
 from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
-from fsdplint.migration.names import FSDP, PARAMETERS
+from fsdplint.migration.names import FSDP, PARAMETERS, WRAPPER_METHODS
 from fsdplint.migration.rewriters import rewrites_member
 from fsdplint.migration.state_dicts.state_functions import write_once
 from fsdplint.migration.symbols import CHANGED, MEMBERS
@@ -312,6 +312,40 @@ def check_by_name(migration: Migration, source: Source, call: cst.Call) -> None:
     text = name.evaluated_value if isinstance(name, cst.SimpleString) else None
     if text in CHANGED and call not in migration.uncalled_nodes and migration.wrapping_of(model):
         raise Blocked(source, call, MEMBER_BY_NAME(name=str(text)))
+
+
+def answer_question(migration: Migration, source: Source, call: cst.Call) -> None:
+    """Ask for FSDP2's class where code asks a model for a method that only FSDP1's wrapper has.
+
+    A class of the program may have a method of this name, too: then the code also asks for that.
+    """
+    if not is_constant(call.func, "hasattr") or len(call.args) != 2:
+        return
+    model, name = (arg.value for arg in call.args)
+    text = name.evaluated_value if isinstance(name, cst.SimpleString) else None
+    if text not in WRAPPER_METHODS or call in migration.uncalled_nodes:
+        return
+    values = migration.values(model)
+    compiled = any(isinstance(v, ModuleValue) and v.wrapper == "compile" for v in values)
+    if not migration.wrapping_of(model) or compiled:
+        return
+    kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", call)
+    asked = f"isinstance({migration.text(source, model)}, {kind})"
+    if _is_method_of_program(migration, str(text)):
+        asked = f"{asked} or {source.code(call)}"
+        if not isinstance(source.parent(call), cst.If | cst.While):
+            asked = f"({asked})"
+    migration.substitute(source, call, asked)
+    migration.step(source, call, "Ask for FSDPModule")
+
+
+def _is_method_of_program(migration: Migration, name: str) -> bool:
+    return any(
+        isinstance(node, cst.FunctionDef) and node.name.value == name
+        for source in migration.program.sources.values()
+        if name in source.text
+        for node in source.descend(source.tree)
+    )
 
 
 def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
