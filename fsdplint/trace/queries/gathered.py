@@ -6,7 +6,7 @@ gathered until the backward pass. `state_dict()`, `to()` and `reshard()` shard t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from fsdplint.trace import (
@@ -64,6 +64,33 @@ def optimizers_over_gathered(
 ) -> Iterator[tuple[OptimizerBuilt, dict[str, Called]]]:
     """Every optimizer, with the modules that certainly are gathered when it is built and the calls
     that left them so."""
+    for event, whole in _events_over_gathered(groups, lambda one: isinstance(one, OptimizerBuilt)):
+        assert isinstance(event, OptimizerBuilt)
+        yield event, whole
+
+
+def optimizer_states_over_gathered(
+    groups: Groups,
+) -> Iterator[tuple[StateTaken | StateLoaded, dict[str, Called]]]:
+    """The same for each state that is taken of an optimizer by its model, or set so."""
+    for event, whole in _events_over_gathered(groups, _is_of_optimizer_and_model):
+        assert isinstance(event, StateTaken | StateLoaded)
+        yield event, whole
+
+
+def _is_of_optimizer_and_model(event: Event) -> bool:
+    """Whether a state of an optimizer is taken or set with the names of a model's parameters."""
+    return isinstance(event, StateTaken | StateLoaded) and event.api.rpartition(".")[2] in (
+        "get_optimizer_state_dict",
+        "set_optimizer_state_dict",
+    )
+
+
+def _events_over_gathered(
+    groups: Groups, wanted: Callable[[Event], bool]
+) -> Iterator[tuple[Event, dict[str, Called]]]:
+    """The events that are wanted, with the modules that certainly are gathered then and the calls
+    that left them so."""
     stays = _StaysGathered(groups)
     whole: dict[str, Called] = {}
     for event in groups.trace:
@@ -75,7 +102,7 @@ def optimizers_over_gathered(
                 whole[module] = event
         elif isinstance(event, BackwardRun):
             whole = {m: call for m, call in whole.items() if call.grad in _WITHOUT_BACKWARD}
-        elif isinstance(event, OptimizerBuilt):
+        elif wanted(event):
             yield event, dict(whole)
         else:
             _forget(groups.trace, whole, _resharded_module(event))
@@ -131,6 +158,13 @@ def holds_gathered_parameters(
     certainly gathered on all ranks."""
     if varying(gathering) or gathering.ranks.partial:
         return False
+    return holds_group(groups, built, module, gathering)
+
+
+def holds_group(
+    groups: Groups, built: OptimizerBuilt, module: str, gathering: Called | Gathered
+) -> bool:
+    """Whether an optimizer holds trained parameters of the group of a module at an event."""
     modules = groups.trace.modules
     held = {part for name in built.modules for part in groups.trace.submodules(name)}
     return any(
