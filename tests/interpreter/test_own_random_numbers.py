@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from test_rank_local import undecided
+from own_batches import undecided
 
 DRAWN = "noise = torch.rand(2, 4{})\nif noise.sum() > 3:\n    dist.barrier()\n"
 OWN = "generator = torch.Generator().manual_seed(7 + dist.get_rank())\n"
