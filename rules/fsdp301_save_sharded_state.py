@@ -45,7 +45,7 @@ class SaveShardedState(Rule):
     Finds `torch.save`, safetensors' `save_file` and `save_pretrained` of `model.state_dict()` where `fully_shard` shards
     the model, of `optimizer.state_dict()` where the optimizer's parameters are sharded (by FSDP1 too),
     of FSDP1's `SHARDED_STATE_DICT`, of `wrapper.module` and other parts of a unit of FSDP1, and of dicts
-    of sharded parameters. Tensors stay sharded after `cpu()`, `clone()` or `to()`, under other names, and
+    of sharded parameters or of their parts on this rank (`to_local()`). Tensors stay sharded after `cpu()`, `clone()` or `to()`, under other names, and
     in a selection of the state dict. The finding also names the places where the program loads a file
     into the same model or optimizer, because they change with the file.
 
@@ -101,7 +101,7 @@ class SaveShardedState(Rule):
                 continue  # the save fails: FSDP304
             if parts := list(_sharded_parts(trace, event)):
                 yield self._finding_of_states(trace, event, parts)
-            elif Layout.SHARDED in event.layouts[len(event.states) :]:
+            elif _has_parts_of_tensors(trace, event):
                 yield self._finding_of_tensors(event)
 
     def _finding_of_states(
@@ -174,6 +174,16 @@ class SaveShardedState(Rule):
         if not gather_and_save(rewrite, finding, program):
             return None
         return rewrite.fix("Gather the whole state on all ranks, write it on rank 0", Safety.UNSAFE)
+
+
+def _has_parts_of_tensors(trace: Trace, event: Saved) -> bool:
+    """Whether the file has sharded parameters, or what `to_local()` of some gives on this rank."""
+    states = {taken.state for taken in trace.before(event, StateTaken)}
+    names = [*event.states, *[""] * (len(event.layouts) - len(event.states))]
+    return any(
+        (layout is Layout.LOCAL and name not in states) or (layout is Layout.SHARDED and not name)
+        for name, layout in zip(names, event.layouts, strict=True)
+    )
 
 
 def _has_file_of_each_rank(trace: Trace, event: Saved) -> bool:

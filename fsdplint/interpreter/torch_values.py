@@ -229,6 +229,9 @@ class Batches(Value):
     element: Value | None = None
 
 
+LOCAL_PART = "local parameter"  # the source of `parameter.to_local()`
+
+
 @dataclass(eq=False, repr=False)
 class TensorValue(Value):
     """A tensor that a model computed: an output, a loss, a gradient norm.

@@ -17,11 +17,13 @@ from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.stateful import load_states, with_states
 from fsdplint.interpreter.torch_values import (
+    LOCAL_PART,
     HelperState,
     NoResult,
     ParametersOf,
     ShardTensor,
     StateValue,
+    TensorValue,
 )
 from fsdplint.interpreter.values import (
     Const,
@@ -41,6 +43,7 @@ from fsdplint.trace import (
     Layout,
     Loaded,
     Saved,
+    Sharding,
 )
 
 
@@ -53,6 +56,8 @@ def contents(run: Run, value: Value, depth: int = 0) -> list[Value]:
         return [value]
     if isinstance(value, ShardTensor):
         return [value] if not value.reduction else []
+    if isinstance(value, TensorValue):
+        return [value] if value.source == LOCAL_PART and value.modules else []
     if depth > 3:
         return []
     parts: list[Value] = []
@@ -86,6 +91,8 @@ def emit_saved(
     modules = [f for f in found if isinstance(f, ModuleValue)]
     parameters = [f for f in found if isinstance(f, ParametersOf | ShardTensor)]
     layouts = [s.layout for s in states] + [parameter_layout(run, p) for p in parameters]
+    if any(type(f) is TensorValue and _is_of_shards(run, f) for f in found):
+        layouts.append(Layout.LOCAL)
     entries = state_entries(run, value)
     run.emit(
         Saved,
@@ -104,6 +111,11 @@ def emit_saved(
         dropped=dropped,
         own_group=own_group,
     )
+
+
+def _is_of_shards(run: Run, local: TensorValue) -> bool:
+    """Whether the result of `to_local()` certainly is the part of a parameter that FSDP2 shards."""
+    return sharding_of_parameters(run, ParametersOf(local.modules)) is Sharding.FSDP2
 
 
 def state_entries(

@@ -12,6 +12,7 @@ from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    LOCAL_PART,
     GeneratorValue,
     ParametersOf,
     RankValue,
@@ -187,6 +188,6 @@ def _owners(value: Value) -> tuple[ModuleValue, ...]:
     """The modules whose parameters a value is, also as `parameter.data` or a local part."""
     if isinstance(value, Method):
         value = value.receiver
-    if isinstance(value, TensorValue) and value.source in ("local", "parameter"):
+    if isinstance(value, TensorValue) and value.source in ("local", "parameter", LOCAL_PART):
         return value.modules
     return value.modules if isinstance(value, ParametersOf) else ()

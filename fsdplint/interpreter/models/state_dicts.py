@@ -11,7 +11,7 @@ from fsdplint.interpreter.module_tree import has_whole_parameters, sharding_insi
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import optimizer_layout
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf, StateValue, TensorValue
+from fsdplint.interpreter.torch_values import LOCAL_PART, ParametersOf, StateValue, TensorValue
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -256,7 +256,7 @@ def local_tensor(run: Run, receiver: StateValue, name: str, call: Call) -> Value
 
 @method("ParametersOf", "to_local", "redistribute")
 def local_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
-    return TensorValue("local", receiver.modules)
+    return TensorValue(LOCAL_PART if name == "to_local" else "derived", receiver.modules)
 
 
 @method("StateValue", "full_tensor")

@@ -16,6 +16,7 @@ from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    LOCAL_PART,
     LocalGradient,
     ParametersOf,
     ShardTensor,
@@ -88,7 +89,7 @@ def total_norm(run: Run, name: str, call: Call) -> Value:
 
 def is_plain(value: Value) -> bool:
     """Whether a value is certainly no DTensor: a gathered tensor, or this rank's part of one."""
-    return isinstance(value, TensorValue) and value.source in {"full", "local"}
+    return isinstance(value, TensorValue) and value.source in {"full", "local", LOCAL_PART}
 
 
 def as_shard(run: Run, value: Value | None) -> ShardTensor | None:

@@ -246,6 +246,17 @@ class Objects:
                     return True
         return False
 
+    def are_local_parts(self, tensors: Iterable[Any]) -> bool:
+        """Whether plain tensors are all this rank's parts of parameters that FSDP2 shards."""
+        parts = {
+            parameter._local_tensor.data_ptr()
+            for root, kind in self.sharded.items()
+            for parameter in (root.parameters() if kind == "fsdp2" else ())
+            if values.is_sharded(parameter) and hasattr(parameter, "_local_tensor")
+        }
+        addresses = [one.data_ptr() for one in tensors if one.numel() > 0]
+        return bool(addresses) and parts.issuperset(addresses)
+
     def notice_parameters(self) -> None:
         """Register the current parameters of the known modules, for example gathered ones."""
         for module, _ in self.names.items():

@@ -69,6 +69,8 @@ def _record_saving(
         layout = values.layout_of(value)
         if layout is not None:
             layouts = [Layout.PLAIN if layout is Layout.FULL else layout]
+        if layout is Layout.FULL and recording.objects.are_local_parts(values.tensors(value)):
+            layouts = [Layout.LOCAL]
     path = _checkpoint_path(args, kwargs) if collective else _path(args, kwargs, 1)
     if path is not None and not collective:
         recording.outside_files.note(path)  # torch opens it without Python
