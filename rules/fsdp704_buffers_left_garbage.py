@@ -18,7 +18,8 @@ class BuffersLeftGarbage(Rule):
     Finds buffers that `to_empty()` allocated and that nothing has written to by the end of the first
     forward: frequencies of rotary embeddings, masks, running statistics.
 
-    Buffers that are loaded, set by the program or computed in the forward are not reported.
+    Buffers that are loaded, set by the program or computed in the forward are not reported. A check without
+    a run finds buffers with `persistent=False` that a forward reads.
 
     ## Why is this bad?
     `to_empty()` allocates memory and writes nothing to it. `reset_parameters()` sets parameters,
@@ -37,9 +38,11 @@ class BuffersLeftGarbage(Rule):
     code = "FSDP704"
     name = "buffers-left-garbage"
     severity = Severity.ERROR
-    runtime_only = True
+    all_configurations = True  # users may always choose the configuration that sets the buffers
 
     def check(self, trace: Trace) -> Iterator[Finding]:
+        if not trace.complete:
+            return
         for event in trace.of(ModuleMoved):
             if not event.untouched_buffers:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import meta_device
+from fsdplint.interpreter import meta_device, unset_buffers
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
@@ -218,6 +218,7 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     if isinstance(target, Unknown) and target.refined is not None:
         target = target.refined
     if isinstance(target, ModuleValue):
+        unset_buffers.note_set(run, target, name)
         set_module_attribute(run, target, name, value)
     elif isinstance(target, OptimizerValue) and name in OPTIMIZER_PARTS:
         lose_optimizer(run, target)

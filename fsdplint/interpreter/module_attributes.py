@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import meta_device
+from fsdplint.interpreter import meta_device, unset_buffers
 from fsdplint.interpreter.functions import bind
 from fsdplint.interpreter.library_classes import inherited_structure
 from fsdplint.interpreter.models.registry import find_method
@@ -64,6 +64,7 @@ _WRAPPERS = {
 def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode) -> Value:
     if name in {"_parameters", "__dict__"}:
         meta_device.leave_meta(run, [module])
+    unset_buffers.note_read(run, module, name, node)
     if name in module.attributes:
         held = module.attributes[name]
         if isinstance(held, ParametersOf) and held.name:  # shared: its current state

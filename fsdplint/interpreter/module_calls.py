@@ -9,6 +9,7 @@ from fsdplint.interpreter import (
     rank_local,
     training_modes,
     uninitialized,
+    unset_buffers,
 )
 from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.forward_summaries import run_forward
@@ -128,6 +129,8 @@ def _enter(
     finally:
         run.calling.pop()
         run.loop_depth = depth
+    if via == "call" and not run.calling:
+        unset_buffers.note_end_of_forward(run, module, event)
     if via in {"call", "forward"}:
         local = rank_local.of_forward(run, call, event)
         return TensorValue("output", (module,), rank_local=local)

@@ -70,6 +70,7 @@ from fsdplint.trace import (
     GradMode,
     Guard,
     GuardKind,
+    ModuleMoved,
     Ranks,
     Sharded,
     Trace,
@@ -161,6 +162,11 @@ class Run:
         self.memory = Memory()
         self.hooks: list[Any] = []  # the Hooks that did not fire yet
         self.uninitialized: set[str] = set()  # modules with memory but without values
+        # The buffers with `persistent=False`, those among them that `to_empty` left without values,
+        # with its event, and those that the current forward has read.
+        self.temporary_buffers: set[tuple[str, str]] = set()
+        self.unset_buffers: dict[tuple[str, str], ModuleMoved] = {}
+        self.unset_buffers_read: set[tuple[str, str]] = set()
         self.emptied_at = 0  # the number of events before the last `to_empty` of one
         self.open_pass = ""  # the loader of a pass that `iter` began
         # Whether the test holds of each conditional expression of which one side is evaluated.

@@ -24,12 +24,13 @@ from fsdplint.interpreter.values import (
     Sequence,
     Symbol,
     Value,
+    constant,
 )
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Called, GradMode, Loaded, Sharding, StateLoaded, WeightsSet
 
 # Functions that initialise nothing, and methods of modules and parameters that initialise nothing.
-_READING_FUNCTIONS = (
+READING_FUNCTIONS = (
     "builtins.", "torch.distributed.fsdp.", "torch.optim.", "torch.nn.utils.clip_grad",
     "torch.distributed.algorithms._checkpoint.", "torch.utils.data.", "torch.no_grad",
     "torch.compile", "torch.save", "logging.", "torch.distributed.checkpoint.save",
@@ -49,6 +50,11 @@ _READING_METHODS = frozenset(
     "set_modules_to_forward_prefetch set_modules_to_backward_prefetch "
     "set_gradient_divide_factor set_requires_all_reduce set_is_last_backward".split()
 )
+
+
+def is_false(value: Value) -> bool:
+    """Whether a flag is certainly False."""
+    return constant(value) is False
 
 
 def begin(run: Run, module: ModuleValue) -> None:
@@ -81,7 +87,7 @@ def _reads_only(run: Run, function: Value, call: Call) -> bool:
     if isinstance(function, ModuleValue | Function | Class | Bound):
         return True  # what it does is executed
     if isinstance(function, Symbol) and function.name.startswith(
-        _READING_FUNCTIONS + _LOADING_FUNCTIONS
+        READING_FUNCTIONS + _LOADING_FUNCTIONS
     ):
         return True
     if isinstance(function, Method):

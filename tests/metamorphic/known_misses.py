@@ -25,6 +25,10 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "a model that a generator passes on is another one in each phase": [
         ("generator_of_phases", "FSDP127/original_parameters"),
     ],
+    "a method that `operator.methodcaller` calls may write to a buffer": [
+        ("method_caller", "FSDP704/loaded_checkpoint"),
+        ("method_caller", "FSDP704/rotary_frequencies"),
+    ],
     "unknown code may get what a generator does that is run by `send`": [
         ("generator_with_send", "FSDP319/optimizer_begins_again"),
         ("generator_with_send", "FSDP320/no_barrier"),

@@ -6,7 +6,15 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, losses, own_sizes, rank_local, scalars, uninitialized
+from fsdplint.interpreter import (
+    lazy,
+    losses,
+    own_sizes,
+    rank_local,
+    scalars,
+    uninitialized,
+    unset_buffers,
+)
 from fsdplint.interpreter.dispatch import calls, evaluates
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
@@ -96,6 +104,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
             call.args.append(value)
     begin = len(run.trace.events)
     uninitialized.note_call(run, function, call)
+    unset_buffers.note_call(run, function, call)
     result = run.call(function, call)
     rank_local.through_call(run, function, call, result, begin)
     losses.keep_sum_and_size(function, result)

@@ -6,7 +6,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import meta_device, uninitialized
+from fsdplint.interpreter import meta_device, uninitialized, unset_buffers
 from fsdplint.interpreter.assignment import assign_attribute
 from fsdplint.interpreter.attributes import parameter_by_name, read_attribute
 from fsdplint.interpreter.frames import Call
@@ -89,7 +89,7 @@ def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
         uninitialized.begin(run, receiver)
     meta_device.note_move(run, receiver, name, call)
     note_cast(run, receiver, name, dtype, call)
-    run.emit(
+    event = run.emit(
         ModuleMoved,
         call.node,
         module=receiver.id,
@@ -98,6 +98,8 @@ def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
         dtype=dtype,
         from_meta=from_meta,
     )
+    if name == "to_empty":
+        unset_buffers.begin(run, receiver, event)
     return receiver
 
 
@@ -240,4 +242,5 @@ def register_buffer(run: Run, receiver: ModuleValue, name: str, call: Call) -> V
     if isinstance(attribute, str):
         origin = f"{run.trace.modules[receiver.id].class_name}.{attribute}"
         assign_attribute(run, receiver, attribute, Unknown(origin=origin, varying=True))
+        unset_buffers.register(run, receiver, attribute, call)
     return Const(None)
