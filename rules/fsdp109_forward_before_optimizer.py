@@ -82,31 +82,11 @@ class ForwardBeforeOptimizer(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        import libcst as cst
+        from fsdplint.fixes.reshard import reshard_before
 
-        from fsdplint.edits.places import AfterShards, blocks_around, expression_of
-        from fsdplint.edits.rewrite import Rewrite
-        from fsdplint.source.source import NodeSite
-
-        site = finding.site
-        if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
-            return None
-        roots = _modules_to_reshard(program, site)
-        place = next((statement for _, statement in blocks_around(site)), None)
-        if roots is None or not isinstance(place, cst.SimpleStatementLine):
-            return None
-        model = expression_of(program, AfterShards(site.source, place, site.node, ()), roots)
-        if model is None:
-            return None
-        start, end = site.source.span(place)
-        for event in finding.events[1:]:
-            for at in (event.site, *event.stack):
-                if isinstance(at, NodeSite) and at.source is site.source:
-                    if start <= site.source.span(at.node)[0] < end:
-                        return None  # the statement itself calls the model
-        rewrite = Rewrite()
-        rewrite.insert_before(site.source, place, [f"{model}.reshard()"])
-        return rewrite.fix("Reshard the model before building the optimizer", Safety.SAFE)
+        roots = _modules_to_reshard(program, finding.site)
+        title = "Reshard the model before building the optimizer"
+        return reshard_before(program, finding, roots, title)
 
 
 def _modules_to_reshard(program: Program, site: Site) -> set[str] | None:

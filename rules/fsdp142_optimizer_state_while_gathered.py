@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Called, GuardKind, StateLoaded, StateTaken, Trace
+from fsdplint.trace import Called, GuardKind, OptimizerBuilt, StateLoaded, StateTaken, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import optimizer_named, optimizer_of
 from fsdplint.trace.queries.gathered import holds_group, optimizer_states_over_gathered
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter import Program
 
 
 class OptimizerStateWhileGathered(Rule):
@@ -33,6 +37,9 @@ class OptimizerStateWhileGathered(Rule):
 
     Call `model.reshard()` after the evaluation, or take the state of the model first.
 
+    ## Fix safety
+    Safe: `model.reshard()` goes before the call, which raises an error without it.
+
     ## Since
     torch 2.4, the first with FSDP2. Until 2.7 the root stayed gathered with
     `reshard_after_forward=True` as well.
@@ -45,20 +52,13 @@ class OptimizerStateWhileGathered(Rule):
     code = "FSDP142"
     name = "optimizer-state-while-gathered"
     severity = Severity.ERROR
+    fixable = Safety.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
         seen = set()
-        for event, whole in optimizer_states_over_gathered(groups):
-            built = optimizer_of(trace, event.of if isinstance(event, StateTaken) else event.into)
-            if built is None or event.site in seen:
-                continue
-            calls = [
-                (module, call)
-                for module, call in whole.items()
-                if _always_before(call, event) and holds_group(groups, built, module, call)
-            ]
-            if not calls:
+        for event, built, calls in _states(groups):
+            if event.site in seen:
                 continue
             seen.add(event.site)
             module, call = calls[0]
@@ -71,6 +71,41 @@ class OptimizerStateWhileGathered(Rule):
                 help="Call `reshard()` on the model after the evaluation.",
                 because=[(outer, "gathered here"), (built, "built with the sharded parameters")],
             )
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.fixes.reshard import reshard_before
+
+        found = [
+            [module for module, _ in calls]
+            for trace in program.traces
+            for event, _, calls in _states(Groups(trace))
+            if event.site == finding.site
+        ]
+        single = all(len(modules) == 1 for modules in found)
+        roots = {module for modules in found for module in modules} if single else None
+        title = "Reshard the model before its optimizer's state is taken or set"
+        return reshard_before(program, finding, roots, title)
+
+
+_Call = tuple[str, Called]  # the module that a call leaves gathered, and the call
+
+
+def _states(
+    groups: Groups,
+) -> Iterator[tuple[StateTaken | StateLoaded, OptimizerBuilt, list[_Call]]]:
+    """The states of optimizers of which parameters are gathered at that point."""
+    for event, whole in optimizer_states_over_gathered(groups):
+        of = event.of if isinstance(event, StateTaken) else event.into
+        built = optimizer_of(groups.trace, of)
+        if built is None:
+            continue
+        calls = [
+            (module, call)
+            for module, call in whole.items()
+            if _always_before(call, event) and holds_group(groups, built, module, call)
+        ]
+        if calls:
+            yield event, built, calls
 
 
 def _always_before(call: Called, event: StateTaken | StateLoaded) -> bool:
