@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Called, GuardKind, OptimizerBuilt, StateLoaded, StateTaken, Trace
+from fsdplint.trace import Called, OptimizerBuilt, StateLoaded, StateTaken, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.common import optimizer_named, optimizer_of
+from fsdplint.trace.queries.common import happens_before_each, optimizer_named, optimizer_of
 from fsdplint.trace.queries.gathered import holds_group, optimizer_states_over_gathered
 
 if TYPE_CHECKING:
@@ -102,13 +102,9 @@ def _states(
         calls = [
             (module, call)
             for module, call in whole.items()
-            if _always_before(call, event) and holds_group(groups, built, module, call)
+            if not call.ranks.partial
+            and happens_before_each(call, event)
+            and holds_group(groups, built, module, call)
         ]
         if calls:
             yield event, built, calls
-
-
-def _always_before(call: Called, event: StateTaken | StateLoaded) -> bool:
-    """Whether all ranks make a call whenever the program comes to an event."""
-    tests = [guard for guard in call.guards if guard.kind is GuardKind.VARYING]
-    return not call.ranks.partial and all(guard in event.guards for guard in tests)

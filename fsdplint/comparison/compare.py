@@ -136,7 +136,8 @@ def compare(
     both = _union(before), _union(after)
     unlike = _tests(before) != _tests(after)
     judged = {
-        key: _where_tried(key, one, before, after) or _in_other_runs(key, one, *both, unlike=unlike)
+        key: _verdict_if_untried(key, one, before, after)
+        or _in_other_runs(key, one, *both, unlike=unlike)
         for key, one in found.items()
     }
     return [
@@ -161,7 +162,7 @@ def _tests(runs: Sequence[Configuration]) -> set[str]:
     return {text for run in runs for text, _ in run.conditions}
 
 
-def _where_tried(
+def _verdict_if_untried(
     key: Key, verdict: _Verdict, before: Sequence[Configuration], after: Sequence[Configuration]
 ) -> _Verdict | None:
     """The verdict on a fact of models that no run of the other program shards.

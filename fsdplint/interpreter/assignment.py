@@ -154,6 +154,7 @@ def assign_element(run: Run, container: Value, key: Value, value: Value, text: s
     if not isinstance(container, TensorValue | Instance) and not _holds(container, key, value):
         run.note_change(container)
     note_group_change(run, container, key)
+    unset_buffers.note_element_set(run, container)
     if isinstance(container, ModuleValue):
         set_element(run, container, key, value)
     elif isinstance(container, Dict):

@@ -64,7 +64,7 @@ _WRAPPERS = {
 def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode) -> Value:
     if name in {"_parameters", "__dict__"}:
         meta_device.leave_meta(run, [module])
-    unset_buffers.note_read(run, module, name, node)
+    unset_buffers.note_read(run, module, name)
     if name in module.attributes:
         held = module.attributes[name]
         if isinstance(held, ParametersOf) and held.name:  # shared: its current state

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import re
-import sys
 
 from fsdplint.interpreter.library_classes import only_reads
+from fsdplint.interpreter.torch_values import Batches
 from fsdplint.interpreter.values import (
     Class,
+    Context,
     Function,
     Instance,
+    Lazy,
     LibraryObject,
-    Symbol,
+    Sequence,
     Unknown,
     Value,
 )
 
 _BASES = frozenset({"object", "builtins.object", "abc.ABC"})
 _BASE_MODULES = ("contextlib.", "typing.", "typing_extensions.")
-# Contexts of torch that change them, and private or experimental ones, of which nothing is known.
-_CHANGING = re.compile(
+# Contexts of torch that change them, private ones, and functions that give objects of any kind.
+_OTHERS_OF_TORCH = re.compile(
     r"torch\.(.*\.)?(no_grad|enable_grad|set_grad_enabled|inference_mode|skip_init)"
-    r"|torch\.(.*\.)?_.*|torch\.(overrides|testing|fx|export|func|autograd\.(grad_mode|forward_ad))\..*"
+    r"|torch\.(.*\.)?_.*|torch\.(.*\.)?load|torch\.compile"
+    r"|torch\.(overrides|testing|fx|export|func|hub|jit|package|autograd\.(grad_mode|forward_ad))\..*"
+)
+# What the standard library has as contexts; other functions of it may give objects of any kind.
+_OF_PYTHON = re.compile(
+    r"(asyncio|bz2|cProfile|concurrent\.futures|decimal|gzip|io|logging|lzma|mmap|multiprocessing"
+    r"|os|pathlib|selectors|shelve|socket|sqlite3|subprocess|tarfile|tempfile|threading|time|timeit"
+    r"|tracemalloc|urllib|warnings|zipfile)\..*"
+    r"|builtins\.open|contextlib\.(chdir|closing|redirect_stderr|redirect_stdout|suppress)"
 )
 
 
@@ -38,7 +48,7 @@ def is_neutral(context: Value) -> bool:
         return _is_neutral_library(context.library)
     if isinstance(context, LibraryObject):
         return _is_neutral_library(context.name)
-    return not isinstance(context, Symbol)
+    return isinstance(context, Context | Batches | Lazy | Sequence)  # or a progress bar
 
 
 def _is_plain(klass: Class) -> bool:
@@ -50,7 +60,8 @@ def _is_plain(klass: Class) -> bool:
 
 def _is_neutral_library(name: str) -> bool:
     """Whether no context that a library function or class gives changes them."""
-    package = name.partition(".")[0]
-    if package == "torch":
-        return _CHANGING.fullmatch(name) is None
-    return package in sys.stdlib_module_names or only_reads(name)
+    if name.startswith("torch."):
+        return _OTHERS_OF_TORCH.fullmatch(name) is None
+    return bool(_OF_PYTHON.fullmatch(name)) or (
+        only_reads(name) and not name.startswith(("builtins.", "inspect."))
+    )

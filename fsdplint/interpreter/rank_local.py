@@ -90,9 +90,11 @@ def local_of(value: Value | None, depth: int = 0) -> RankLocal | None:
 
 
 def _of_elements(value: Unknown | TensorValue) -> RankLocal | None:
-    """What makes elements of a tensor different on each rank: `sums[0] += loss`."""
-    if not isinstance(value, Unknown) or not value.library.startswith("torch."):
+    """What makes elements of a new tensor different on each rank: `sums[0] += loss`."""
+    library, _, name = value.library.rpartition(".") if isinstance(value, Unknown) else ("", "", "")
+    if library != "torch" or not (name in _NEW_VALUES or name == "tensor"):
         return None
+    assert isinstance(value, Unknown)
     elements = [part for key, part in value.parts.items() if key.startswith("[")]
     return next((local for one in elements if (local := local_of(one)) is not None), None)
 

@@ -24,7 +24,6 @@ from fsdplint.interpreter.values import (
     Sequence,
     Symbol,
     Value,
-    constant,
 )
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Called, GradMode, Loaded, Sharding, StateLoaded, WeightsSet
@@ -37,12 +36,12 @@ READING_FUNCTIONS = (
     "torch.distributed.checkpoint.state_dict.get_",
 )  # fmt: skip
 # Functions and methods that give parameters the values of a state. Each makes an event.
-_LOADING_FUNCTIONS = (
+LOADING_FUNCTIONS = (
     "torch.distributed.checkpoint.load",
     "torch.distributed.checkpoint.state_dict.set_",
 )
-_LOADING_METHOD = "load_state_dict"
-_READING_METHODS = frozenset(
+LOADING_METHOD = "load_state_dict"
+READING_METHODS = frozenset(
     "to cuda cpu to_empty half bfloat16 float train eval parameters named_parameters modules "
     "named_modules children named_children buffers named_buffers requires_grad_ zero_grad compile "
     "unshard reshard state_dict numel size dim items values keys get_submodule get_parameter "
@@ -50,11 +49,6 @@ _READING_METHODS = frozenset(
     "set_modules_to_forward_prefetch set_modules_to_backward_prefetch "
     "set_gradient_divide_factor set_requires_all_reduce set_is_last_backward".split()
 )
-
-
-def is_false(value: Value) -> bool:
-    """Whether a flag is certainly False."""
-    return constant(value) is False
 
 
 def begin(run: Run, module: ModuleValue) -> None:
@@ -87,19 +81,19 @@ def _reads_only(run: Run, function: Value, call: Call) -> bool:
     if isinstance(function, ModuleValue | Function | Class | Bound):
         return True  # what it does is executed
     if isinstance(function, Symbol) and function.name.startswith(
-        READING_FUNCTIONS + _LOADING_FUNCTIONS
+        READING_FUNCTIONS + LOADING_FUNCTIONS
     ):
         return True
     if isinstance(function, Method):
         receiver = run.settle(function.receiver)
-        if isinstance(receiver, OptimizerValue | ModuleValue) and function.name == _LOADING_METHOD:
+        if isinstance(receiver, OptimizerValue | ModuleValue) and function.name == LOADING_METHOD:
             return True
         if isinstance(receiver, OptimizerValue):
             return True
         if _concerns(run, receiver):
             if function.name == "apply":
                 return all(isinstance(run.settle(value), Function) for value in call.values)
-            return function.name in _READING_METHODS or function.name.startswith("register_")
+            return function.name in READING_METHODS or function.name.startswith("register_")
     return not any(_concerns(run, value) for value in call.values)
 
 

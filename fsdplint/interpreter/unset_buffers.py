@@ -6,8 +6,6 @@ forward that reads such a buffer, or gets its module, may write to it.
 
 from __future__ import annotations
 
-import libcst as cst
-
 from fsdplint.interpreter import uninitialized
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
@@ -21,6 +19,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    constant,
     is_none,
 )
 from fsdplint.trace import Called, GuardKind, ModuleMoved
@@ -29,16 +28,22 @@ from fsdplint.trace import Called, GuardKind, ModuleMoved
 _GIVE_BUFFERS = frozenset(
     {"_apply", "_buffers", "__dict__", "buffers", "get_buffer", "named_buffers"}
 )
-_LOADING = ("torch.distributed.checkpoint.", "torch.load")
+_READING_METHODS = uninitialized.READING_METHODS - _GIVE_BUFFERS | {uninitialized.LOADING_METHOD}
+_READING_FUNCTIONS = uninitialized.READING_FUNCTIONS + uninitialized.LOADING_FUNCTIONS
 
 
 def register(run: Run, module: ModuleValue, name: str, call: Call) -> None:
     """`register_buffer`: the buffer has the value of its argument."""
     run.unset_buffers.pop((module.id, name), None)
     tensor, persistent = call.arg(1, "tensor"), call.arg(2, "persistent")
-    temporary = persistent is not None and uninitialized.is_false(persistent)
+    temporary = persistent is not None and constant(persistent) is False
     if temporary and tensor is not None and not is_none(tensor) and not call.open:
         run.temporary_buffers.add((module.id, name))
+
+
+def origin_of(run: Run, module: ModuleValue, name: str) -> str:
+    """The origin of the value of a buffer, with which those of its parts and views begin."""
+    return f"{run.trace.modules[module.id].class_name}.{name}"
 
 
 def begin(run: Run, module: ModuleValue, event: ModuleMoved) -> None:
@@ -56,14 +61,14 @@ def note_set(run: Run, module: ModuleValue, name: str) -> None:
     run.unset_buffers.pop((module.id, name), None)
 
 
-def note_read(run: Run, module: ModuleValue, name: str, node: cst.CSTNode) -> None:
+def note_read(run: Run, module: ModuleValue, name: str) -> None:
     """An attribute of a module is read: in a forward, or by code that may write to it."""
     if not run.unset_buffers:
         return
     if name in _GIVE_BUFFERS:
         _forget(run, module)
     elif (module.id, name) in run.unset_buffers:
-        if _in_forward(run) and not _writes(run, node):
+        if _in_forward(run):
             run.unset_buffers_read.add((module.id, name))
         else:
             del run.unset_buffers[module.id, name]
@@ -76,67 +81,80 @@ def _in_forward(run: Run) -> bool:
     return isinstance(outermost, Called) and outermost.via == "call"
 
 
-def _writes(run: Run, node: cst.CSTNode) -> bool:
-    """Whether an expression that reads a buffer is the object of a method that works in place,
-    or of an assignment, or the argument of a function that may write to it."""
-    parent = run.source.parent(node)
-    while isinstance(parent, cst.Attribute | cst.Subscript | cst.SubscriptElement | cst.Index):
-        if isinstance(parent, cst.Attribute) and parent.attr.value.endswith("_"):
-            return True
-        parent = run.source.parent(parent)
-    if isinstance(parent, cst.AssignTarget | cst.AugAssign):
-        return True
-    if isinstance(parent, cst.Arg):
-        call = run.source.parent(parent)
-        callee = run.evaluations.get(call.func) if isinstance(call, cst.Call) else None
-        named = parent.keyword is not None and parent.keyword.value == "out"
-        return named or (isinstance(callee, Symbol) and _may_write(callee.name))
-    return False
-
-
-def _may_write(function: str) -> bool:
-    """Whether a library function may write to a tensor that it gets."""
-    return function.endswith("_") or not function.startswith(("torch.", "builtins.", "math."))
+def note_element_set(run: Run, container: Value) -> None:
+    """An element or slice of a value is set."""
+    if run.unset_buffers:
+        _forget_value(run, container)
 
 
 def note_call(run: Run, function: Value, call: Call) -> None:
-    """A function is called, which may write to the buffers of the modules that it gets."""
+    """A function is called, which may write to buffers, or to those of the modules that it gets."""
     if not run.unset_buffers:
         return
     function = run.settle(function)
     while isinstance(function, Partial):
         function = run.settle(function.function)
-    if isinstance(function, Method):
-        receiver = run.settle(function.receiver)
-        if isinstance(receiver, ModuleValue) and function.name in _GIVE_BUFFERS:
-            _forget(run, receiver)
-        return
     if isinstance(function, ModuleValue | Function | Class | Bound):
         return  # what it does is executed
-    if isinstance(function, Symbol) and function.name.startswith(
-        uninitialized.READING_FUNCTIONS + _LOADING
-    ):
-        return
-    for value in call.values:
+    if isinstance(function, Method):
+        receiver = run.settle(function.receiver)
+        if isinstance(receiver, ModuleValue):
+            _note_method(run, receiver, function.name, call)
+            return
+    elif isinstance(function, Unknown) and function.origin.endswith("_"):
+        _forget_value(run, function)  # a method that works in place
+    reads = isinstance(function, Symbol) and _reads(function.name)
+    for value in () if reads else call.values:
         value = run.settle(value)
         if isinstance(value, ModuleValue):
             _forget(run, value)
-        elif isinstance(value, Unknown) and not isinstance(function, Symbol):
+        elif not isinstance(function, Symbol) or _may_write(function.name) or "out" in call.kwargs:
             _forget_value(run, value)
 
 
+def _note_method(run: Run, module: ModuleValue, name: str, call: Call) -> None:
+    """A method of a module is called that is not code of the project."""
+    if name in _GIVE_BUFFERS:
+        _forget(run, module)
+    elif name not in _READING_METHODS and not name.startswith("register_"):
+        followed = [isinstance(run.settle(value), Function) for value in call.values]
+        if name != "apply" or not all(followed):
+            _forget(run, module)
+
+
+def _reads(function: str) -> bool:
+    """Whether a library function certainly writes to no buffer of a module that it gets."""
+    if function == "builtins.vars" or function.endswith("__setattr__"):
+        return False
+    return function.startswith(_READING_FUNCTIONS)
+
+
+def _may_write(function: str) -> bool:
+    """Whether a library function may write to a tensor that it gets."""
+    known = ("torch.", "builtins.", "math.")
+    return (
+        function.endswith("_")
+        or function.startswith("torch.distributed.")
+        or not function.startswith(known)
+    )
+
+
 def _forget(run: Run, module: ModuleValue) -> None:
-    family = set(run.trace.family(module.id))
-    for key in [key for key in run.unset_buffers if key[0] in family]:
+    """Something may write to the buffers of a module and of its submodules."""
+    parts = set(run.trace.submodules(module.id))
+    for key in [key for key in run.unset_buffers if key[0] in parts]:
         del run.unset_buffers[key]
 
 
-def _forget_value(run: Run, value: Unknown) -> None:
-    """Unknown code gets a value, which may be a buffer."""
-    for part, name in list(run.unset_buffers):
+def _forget_value(run: Run, value: Value) -> None:
+    """Something may write to a value, which may be a buffer, or a part or view of one."""
+    origin = value.origin if isinstance(value, Unknown) else ""
+    for part, name in list(run.unset_buffers) if origin else ():
         module = run.objects.get(part)
-        if isinstance(module, ModuleValue) and module.attributes.get(name) is value:
-            del run.unset_buffers[part, name]
+        if isinstance(module, ModuleValue):
+            own = origin_of(run, module, name)
+            if origin == own or origin.startswith((f"{own}.", f"{own}[", f"{own}(")):
+                del run.unset_buffers[part, name]
 
 
 def note_end_of_forward(run: Run, module: ModuleValue, event: Called) -> None:

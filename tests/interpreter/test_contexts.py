@@ -74,6 +74,14 @@ def test_these_contexts_keep_the_autograd_mode(tmp_path: Path, made: str) -> Non
         ("unknown()", None),
         ("library.thing()", None),
         ("NoGradTimer()", None),
+        ("getattr(torch, unknown)()", None),
+        ("importlib.import_module(unknown).mode()", None),
+        ("contextlib.contextmanager(unknown)()", None),
+        ("copy.copy(unknown)", None),
+        ("next(unknown)", None),
+        ("functools.reduce(unknown, [])", None),
+        ("torch.load('context.pt')", None),
+        ("torch.hub.load('owner/name', 'model').mode()", None),
         ("torch.utils._python_dispatch.TorchDispatchMode()", None),
         ("Evaluation()", GradMode.OFF),
         ("torch.autograd.no_grad()", GradMode.OFF),
@@ -86,7 +94,7 @@ def test_these_contexts_may_change_the_autograd_mode(
 
 
 CLASSES = """
-import contextlib, threading, warnings
+import contextlib, copy, functools, importlib, threading, warnings
 import library, tqdm
 import torch.autograd
 

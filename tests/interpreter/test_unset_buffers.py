@@ -14,6 +14,10 @@ def table():
     return torch.arange(8.0)
 
 
+def own_fill(tensor):
+    tensor.copy_(table())
+
+
 class Rotary(nn.Module):
     def __init__(self):
         super().__init__()
@@ -98,6 +102,21 @@ def test_a_forward_reads_it(tmp_path: Path, forward: str) -> None:
         ("model.rotary.set_values()", "self._buffers['frequencies'] = table()"),
         ("model.rotary.set_values()", "setattr(self, 'frequencies', table())"),
         ("model.rotary.frequencies = table()", "pass"),
+        ("vars(model.rotary)['_buffers']['frequencies'] = table()", "pass"),
+        ("object.__setattr__(model.rotary, 'frequencies', table())", "pass"),
+        ("model.rotary.register_buffer('frequencies', table(), persistent=False)", "pass"),
+        ("model.rotary = Rotary()", "pass"),
+        ("model.init_weights()", "pass"),
+        ("from library import Initializer\nInitializer().run(model)", "pass"),
+        (
+            "for m in model.modules():\n    if hasattr(m, 'frequencies'):\n        m.frequencies = table()",
+            "pass",
+        ),
+        (
+            "for m in model.modules():\n    f = getattr(m, 'set_values', None)\n"
+            "    if f is not None:\n        f()",
+            "self.frequencies.copy_(table())",
+        ),
         ("for b in model.buffers():\n    b.fill_(1)", "pass"),
         ("initialize(model)", "pass"),
         ("library = __import__('library')\nlibrary.set(model.rotary)", "pass"),
@@ -115,6 +134,13 @@ def test_something_may_write_to_it(tmp_path: Path, after: str, values: str) -> N
         "self.frequencies.copy_(table())\n        return self.linear(x * self.frequencies)",
         "self.frequencies = table()\n        return self.linear(x * self.frequencies)",
         "fill(self.frequencies)\n        return self.linear(x * self.frequencies)",
+        "own_fill(self.frequencies)\n        return self.linear(x * self.frequencies)",
+        "f = self.frequencies\n        f.copy_(table())\n        return self.linear(x * f)",
+        "f = self.frequencies.data\n        f[:] = table()\n        return self.linear(x * f)",
+        "self.frequencies[:8].copy_(table())\n        return self.linear(x * self.frequencies)",
+        "self.frequencies.view(-1).fill_(1)\n        return self.linear(x * self.frequencies)",
+        "torch.add(x, 1, out=self.frequencies)\n        return self.linear(x * self.frequencies)",
+        "dist.broadcast(self.frequencies, 0)\n        return self.linear(x * self.frequencies)",
         "return self.linear(x)",
     ],
 )

@@ -240,7 +240,7 @@ def register_buffer(run: Run, receiver: ModuleValue, name: str, call: Call) -> V
     """`self.register_buffer("mask", tensor)`: an attribute that is a tensor, and no method."""
     attribute = constant(call.arg(0, "name"))
     if isinstance(attribute, str):
-        origin = f"{run.trace.modules[receiver.id].class_name}.{attribute}"
+        origin = unset_buffers.origin_of(run, receiver, attribute)
         assign_attribute(run, receiver, attribute, Unknown(origin=origin, varying=True))
         unset_buffers.register(run, receiver, attribute, call)
     return Const(None)

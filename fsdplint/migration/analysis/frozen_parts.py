@@ -14,15 +14,15 @@ from fsdplint.syntax.enclosing import ancestors
 from fsdplint.trace import Trace, Wrapped
 
 
-def freeze_alike(migration: Migration, source: Source, argument: cst.CSTNode) -> bool:
+def have_same_frozen_parts(migration: Migration, source: Source, argument: cst.CSTNode) -> bool:
     """Whether the models that a call with an argument wraps have the same frozen parts."""
     call = next(
         (one for one in ancestors(source, argument) if migration.called_name(one) == FSDP), None
     )
-    return all(_freeze_alike(trace, call) for trace in migration.program.traces)
+    return all(_have_same_frozen_parts(trace, call) for trace in migration.program.traces)
 
 
-def _freeze_alike(trace: Trace, call: cst.CSTNode | None) -> bool:
+def _have_same_frozen_parts(trace: Trace, call: cst.CSTNode | None) -> bool:
     found = {
         _frozen_parts(trace, event.inner)
         for event in trace.of(Wrapped)

@@ -9,10 +9,10 @@ from fsdplint.trace import (
     Event,
     Fsdp1Used,
     GradMode,
-    GuardKind,
     StateLoaded,
     StateTaken,
 )
+from fsdplint.trace.queries.common import happens_before_each
 
 
 def left_gathered(units: Units, event: Event, module: str) -> bool:
@@ -27,7 +27,7 @@ def left_gathered(units: Units, event: Event, module: str) -> bool:
         for other in trace.events
         if other.index > wrap.index
         and _gathers_or_shards(units, other, model)
-        and (isinstance(other, BackwardRun | Called) or _is_certain(other, event))
+        and (isinstance(other, BackwardRun | Called) or happens_before_each(other, event))
     ]
     known = any(isinstance(other, BackwardRun) for other in related)
     before = [other for other in related if other.index < event.index]
@@ -53,12 +53,6 @@ def _gathers_or_shards(units: Units, event: Event, model: str) -> bool:
         case StateLoaded():
             return _is_in(units, event.into, model)
     return False
-
-
-def _is_certain(other: Event, event: Event) -> bool:
-    """Whether an event happens whenever a later one does, in one iteration."""
-    tests = [guard for guard in other.guards if guard.kind is GuardKind.VARYING]
-    return all(guard in event.guards for guard in tests)
 
 
 def _is_in(units: Units, state: str, model: str) -> bool:

@@ -15,7 +15,7 @@ from fsdplint.interpreter.program_arguments import is_literal_index
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.interpreter.values import Sequence as Items
-from fsdplint.migration.analysis.frozen_parts import freeze_alike
+from fsdplint.migration.analysis.frozen_parts import have_same_frozen_parts
 from fsdplint.migration.analysis.parameters import (
     MAX_DEPTH,
     calls_with,
@@ -60,7 +60,7 @@ def ignored_params(
             return members_of(text, "parameters")
     if not modules and _takes_frozen(display):
         return text if isinstance(display, cst.SetComp) else f"set({text})"
-    if not freeze_alike(migration, source, value):
+    if not have_same_frozen_parts(migration, source, value):
         raise Blocked(source, value, IGNORED_PERHAPS_TRAINED(argument=argument))
     if modules and _frozen_modules(migration, display):
         return members_of(text, "parameters")

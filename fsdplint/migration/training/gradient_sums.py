@@ -24,7 +24,7 @@ def is_added_up(
         return True
     returned = return_values(function)
     if name is None:
-        is_result = bool(returned) and all(_is_sum_of(source, one, node) for one in returned)
+        is_result = bool(returned) and all(_is_sum_of(one, node) for one in returned)
     else:
         is_result = bool(returned) and all(_target(one) == name for one in returned)
     if not is_result or len(returned) != 1:
@@ -33,7 +33,7 @@ def is_added_up(
     return bool(calls) and all(call and _reduces_result(other, call) for other, call in calls)
 
 
-def _is_sum_of(source: Source, value: cst.BaseExpression, node: cst.CSTNode) -> bool:
+def _is_sum_of(value: cst.BaseExpression, node: cst.CSTNode) -> bool:
     """Whether an expression is `sum(node for ...)`."""
     if not isinstance(value, cst.Call) or len(value.args) != 1:
         return False
@@ -62,12 +62,8 @@ def variable_of_sum(source: Source, node: cst.CSTNode) -> str | None:
         return _target(statement.target) if added else None
     if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
         return None
-    if isinstance(statement.value, cst.Call):
-        call, inner = statement.value, source.parent(node)
-        comprehension = isinstance(inner, cst.GeneratorExp | cst.ListComp) and inner.elt is node
-        whole = comprehension and len(call.args) == 1 and call.args[0].value is inner
-        if whole and isinstance(call.func, cst.Name) and call.func.value == "sum":
-            return _target(statement.targets[0].target)
+    if _is_sum_of(statement.value, node):
+        return _target(statement.targets[0].target)
     if isinstance(statement.value, cst.BinaryOperation) and statement.value.right is node:
         name = _target(statement.targets[0].target)
         if isinstance(statement.value.operator, cst.Add) and _target(statement.value.left) == name:

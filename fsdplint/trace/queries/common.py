@@ -144,6 +144,14 @@ def varying(event: Event) -> bool:
     return any(guard.kind is GuardKind.VARYING for guard in event.guards)
 
 
+def happens_before_each(first: Event, event: Event) -> bool:
+    """Whether an event happens whenever the program comes to a later one.
+
+    It does where no test of a varying value decides about the first event alone."""
+    tests = [guard for guard in first.guards if guard.kind is GuardKind.VARYING]
+    return all(guard in event.guards for guard in tests)
+
+
 def side(event: Event) -> Ranks:
     """The ranks of an event, where the first rank of each machine counts as the one rank."""
     tests = [g for g in event.guards if g.kind is GuardKind.RANK and g.ranks.partial]

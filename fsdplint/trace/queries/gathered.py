@@ -16,7 +16,6 @@ from fsdplint.trace import (
     Event,
     Gathered,
     GradMode,
-    GuardKind,
     ModuleMoved,
     OptimizerBuilt,
     OptimizerStepped,
@@ -27,7 +26,7 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import varying
+from fsdplint.trace.queries.common import happens_before_each, varying
 from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
 
 T = TypeVar("T")
@@ -184,10 +183,7 @@ class MaybeGathered:
     def at(self, module: str, event: Called) -> bool:
         """Whether the module may be gathered at a call, at any time that the program reaches it."""
         call = self._at.get(event.index, {}).get(module)
-        if call is None:
-            return False
-        tests = [guard for guard in call.guards if guard.kind is GuardKind.VARYING]
-        return all(guard in event.guards for guard in tests)
+        return call is not None and happens_before_each(call, event)
 
     def _follow(self) -> None:
         groups, trace = self._groups, self._groups.trace
