@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Clipped, Collective, ProcessGroupInit, Sharded, Trace
+from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.backends import ONLY_ACCELERATORS
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ class OffloadWithoutCpuGroup(Rule):
 
     ## What it does
     Finds `init_process_group("nccl")`, or another backend of accelerators alone, in a program whose
-    `fully_shard` has a `CPUOffloadPolicy` and that clips with `torch.nn.utils.clip_grad_norm_`. Also
-    finds collectives such as `dist.all_reduce` of a tensor that the program makes with `device="cpu"`, or
+    `fully_shard` has a `CPUOffloadPolicy` and that clips with `torch.nn.utils.clip_grad_norm_`, or
+    gathers parameters or gradients with `full_tensor()`. Also finds collectives such as `dist.all_reduce` of a tensor that the program makes with `device="cpu"`, or
     without a device (`torch.tensor([loss_sum, count])`) where it sets no other default device.
 
     ## Why is this bad?
-    With CPU offloading, the sharded gradients are on the CPU. The reduction of their norm over the ranks
-    runs there too, which NCCL does not support:
+    With CPU offloading, the sharded parameters and gradients are on the CPU. The reduction of their norm
+    over the ranks runs there too, and so does `full_tensor()`. NCCL does not support this:
 
         RuntimeError: No backend type associated with device type cpu
 
@@ -52,6 +53,7 @@ class OffloadWithoutCpuGroup(Rule):
         begun: ProcessGroupInit | None = None
         offloaded: dict[str, Sharded] = {}
         kept: set[str] = set()  # sharded without offloading
+        groups = Groups(trace)
         for event in trace:
             if isinstance(event, ProcessGroupInit):
                 begun = event
@@ -67,6 +69,11 @@ class OffloadWithoutCpuGroup(Rule):
             elif isinstance(event, Collective) and _is_on_cpu(event):
                 yield self._of_tensor(begun, event)
                 return
+            elif isinstance(event, Collective) and event.parameters_of:
+                owners = [groups.owner(one, event) for one in event.parameters_of]
+                if all(one and _all_offloaded(trace, one, offloaded, kept) for one in owners):
+                    yield self._of_parameters(begun, offloaded[owners[0] or ""], event)
+                    return
             elif isinstance(event, Clipped) and event.api == "utils" and event.collective:
                 held = [
                     offloaded[part]
@@ -86,6 +93,14 @@ class OffloadWithoutCpuGroup(Rule):
             "this process group has no CPU backend, but gradients are clipped on the CPU",
             help=f"Pass the backend {_with_cpu(begun)}.",
             because=[(shard, "offloaded to the CPU"), (clipped, "clipped here")],
+        )
+
+    def _of_parameters(self, begun: ProcessGroupInit, shard: Sharded, event: Collective) -> Finding:
+        return self.finding(
+            begun,
+            "this process group has no CPU backend, but `full_tensor()` gathers tensors on the CPU",
+            help=f"Pass the backend {_with_cpu(begun)}.",
+            because=[(shard, "offloaded to the CPU"), (event, "gathered here")],
         )
 
     def _of_tensor(self, begun: ProcessGroupInit, event: Collective) -> Finding:

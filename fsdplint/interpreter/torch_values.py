@@ -70,6 +70,7 @@ class ParametersOf(Value):
     by_name: whether a test of the names of the parameters selected them.
     name: the name of a parameter that is read as an attribute (`linear.weight`).
     derived: whether they are the results of operations on parameters, such as copies.
+    moved: whether they may be on another device than the parameters.
     every: whether they certainly are all parameters of the modules; an iterator loses this when
         something reads from it. For an element: whether they are what it was read from.
     each: whether a loop over all parameters of the modules visits it.
@@ -86,6 +87,7 @@ class ParametersOf(Value):
     by_name: bool = False
     name: str = ""
     derived: bool = False
+    moved: bool = False
     every: bool = False
     each: bool = False
     optimizer: OptimizerValue | None = None
@@ -263,10 +265,12 @@ class ShardTensor(TensorValue):
     must_be_dtensor: whether it is certainly a sharded DTensor.
     reduction: the reduction over all of its elements ("norm", "sum", ...); each rank then holds the
         result for its own shard.
+    moved: whether it may be on another device than the parameter.
     """
 
     must_be_dtensor: bool = False
     reduction: str = ""
+    moved: bool = False
 
 
 @dataclass(eq=False, repr=False)

@@ -281,10 +281,19 @@ optimizer.step()
 """
 
 
-def test_the_fix_of_an_error_that_a_migration_brings_is_a_part_of_it(tmp_path: Path) -> None:
-    """FSDP2 clips on the CPU where FSDP1 does not, which needs a backend for it (FSDP508)."""
+SUMMONED = """\
+with FSDP.summon_full_params(model, with_grads=True):
+    print(sum(p.grad.sum() for p in model.parameters()))
+"""
+
+
+@pytest.mark.parametrize("use", ["model.clip_grad_norm_(1.0)\n", SUMMONED])
+def test_the_fix_of_an_error_that_a_migration_brings_is_a_part_of_it(
+    tmp_path: Path, use: str
+) -> None:
+    """FSDP2 clips and gathers on the CPU, which needs a backend for it (FSDP508)."""
     path = tmp_path / "train.py"
-    path.write_text(OFFLOADED)
+    path.write_text(OFFLOADED.replace("model.clip_grad_norm_(1.0)\n", use))
     migrated = MigrationRun([path]).migrate(fix=True)
     assert [one.is_written for one in migrated.report.sections] == [True]
     after = migrated.contents[path][1].decode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from comparing import check, compared
 from two_ranks import TwoRanks
@@ -196,3 +198,49 @@ def test_the_own_type_as_precision_of_several_models(two_ranks: TwoRanks) -> Non
     assert before.status == after.status == "ok", str(before) + str(after)
     differences = {one.name for one in compared(before, after).differences}
     assert "mixed precision" not in differences
+
+
+SUBCLASS = """\
+class Sharded(FSDP):
+    def __init__(self, module):
+        super().__init__(module, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), device_id=cpu)
+
+
+model = Sharded(model)
+"""
+
+
+def test_wrappers_of_a_subclass(two_ranks: TwoRanks) -> None:
+    loop = LOOP.format(batch="torch.randn(2, 8)")
+    before = two_ranks.run(HEAD + FSDP1 + LIST + SUBCLASS + loop, parameters=True)
+    after = two_ranks.run(HEAD + FSDP2 + LIST + LIST_FSDP2 + loop, parameters=True)
+    comparison = compared(before, after)
+    assert comparison.holds, comparison.differences
+
+
+DROPPED = """\
+import copy, gc
+
+for attempt in range(2):
+    torch.manual_seed(attempt)
+    model = nn.Linear(8, 8)
+    average = copy.deepcopy(model)
+%s%s    del model, average, old, new
+    gc.collect()
+"""
+
+
+def test_models_that_the_program_drops(two_ranks: TwoRanks) -> None:
+    """A copy has no constructor call, and only FSDP1 has wrappers, which have one."""
+    outcomes = [
+        two_ranks.run(
+            HEAD + imports + DROPPED % (indented(shards), indented(AVERAGED)), parameters=True
+        )
+        for imports, shards in ((FSDP1, AVERAGE_FSDP1 % True), (FSDP2, AVERAGE_FSDP2))
+    ]
+    comparison = compared(*outcomes)
+    assert comparison.holds, comparison.differences
+
+
+def indented(text: str) -> str:
+    return textwrap.indent(text, "    ")

@@ -121,6 +121,8 @@ def _parameters(run: Run, value: Value) -> ParametersOf | None:
 
 def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
     """The result of a method that does not change the values of a parameter."""
+    if name in tensors.MOVING:
+        receiver = replace(receiver, moved=True)
     if name in _COPIES:
         gathered = tensors.are_gathered(run, receiver)
         if gathered is None:

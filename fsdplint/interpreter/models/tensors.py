@@ -6,6 +6,8 @@ conversion to a Python number returns that partial result.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
 from fsdplint.interpreter import losses
@@ -49,7 +51,8 @@ ELEMENTWISE = (
     "square", "isnan", "isinf", "isfinite", "neg",
 )  # fmt: skip
 # They keep a reduced tensor as it is.
-SAME = ("detach", "cpu", "cuda", "float", "reshape", "squeeze")
+SAME = ("detach", "cpu", "cuda", "float", "reshape", "squeeze", "to")
+MOVING = ("cuda", "to")  # they may give a tensor on another device
 # Attributes by which code distinguishes a DTensor from a plain tensor.
 OF_DTENSORS = {"full_tensor", "to_local", "_local_tensor", "placements", "device_mesh", "_spec"}
 # Attributes of a parameter that are sharded like it.
@@ -245,7 +248,7 @@ def elementwise_function(run: Run, name: str, call: Call) -> Value:
 @method("ShardTensor", *dict.fromkeys(ELEMENTWISE + SAME))
 def elementwise_method(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
     if name in SAME or not receiver.reduction:
-        return receiver
+        return replace(receiver, moved=True) if name in MOVING else receiver
     return TensorValue("derived", receiver.modules)
 
 
@@ -260,7 +263,9 @@ def full_tensor(run: Run, receiver: ParametersOf | ShardTensor, name: str, call:
 def gather(run: Run, value: Value, node: cst.CSTNode) -> None:
     """`full_tensor()` of a parameter or gradient; flat parameters of FSDP1 have no such method."""
     if sharding_of_parameters(run, value) is Sharding.FSDP2:
-        run.emit(Collective, node, api="full_tensor", collective=True)
+        known = isinstance(value, ParametersOf | ShardTensor) and not value.moved
+        modules = tuple(module.id for module in value.modules) if known else ()
+        run.emit(Collective, node, api="full_tensor", parameters_of=modules, collective=True)
 
 
 def gather_unseen(run: Run, function: Unknown, node: cst.CSTNode) -> None:
@@ -272,7 +277,7 @@ def gather_unseen(run: Run, function: Unknown, node: cst.CSTNode) -> None:
         return
     model = value.part_of or (run.settle(value.owner) if value.owner is not None else None)
     if isinstance(model, ModuleValue):
-        gather(run, ParametersOf((model,)), node)
+        gather(run, ParametersOf((model,), moved=True), node)  # it may be
 
 
 def _name(value: Unknown) -> str:

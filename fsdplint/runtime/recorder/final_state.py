@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import os
 import re
@@ -10,6 +11,7 @@ import time
 from typing import Any
 
 from fsdplint.runtime.recorder.full_disk import is_full
+from fsdplint.runtime.recorder.identity import IdentityMap
 from fsdplint.runtime.recorder.objects import Objects
 from fsdplint.runtime.recorder.recorder import Recorder
 
@@ -36,6 +38,9 @@ class FinalState:
         self._done = False
         # The optimizers that stepped last, each with the models that it trains.
         self._trained: dict[int, tuple[Any, list[Any]]] = {}
+        # The modules of models that were listed, each with the number of its first list.
+        self._listed: IdentityMap[int] = IdentityMap()
+        self._listings = 0
 
     def keep(self, optimizer: Any) -> None:
         """Keep an optimizer and its models alive: their function may return before `capture`."""
@@ -72,7 +77,28 @@ class FinalState:
 
         They are in the order of their creation, which a fix does not change. If the program calls,
         shards and optimizes only parts of its model, the full model still names the parameters.
+
+        FSDP1's wrappers refer to themselves, so a model that the program has dropped stays until a
+        garbage collection. New models cause one, so that both runs list the same models.
         """
+        found = self._existing_models()
+        if any(self._listing(model) is None for model in found):
+            del found
+            gc.collect()
+            found = self._existing_models()
+            self._listings += 1
+            for part in (part for model in found for part in model.modules()):
+                if self._listed.get(part) is None:
+                    self._listed.set(part, self._listings)
+        return sorted(found, key=lambda model: self._listing(model) or 0)
+
+    def _listing(self, model: Any) -> int | None:
+        """The number of the first list with a model, or with a part of it that was a model then."""
+        numbers = [self._listed.get(part) for part in model.modules()]
+        return min((number for number in numbers if number is not None), default=None)
+
+    def _existing_models(self) -> list[Any]:
+        """The models that exist, in the order in which their first modules were built."""
         import torch
 
         used = {

@@ -126,6 +126,7 @@ class Layouts:
     def _models(self) -> list[Any]:
         now = self._objects.generation, len(self._objects.written)
         if self._roots is None or self._roots[0] != now:
+            self._roots = None  # it would keep dropped models
             self._roots = now, self._final_state.models()
         return self._roots[1]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -35,7 +36,7 @@ class FlatHandles:
         self._recorder = recorder
         self._objects = objects
         self._generation = -1
-        self._by_parameter: dict[int, Any] = {}
+        self._by_parameter: dict[int, weakref.ref[Any]] = {}
 
     @property
     def world(self) -> int:
@@ -45,16 +46,17 @@ class FlatHandles:
         if self._generation != self._objects.generation:
             self._generation = self._objects.generation
             self._by_parameter = self._find()
-        return self._by_parameter.get(id(parameter))
+        handle = self._by_parameter.get(id(parameter))
+        return handle() if handle is not None else None
 
-    def _find(self) -> dict[int, Any]:
-        found: dict[int, Any] = {}
+    def _find(self) -> dict[int, weakref.ref[Any]]:
+        found: dict[int, weakref.ref[Any]] = {}  # a handle refers to its model
         for wrapper, kind in self._objects.sharded.items():
             handle = getattr(wrapper, "_handle", None) if kind == "fsdp1" else None
             if handle is not None:
                 flat = handle.flat_param
                 for parameter in (flat, *(getattr(flat, "_params", None) or ())):
-                    found[id(parameter)] = handle
+                    found[id(parameter)] = weakref.ref(handle)
         return found
 
 

@@ -22,6 +22,12 @@ _WRAPPERS = {
 }
 
 
+def _wrapper(cls: type) -> tuple[str, str]:
+    """What a class of torch, or a class of the program that derives from one, wraps and where."""
+    of_torch = (base for base in cls.__mro__ if base.__module__.startswith("torch."))
+    return next((_WRAPPERS[b.__name__] for b in of_torch if b.__name__ in _WRAPPERS), ("", ""))
+
+
 class State:
     """A known state dict, recognized by its id and the id of its first tensor."""
 
@@ -126,9 +132,7 @@ class Objects:
         name = self.names.get(module)
         assert name is not None
         cls = original_class(module)
-        wrapper, attribute = _WRAPPERS.get(cls.__name__, ("", ""))
-        if not cls.__module__.startswith("torch."):
-            wrapper, attribute = "", ""
+        wrapper, attribute = _wrapper(cls)
         inner = module._modules.get(attribute) if attribute else None
         children = {
             key: self.names.get(child)

@@ -1,0 +1,91 @@
+"""FSDP508: what parameters on the CPU are reduced or gathered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.interpreter import load
+from fsdplint.registry.rules import rule_by_code
+
+PROGRAM = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+dist.init_process_group("nccl")
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+FREEZE
+fully_shard(model, offload_policy=CPUOffloadPolicy())
+model(torch.randn(2, 4)).sum().backward()
+nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+"""
+
+
+@pytest.mark.parametrize(
+    "freeze, count",
+    [
+        ("", 1),
+        ("model[0].requires_grad_(False)", 1),
+        ("model.requires_grad_(False)", 0),
+        (
+            "model.requires_grad_(False)\n"
+            "for part in (model[0], model[2]):\n"
+            "    fully_shard(part, offload_policy=CPUOffloadPolicy())",
+            0,
+        ),
+    ],
+)
+def test_frozen_parameters(tmp_path: Path, freeze: str, count: int) -> None:
+    assert found(tmp_path, PROGRAM.replace("FREEZE", freeze)) == count
+
+
+GATHERED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+
+dist.init_process_group("nccl")
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+OFFLOADED
+model(torch.randn(2, 4)).sum().backward()
+GATHER
+"""
+WHOLE = "fully_shard(model, offload_policy=CPUOffloadPolicy())"
+FIRST = "fully_shard(model[0], offload_policy=CPUOffloadPolicy())\nfully_shard(model)"
+
+
+@pytest.mark.parametrize(
+    "offloaded, gather, count",
+    [
+        (WHOLE, "norms = [p.full_tensor().norm() for p in model.parameters()]", 1),
+        (WHOLE, "print(model[0].weight.full_tensor())", 1),
+        (WHOLE, "print(model[0].weight.grad.full_tensor())", 1),
+        ("model.requires_grad_(False)\n" + WHOLE, "model[2].bias.full_tensor()", 1),
+        (FIRST, "print(model[0].weight.full_tensor())", 1),
+        (FIRST, "print(model[2].weight.full_tensor())", 0),
+        (FIRST, "norms = [p.full_tensor().norm() for p in model.parameters()]", 0),
+        (WHOLE, "print(model[0].weight.to_local())", 0),
+        (WHOLE, "print(model[0].weight.to('cuda').full_tensor())", 0),
+        (WHOLE, "print(model[0].weight.cuda().detach().full_tensor())", 0),
+        (WHOLE, "print(model[0].weight.grad.cuda().full_tensor())", 0),
+        (WHOLE, "print(model[0].weight.grad.to('cuda').full_tensor())", 0),
+        (WHOLE, "print(model[0].weight.detach().cpu().full_tensor())", 1),
+        ("fully_shard(model, offload_policy=OffloadPolicy())", "model[0].weight.full_tensor()", 0),
+        ("fully_shard(model)", "model[0].weight.full_tensor()", 0),
+    ],
+)
+def test_whole_parameters(tmp_path: Path, offloaded: str, gather: str, count: int) -> None:
+    program = GATHERED.replace("OFFLOADED", offloaded).replace("GATHER", gather)
+    assert found(tmp_path, program) == count
+    assert found(tmp_path, program.replace('"nccl"', '"cpu:gloo,cuda:nccl"')) == 0
+
+
+def found(tmp_path: Path, program: str) -> int:
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    rule = rule_by_code("FSDP508")()
+    return sum(len(list(rule.check(trace))) for trace in load([path]).traces)
