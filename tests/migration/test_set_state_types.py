@@ -63,6 +63,35 @@ state = FSDP.full_optim_state_dict(model, optimizer)
 """,
         ["options=StateDictOptions(full_state_dict=True, cpu_offload=True)"],
     ),
+    "a full state whose device is decided elsewhere": (
+        """
+class Saver:
+    def __init__(self, model, optimizer, device):
+        self.model, self.optimizer = model, optimizer
+        FSDP.set_state_dict_type(
+            self.model,
+            StateDictType.FULL_STATE_DICT,
+            FullStateDictConfig(offload_to_cpu=device != "cpu", rank0_only=True),
+            FullOptimStateDictConfig(offload_to_cpu=device != "cpu", rank0_only=True),
+        )
+
+    def save(self):
+        weights = self.model.state_dict()
+        state = FSDP.optim_state_dict(self.model, self.optimizer)
+        if dist.get_rank() == 0:
+            torch.save((weights, state), "x.pt")
+
+
+net = FSDP(Net(), use_orig_params=True)
+Saver(net, torch.optim.AdamW(net.parameters()), os.environ.get("DEVICE", "cpu")).save()
+""",
+        [
+            "get_model_state_dict( self.model, options=StateDictOptions(full_state_dict=True, "
+            "cpu_offload=True) )",
+            "get_optimizer_state_dict( self.model, self.optimizer, "
+            "options=StateDictOptions(full_state_dict=True, cpu_offload=True), )",
+        ],
+    ),
 }
 
 

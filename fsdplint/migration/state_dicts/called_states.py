@@ -87,9 +87,8 @@ def kind_in_function(migration: Migration, kind: Kind, source: Source, node: cst
     def without_name(config: Config) -> Config:
         return replace(config, name="", variable=None)
 
-    if any(config.test or config.rank0_test for config in (kind.model, kind.optimizer)):
-        reason = CONFIG_AT_RUN_TIME()
-        raise Blocked(source, node, reason)
+    if kind.tests:
+        raise Blocked(source, node, CONFIG_AT_RUN_TIME())
     return replace(
         kind, model=without_name(kind.model), optimizer=without_name(kind.optimizer), options=""
     )

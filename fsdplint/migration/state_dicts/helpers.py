@@ -207,8 +207,7 @@ def _kind(migration: Migration, reader: States, helper: _Helper, use: _Use) -> t
             if function_around(helper.source, config.variable[1]) is helper.function:
                 migration.states.configs.pop(config.variable[1], None)
             config.name, config.variable = "", None  # the name may not be visible in the blocks
-    tests = [text for one in (kind.model, kind.optimizer) for text in (one.test, one.rank0_test)]
-    if any(tests) and not _are_visible(helper, use, values):
+    if kind.tests and not _are_visible(helper, use, values):
         raise Blocked(use.source, use.call, MODEL_UNKNOWN())
     if model in use.given:
         return kind, use.source.code(use.given[model])

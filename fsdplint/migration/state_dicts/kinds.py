@@ -70,6 +70,18 @@ class Kind:
     local: bool = False
     options: str = ""
 
+    @property
+    def tests(self) -> list[str]:
+        """The texts of the tests that decide the options of the state at run time.
+
+        A gathered state is on the CPU or not whatever decides `offload` (`StateOptions`).
+        """
+        configs = (self.model, self.optimizer)
+        found = [
+            text for one in configs for text in (one.rank0_test, *([] if self.full else [one.test]))
+        ]
+        return [text for text in found if text]
+
     def is_equivalent(self, other: Kind) -> bool:
         """Whether another kind gives the same state."""
 
