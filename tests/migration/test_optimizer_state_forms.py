@@ -289,6 +289,27 @@ FORMS = {
         load(fully_shard(Net()))
         """,
     ),
+    "a state of the first rank that a loop loads": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for net, opt in ((model, optimizer),):
+            full = torch.load("state.pt") if dist.get_rank() == 0 else None
+            opt.load_state_dict(FSDP.scatter_full_optim_state_dict(full, net))
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for net, opt in ((model, optimizer),):
+            full = torch.load("state.pt") if dist.get_rank() == 0 else None
+            set_optimizer_state_dict(
+                net,
+                opt,
+                full or {},
+                options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+            )
+        """,
+    ),
     "a state in a variable of rank 0": (
         """
         model = FSDP(Net())

@@ -219,6 +219,8 @@ class States(ModelStates):
     def _drop_unloaded(self, node: cst.Call, state: cst.BaseExpression) -> bool:
         """Remove a call whose result no code loads into an optimizer. Returns whether it is one."""
         statement = statement_of(self.source, node)
+        if isinstance(statement, cst.Assign | cst.Expr) and statement.value is not node:
+            return False  # another call gets the result
         if isinstance(statement, cst.Assign):
             target = statement.targets[0].target
             home = home_of(self.source, target) if isinstance(target, cst.Name) else None

@@ -13,7 +13,6 @@ from fsdplint.interpreter.values import Bound, Function, ModuleValue
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.calls_without_state import saves_no_model
-from fsdplint.migration.training.applied_functions import sees_only_whole_parameters
 from fsdplint.migration.training.summon_loops import ParameterLoops
 from fsdplint.migration.training.summon_writes import is_of_other_module, writes_no_parameters
 from fsdplint.source.source import Source
@@ -170,8 +169,6 @@ class Body:
             if any(isinstance(v, ModuleValue) for v in self.migration.values(call.func)):
                 return True
             if is_of_other_module(self.migration, call):
-                continue
-            if sees_only_whole_parameters(self.migration, call):
                 continue
             if isinstance(call.func, cst.Attribute) and self._is_of_model(call.func.value):
                 if call.func.attr.value not in (READING - RUNNING) | STATES | MERGING:
