@@ -67,7 +67,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.syntax.qualified_names import canonical
-from fsdplint.trace import Layout, PickedByRank
+from fsdplint.trace import PickedByRank
 from fsdplint.trace.arguments import MESH_PART
 
 # Attributes of a tensor or model output that are tensors of the same origin.
@@ -80,10 +80,6 @@ LOADER_PARTS = {"sampler", "batch_sampler", "dataset"}
 
 
 _AUTOGRAD = {"torch.autograd.Function", "torch.autograd.function.Function"}
-# Entries of a sharded state that are sharded tensors, or hold them.
-_SHARDED_ENTRIES = {
-    "weight", "bias", "state", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer",
-}  # fmt: skip
 OPTIMIZER_PARTS = {"param_groups", "__dict__"}
 
 
@@ -330,13 +326,7 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     if isinstance(value, LibraryObject) and value.name.endswith(".init_device_mesh"):
         return LibraryObject(MESH_PART, {"whole": value, "chosen": index})
     if isinstance(value, StateValue):
-        if isinstance(index, Const) and index.value == "param_groups":
-            return Unknown()  # settings of an optimizer, not tensors
-        text = index.value if isinstance(index, Const) else None
-        if value.layout is Layout.SHARDED and isinstance(text, str):
-            if text.rpartition(".")[2] not in _SHARDED_ENTRIES:
-                return value.as_layout(Layout.UNKNOWN, text)  # it may be a buffer
-        return value.element()
+        return value.entry(index)
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)
     if isinstance(value, TensorValue):

@@ -133,6 +133,12 @@ class HookHandle(Unknown):
     mark: ParameterMarked | None = None
 
 
+# Entries of a sharded state that are sharded tensors, or hold them.
+_SHARDED_ENTRIES = {
+    "weight", "bias", "state", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer",
+}  # fmt: skip
+
+
 @dataclass(eq=False, repr=False)
 class StateValue(Value):
     """A state dict of a module or optimizer, or an object loaded from disk."""
@@ -148,6 +154,16 @@ class StateValue(Value):
     def element(self) -> StateValue:
         """One tensor of it."""
         return StateValue(self.id, self.layout, self.of, self.api, self.on_one_rank, True)
+
+    def entry(self, key: Value) -> Value:
+        """What it has under a key."""
+        text = key.value if isinstance(key, Const) else None
+        if text == "param_groups":
+            return Unknown()  # settings of an optimizer, not tensors
+        if self.layout is Layout.SHARDED and isinstance(text, str):
+            if text.rpartition(".")[2] not in _SHARDED_ENTRIES:
+                return self.as_layout(Layout.UNKNOWN, text)  # it may be a buffer
+        return self.element()
 
     def as_layout(self, layout: Layout, suffix: str) -> StateValue:
         """One tensor of a state that was derived from this one and has another layout."""
@@ -263,6 +279,7 @@ class ShardTensor(TensorValue):
     """A parameter or gradient of `modules`, or the result of an element-wise operation on one.
 
     must_be_dtensor: whether it is certainly a sharded DTensor.
+    appears_sharded: whether it is one if no code out of sight gathers it, see `appears_sharded()`.
     reduction: the reduction over all of its elements ("norm", "sum", ...); each rank then holds the
         result for its own shard.
     moved: whether it may be on another device than the parameter.
@@ -271,6 +288,7 @@ class ShardTensor(TensorValue):
     must_be_dtensor: bool = False
     reduction: str = ""
     moved: bool = False
+    appears_sharded: bool = field(default=False, kw_only=True)
 
 
 @dataclass(eq=False, repr=False)

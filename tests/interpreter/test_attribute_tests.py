@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import class_of, events, program
 
-from fsdplint.trace import Collective, Ranks, Sharded
+from fsdplint.trace import Collective, Layout, Ranks, Saved, Sharded
 
 HOLDERS = """\
 class Plain:
@@ -73,3 +73,45 @@ def test_a_gathered_tensor_is_not_gathered_again(tmp_path: Path, test: str) -> N
     found = program(tmp_path, GATHERED.format(test=test))
     gathers = [event for event in events(found, Collective) if event.api == "full_tensor"]
     assert gathers and all(event.ranks is Ranks.ALL for event in gathers)
+
+
+MAYBE_SHARDED = """\
+from torch.distributed.tensor import DTensor
+from library import make_blocks, make_optimizer
+
+class Trained(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(make_blocks())
+
+    def is_sharded(self):
+        return any(isinstance(p, DTensor) for p in self.parameters())
+
+    def fit(self, batches, shards):
+        if shards:
+            for block in self.blocks:
+                fully_shard(block)
+            fully_shard(self)
+        optimizer = make_optimizer(self.parameters())
+        for batch in batches:
+            self(batch).sum().backward()
+            optimizer.step()
+        {test}
+            torch.save(self.state_dict(), "model.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "if not self.is_sharded():",
+        "if not any(isinstance(p, DTensor) for p in self.parameters()):",
+        "if all(not isinstance(p.grad, DTensor) for p in self.parameters()):",
+        "if not hasattr(next(self.parameters()), 'full_tensor'):",
+    ],
+)
+def test_parameters_that_code_out_of_sight_gets_stay_sharded(tmp_path: Path, test: str) -> None:
+    found = program(tmp_path, MAYBE_SHARDED.format(test=test))
+    assert any(trace.of(Sharded) for trace in found.traces)
+    for saved in events(found, Saved):
+        assert Layout.SHARDED not in saved.layouts

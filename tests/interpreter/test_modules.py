@@ -263,6 +263,16 @@ def test_a_state_that_is_gathered_by_hand_is_whole(tmp_path: Path, code: str) ->
         assert Layout.SHARDED not in saved.layouts
 
 
+@pytest.mark.parametrize("groups", ["state['param_groups']", "state.get('param_groups', [])"])
+def test_the_settings_of_an_optimizer_are_not_sharded(tmp_path: Path, groups: str) -> None:
+    body = (
+        "model = Net()\nfully_shard(model)\noptimizer = torch.optim.AdamW(model.parameters())\n"
+        f"state = optimizer.state_dict()\ntorch.save({{'groups': {groups}}}, 'groups.pt')\n"
+    )
+    for saved in events(program(tmp_path, body), Saved):
+        assert Layout.SHARDED not in saved.layouts
+
+
 def test_a_model_of_unknown_class_is_called_by_its_variable(tmp_path: Path) -> None:
     found = program(
         tmp_path,

@@ -11,6 +11,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import FUNCTIONS, function
+from fsdplint.interpreter.models.sharded_parameters import are_gathered, rests_sharded
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
@@ -108,7 +109,7 @@ def note_computation(run: Run, api: str, values: list[Value], node: cst.CSTNode)
 
 
 def _is_not_gathered(run: Run, parameter: ParametersOf) -> bool:
-    return tensors.rests_sharded(run, parameter) or rests_flat(run, parameter)
+    return rests_sharded(run, parameter) or rests_flat(run, parameter)
 
 
 def _parameters(run: Run, value: Value) -> ParametersOf | None:
@@ -124,7 +125,7 @@ def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
     if name in tensors.MOVING:
         receiver = replace(receiver, moved=True)
     if name in _COPIES:
-        gathered = tensors.are_gathered(run, receiver)
+        gathered = are_gathered(run, receiver)
         if gathered is None:
             return replace(derived(receiver), complete=False)
         if gathered or sharding_of_parameters(run, receiver) is None:

@@ -242,8 +242,8 @@ def view_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Valu
 
 
 @method("StateValue", "get", "pop")
-def tensor_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
-    return receiver.element()
+def entry_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
+    return receiver.entry(run.settle(call.args[0]) if call.args else Unknown())
 
 
 @method("StateValue", "to_local", "redistribute")

@@ -14,6 +14,7 @@ from fsdplint.interpreter import losses
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.ignored_parameters import owners_of_ignored
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
+from fsdplint.interpreter.models.sharded_parameters import appears_sharded, must_be_sharded
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.run import Run
@@ -29,16 +30,12 @@ from fsdplint.trace import (
     BackwardRun,
     Called,
     Collective,
-    Gathered,
     MixedParameters,
     PartialRead,
-    Sharded,
     Sharding,
     ShardReduced,
-    SyncSwitched,
     Wrapped,
 )
-from fsdplint.trace.groups import Groups
 from fsdplint.trace.torch_versions import WHOLE_NORM_SINCE
 
 # Their result is a DTensor with a pending reduction (observed on torch 2.13).
@@ -65,7 +62,12 @@ def gradient(run: Run, parameter: ParametersOf) -> ShardTensor:
     """`p.grad`"""
     certain = must_be_sharded(run, parameter, gradient=True)
     losses.forget_division(run)
-    found = ShardTensor("gradient", parameter.modules, must_be_dtensor=certain)
+    found = ShardTensor(
+        "gradient",
+        parameter.modules,
+        must_be_dtensor=certain,
+        appears_sharded=appears_sharded(run, parameter, gradient=True),
+    )
     if not certain and not run.decisions.single_rank and _is_flat_shard(run, found):
         found.rank_local = own_data(run, run.site(run.executing))
     return found
@@ -103,105 +105,6 @@ def as_shard(run: Run, value: Value | None) -> ShardTensor | None:
         certain = must_be_sharded(run, value)
         return ShardTensor("parameter", value.modules, must_be_dtensor=certain)
     return None
-
-
-def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False) -> bool:
-    """Whether a parameter (or its gradient) is certainly a DTensor here.
-
-    Its module is sharded by `fully_shard`, it is not ignored, and no forward has gathered it since
-    the last backward.
-    """
-    if not _has_known_owner(parameter) or run.calling or parameter.unsharded_copy:
-        return False
-    groups = Groups(run.trace)
-    for module in parameter.modules:
-        if groups.owner(module.id) is None or run.trace.family_escaped(module.id):
-            return False
-        if _may_be_ignored(run, groups, module.id):
-            return False
-        family = {*run.trace.submodules(module.id), *groups.ancestors(module.id)}
-        if not _is_at_rest(run, family, gradient):
-            return False
-    return True
-
-
-def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
-    """Whether a parameter is certainly a DTensor here, also within the forward of another module.
-
-    The call of its own group is over and has sharded it again, or never began.
-    """
-    if not _has_known_owner(parameter) or parameter.unsharded_copy:
-        return False
-    trace, groups = run.trace, Groups(run.trace)
-    if any(event.api.startswith("set_reshard") for event in trace.of(SyncSwitched)):
-        return False
-    for module in parameter.modules:
-        owner = groups.owner(module.id)
-        if owner is None or trace.family_escaped(owner) or _may_be_ignored(run, groups, module.id):
-            return False
-        family = set(trace.submodules(owner))
-        calling = [trace.events[index] for index in run.calling]
-        open_calls = {trace.unwrap(one.module) for one in calling if isinstance(one, Called)}
-        if family & open_calls or any(e.module in family for e in trace.of(Gathered)):
-            return False
-        called = any(groups.enters(event, owner) for event in trace.of(Called))
-        if called and not _reshards_after_forward(groups, owner):
-            return False
-    return True
-
-
-def _has_known_owner(parameter: ParametersOf) -> bool:
-    """Whether a parameter is from a loop over its modules, or an attribute of a layer of torch."""
-    layers = [(module.library_class or "").startswith("torch.nn.") for module in parameter.modules]
-    return bool(layers) and (parameter.complete or (len(layers) == 1 and layers[0]))
-
-
-def are_gathered(run: Run, parameters: ParametersOf) -> bool | None:
-    """Whether `unshard()` has gathered parameters; None if it has gathered some of them."""
-    trace, groups = run.trace, Groups(run.trace)
-    if not any(event.gathered for event in trace.of(Gathered)):
-        return False
-    gathered: dict[str, bool] = {}
-    for event in trace.events:
-        if isinstance(event, BackwardRun):
-            gathered.clear()
-        elif isinstance(event, Gathered):
-            gathered[event.module] = event.gathered
-    parts = (part for one in parameters.modules for part in (one.id, *trace.submodules(one.id)))
-    owners = {owner for part in parts if (owner := groups.owner(part)) is not None}
-    found = {gathered.get(owner, False) for owner in owners}
-    return None if len(found) > 1 else found == {True}
-
-
-def _reshards_after_forward(groups: Groups, owner: str) -> bool:
-    """Whether each forward of a group certainly shards its parameters again."""
-    event = groups.shards(owner)[-1]
-    option = event.options.get("reshard_after_forward")
-    is_root = not any(groups.trace.sharding(one) for one in groups.ancestors(owner))
-    return option is True or (option is None and not is_root and "**" not in event.options)
-
-
-def _may_be_ignored(run: Run, groups: Groups, module: str) -> bool:
-    """Whether `fully_shard` may leave parameters of a module out."""
-    family = {*run.trace.submodules(module), *groups.ancestors(module)}
-    return any(
-        {"ignored_params", "**"} & set(shard.options) and family & {shard.module, *shard.group}
-        for shard in run.trace.of(Sharded)
-    )
-
-
-def _is_at_rest(run: Run, family: set[str], gradient: bool) -> bool:
-    """Whether the last event of the modules left them sharded."""
-    if any(e.api == "set_reshard_after_backward" for e in run.trace.of(SyncSwitched)):
-        return False
-    for event in reversed(run.trace.events):
-        if isinstance(event, BackwardRun):
-            return True
-        if isinstance(event, Called | Gathered) and event.module in family:
-            return isinstance(event, Gathered) and not event.gathered and not gradient
-        if isinstance(event, Sharded) and {event.module, *event.group} & family:
-            return not gradient
-    return False
 
 
 # Reductions -------------------------------------------------------------------------------------
@@ -263,8 +166,9 @@ def full_tensor(run: Run, receiver: ParametersOf | ShardTensor, name: str, call:
 def gather(run: Run, value: Value, node: cst.CSTNode) -> None:
     """`full_tensor()` of a parameter or gradient; flat parameters of FSDP1 have no such method."""
     if sharding_of_parameters(run, value) is Sharding.FSDP2:
-        known = isinstance(value, ParametersOf | ShardTensor) and not value.moved
-        modules = tuple(module.id for module in value.modules) if known else ()
+        modules: tuple[str, ...] = ()
+        if isinstance(value, ParametersOf | ShardTensor) and not value.moved:
+            modules = tuple(module.id for module in value.modules)
         run.emit(Collective, node, api="full_tensor", parameters_of=modules, collective=True)
 
 

@@ -12,6 +12,7 @@ from fsdplint.interpreter.library_classes import is_bare_base, is_module_class
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.nn_classes import SUBCLASSES
 from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.models.sharded_parameters import appears_sharded
 from fsdplint.interpreter.module_attributes import (
     class_of_module,
     searched_class,
@@ -22,6 +23,7 @@ from fsdplint.interpreter.torch_values import (
     LoaderValue,
     ParametersOf,
     SamplerValue,
+    ShardTensor,
     StateValue,
     TensorValue,
 )
@@ -97,9 +99,10 @@ DTENSOR = {"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTenso
 
 
 def is_dtensor(run: Run, value: Value) -> bool:
-    """Whether a value is certainly a DTensor: a parameter or gradient of a sharded module."""
-    tensor = tensors.as_shard(run, value)
-    return tensor is not None and tensor.must_be_dtensor
+    """Whether a test of its class finds a DTensor: a parameter or gradient of a sharded module."""
+    if isinstance(value, ShardTensor):
+        return value.must_be_dtensor or (value.appears_sharded and not value.reduction)
+    return isinstance(value, ParametersOf) and value.element and appears_sharded(run, value)
 
 
 def _excludes(run: Run, test: cst.CSTNode) -> bool:

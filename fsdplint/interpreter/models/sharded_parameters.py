@@ -1,0 +1,123 @@
+"""Whether a parameter is a DTensor at one point of a run."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.trace import BackwardRun, Called, Event, Gathered, Sharded, SyncSwitched
+from fsdplint.trace.groups import Groups
+
+
+def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False) -> bool:
+    """Whether a parameter (or its gradient) is certainly a DTensor here.
+
+    Its module is sharded by `fully_shard`, it is not ignored, and no forward has gathered it since
+    the last backward.
+    """
+    in_sight = not any(run.trace.family_escaped(module.id) for module in parameter.modules)
+    return in_sight and appears_sharded(run, parameter, gradient=gradient)
+
+
+def appears_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False) -> bool:
+    """Whether a parameter (or its gradient) is a DTensor if no code out of sight gathers it.
+
+    Such code does not take the sharding back. This is enough to decide a test of the class of a
+    parameter, but not for a finding.
+    """
+    groups = Groups(run.trace)
+    calling = any(_may_gather(groups, run.trace.events[index]) for index in run.calling)
+    if not _has_known_owner(parameter) or calling or parameter.unsharded_copy:
+        return False
+    for module in parameter.modules:
+        if groups.owner(module.id) is None or _may_be_ignored(run, groups, module.id):
+            return False
+        family = {*run.trace.submodules(module.id), *groups.ancestors(module.id)}
+        if not _is_at_rest(groups, family, gradient):
+            return False
+    return True
+
+
+def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
+    """Whether a parameter is certainly a DTensor here, also within the forward of another module.
+
+    The call of its own group is over and has sharded it again, or never began.
+    """
+    if not _has_known_owner(parameter) or parameter.unsharded_copy:
+        return False
+    trace, groups = run.trace, Groups(run.trace)
+    if any(event.api.startswith("set_reshard") for event in trace.of(SyncSwitched)):
+        return False
+    for module in parameter.modules:
+        owner = groups.owner(module.id)
+        if owner is None or trace.family_escaped(owner) or _may_be_ignored(run, groups, module.id):
+            return False
+        family = set(trace.submodules(owner))
+        calling = [trace.events[index] for index in run.calling]
+        open_calls = {trace.unwrap(one.module) for one in calling if isinstance(one, Called)}
+        if family & open_calls or any(e.module in family for e in trace.of(Gathered)):
+            return False
+        called = any(groups.enters(event, owner) for event in trace.of(Called))
+        if called and not _reshards_after_forward(groups, owner):
+            return False
+    return True
+
+
+def _has_known_owner(parameter: ParametersOf) -> bool:
+    """Whether a parameter is from a loop over its modules, or an attribute of a layer of torch."""
+    layers = [(module.library_class or "").startswith("torch.nn.") for module in parameter.modules]
+    return bool(layers) and (parameter.complete or (len(layers) == 1 and layers[0]))
+
+
+def are_gathered(run: Run, parameters: ParametersOf) -> bool | None:
+    """Whether `unshard()` has gathered parameters; None if it has gathered some of them."""
+    trace, groups = run.trace, Groups(run.trace)
+    if not any(event.gathered for event in trace.of(Gathered)):
+        return False
+    gathered: dict[str, bool] = {}
+    for event in trace.events:
+        if isinstance(event, BackwardRun):
+            gathered.clear()
+        elif isinstance(event, Gathered):
+            gathered[event.module] = event.gathered
+    parts = (part for one in parameters.modules for part in (one.id, *trace.submodules(one.id)))
+    owners = {owner for part in parts if (owner := groups.owner(part)) is not None}
+    found = {gathered.get(owner, False) for owner in owners}
+    return None if len(found) > 1 else found == {True}
+
+
+def _reshards_after_forward(groups: Groups, owner: str) -> bool:
+    """Whether each forward of a group certainly shards its parameters again."""
+    event = groups.shards(owner)[-1]
+    option = event.options.get("reshard_after_forward")
+    is_root = not any(groups.trace.sharding(one) for one in groups.ancestors(owner))
+    return option is True or (option is None and not is_root and "**" not in event.options)
+
+
+def _may_be_ignored(run: Run, groups: Groups, module: str) -> bool:
+    """Whether `fully_shard` may leave parameters of a module out."""
+    family = {*run.trace.submodules(module), *groups.ancestors(module)}
+    return any(
+        {"ignored_params", "**"} & set(shard.options) and family & {shard.module, *shard.group}
+        for shard in run.trace.of(Sharded)
+    )
+
+
+def _may_gather(groups: Groups, event: Event) -> bool:
+    """Whether an event is a call that gathers parameters; other methods of a module do not."""
+    return isinstance(event, Called) and (event.via == "forward" or groups.gathers(event))
+
+
+def _is_at_rest(groups: Groups, family: set[str], gradient: bool) -> bool:
+    """Whether the last event of the modules left them sharded."""
+    if any(e.api == "set_reshard_after_backward" for e in groups.trace.of(SyncSwitched)):
+        return False
+    for event in reversed(groups.trace.events):
+        if isinstance(event, BackwardRun):
+            return True
+        if isinstance(event, Gathered) and event.module in family:
+            return not event.gathered and not gradient
+        if isinstance(event, Called) and event.module in family and _may_gather(groups, event):
+            return False
+        if isinstance(event, Sharded) and {event.module, *event.group} & family:
+            return not gradient
+    return False
