@@ -31,6 +31,7 @@ from fsdplint.interpreter.torch_values import (
     is_new_parameter,
 )
 from fsdplint.interpreter.training_modes import note_mode_read
+from fsdplint.interpreter.unknown_entries import set_entry
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -162,7 +163,7 @@ def assign_element(run: Run, container: Value, key: Value, value: Value, text: s
             container.items[key.value] = value
             note_keys(run, {key.value: value})
         else:
-            container.open = True
+            container.may_have_more()
             if isinstance(key, Unknown):
                 override_entries(container)
             kinds = StateValue | ParametersOf | TensorValue | Unknown
@@ -193,7 +194,7 @@ def assign_element(run: Run, container: Value, key: Value, value: Value, text: s
         if module is not None:
             set_element(run, module, key, value)
         elif isinstance(key, Const):
-            container.parts[f"[{key.value!r}]"] = value
+            set_entry(run, container, key.value, value)
         else:
             container.parts["[]"] = value
 

@@ -359,7 +359,7 @@ def certainly_lacks(run: Run, registry: Dict, key: object) -> bool:
     """Whether no file that the program imports adds an entry under a known key to a dict."""
     executes_file = any(end == float("inf") for _, end in run.file_steps)
     if executes_file or registry.open:
-        return key not in registry.items and not registry.open
+        return registry.has(key) is False
     return read_entry(run, registry, key) is None and not registry.open
 
 

@@ -7,6 +7,7 @@ from fsdplint.interpreter.module_tree import NAMED
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.settings_files import is_whole_file
 from fsdplint.interpreter.torch_values import LoaderValue, RankValue, SamplerValue, StateValue
+from fsdplint.interpreter.unknown_entries import has_entry
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -91,13 +92,15 @@ def membership(left: Value, right: Value) -> bool | None:
     """Whether a value is in another; None if that is unknown."""
     if isinstance(right, ModuleValue) and right.elements is not None:
         right = right.elements
+    if isinstance(right, Unknown) and isinstance(left, Const):
+        known = has_entry(right, left.value)
+        if known is not None:
+            return known
     right = as_dict(right)
     if isinstance(right, Namespace) and isinstance(left, Const):
         return _is_name_of(left.value, right)
     if isinstance(right, Dict) and isinstance(left, Const):
-        if left.value in right.items:
-            return True
-        return None if right.open else False
+        return right.has(left.value)
     if isinstance(right, Sequence) and isinstance(left, Const):
         if any(isinstance(i, Const) and i.value == left.value for i in right.items):
             return True

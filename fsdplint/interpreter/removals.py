@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter.values import Const, Dict, Sequence, Value
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.unknown_entries import remove_entry
+from fsdplint.interpreter.values import Const, Dict, Sequence, Unknown, Value
 
 
 def forget_items(container: Sequence | Dict) -> None:
     """Note that any element may have been removed, so that none is known."""
     container.items.clear()
     container.open = True
+
+
+def note_removal(run: Run, container: Value, key: Value) -> None:
+    """Note that a dict has nothing under a key from now on.
+
+    In a loop it may be another dict in each turn.
+    """
+    if not isinstance(key, Const):
+        return
+    if isinstance(container, Dict) and not run.loop_depth:
+        container.removed.add(key.value)
+    elif isinstance(container, Unknown):
+        remove_entry(run, container, key.value)
 
 
 def remove_item(container: Value, key: Value | None) -> Value | None:

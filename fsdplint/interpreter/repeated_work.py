@@ -61,7 +61,8 @@ def forget(run: Run, function: Function, given: list[Value]) -> None:
     """Forget what a function that is not executed may have changed in its arguments."""
     for value in map(run.settle, given):
         if isinstance(value, Dict):
-            value.items, value.open = dict.fromkeys(value.items, Unknown()), True
+            value.items = dict.fromkeys(value.items, Unknown())
+            value.may_have_more()
             run.changes += 1
         elif isinstance(value, Sequence):
             value.items, value.open = [Unknown() for _ in value.items], True

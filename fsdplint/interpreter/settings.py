@@ -51,7 +51,7 @@ def override_attributes(holder: Value) -> None:
 def override_entries(container: Dict | Namespace) -> None:
     """Any entry of a dict may have got another value, because its key was unknown."""
     if isinstance(container, Dict):
-        container.open = True
+        container.may_have_more()
         _override(container.items, "")
     elif container.owner is not None:
         override_attributes(container.owner)

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, meta_device
+from fsdplint.interpreter import lazy, meta_device, unknown_entries
 from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
@@ -104,6 +104,9 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
             return of_object(run, function.owner, name, call)
         if not origin and function.owner is not None and _is_backward(function):
             name, origin = "backward", "loss.backward"  # of a value of which nothing is known
+        entry = unknown_entries.call_method(run, function.owner, name, call)
+        if entry is not None:
+            return entry
         method = METHODS.get(("Unknown", name))
         owner = origin.rpartition(".")[0]
         if method is not None and (owner or function.part_of is not None):

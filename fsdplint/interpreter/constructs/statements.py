@@ -32,7 +32,7 @@ from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.records import is_record
-from fsdplint.interpreter.removals import remove_item
+from fsdplint.interpreter.removals import note_removal, remove_item
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, raises
 from fsdplint.interpreter.torch_values import TensorValue
@@ -177,7 +177,9 @@ def _delete(run: Run, target: cst.BaseExpression) -> None:
         container = as_dict(run.settle(run.eval(target.value)))
         run.note_change(container)
         note_group_change(run, container)
-        remove_item(container, _only_index(run, target))
+        index = _only_index(run, target)
+        remove_item(container, index)
+        note_removal(run, container, index)
     elif isinstance(target, cst.Attribute):
         run.note_change()
         owner = run.settle(run.eval(target.value))

@@ -27,7 +27,7 @@ from fsdplint.interpreter.parameter_filters import (
     tested_in_loop,
     with_current_filters,
 )
-from fsdplint.interpreter.removals import forget_items
+from fsdplint.interpreter.removals import forget_items, note_removal
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import (
@@ -146,9 +146,13 @@ def dict_view(run: Run, receiver: Dict, name: str, call: Call) -> Value:
 def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     key = call.args[0] if call.args else Unknown()
     value = read_entry(run, receiver, key.value) if isinstance(key, Const) else None
-    if isinstance(key, Const) and value is not None:
-        if name == "pop":
-            del receiver.items[key.value]
+    lacks = receiver.has(key.value) is False if isinstance(key, Const) else not receiver.open
+    if isinstance(key, Const) and key.value in receiver.removed and lacks and name == "get":
+        return call.kwargs.get("default", Const(None)) if len(call.args) < 2 else call.args[1]
+    if isinstance(key, Const) and name == "pop":
+        receiver.items.pop(key.value, None)
+        note_removal(run, receiver, key)
+    if value is not None:
         return value
     if isinstance(key, Unknown) and not is_written_out(receiver):
         load_registrations(run)
@@ -158,7 +162,7 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
         if name == "pop":
             forget_items(receiver)
         return found if found is not None else Unknown(origin=run.text(call.node))
-    if len(call.args) > 1 and not receiver.open:
+    if len(call.args) > 1 and lacks:
         if name == "setdefault" and isinstance(key, Const):
             receiver.items[key.value] = call.args[1]
         return call.args[1]
@@ -171,7 +175,7 @@ def dict_update(run: Run, receiver: Dict, name: str, call: Call) -> Value:
         if isinstance(value, Dict):
             receiver.take(value)
         elif isinstance(value, StateValue):
-            receiver.open = True
+            receiver.may_have_more()
             receiver.tensors[f"**{value.id}"] = value
         else:
             override_entries(receiver)

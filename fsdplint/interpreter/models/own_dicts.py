@@ -29,7 +29,7 @@ def fill(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     if isinstance(made, Dict):
         receiver.take(made)
     else:
-        receiver.open = True
+        receiver.may_have_more()
     return Const(None)
 
 

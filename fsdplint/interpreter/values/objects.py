@@ -156,6 +156,7 @@ class Dict(Value):
     made_at: see `Sequence`.
     doubtful: whether it may have other keys: a function that cannot be followed got it, or it
         stands for two dicts between which something chooses.
+    removed: keys that the program has removed, if no unknown entry was added since then.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
@@ -164,9 +165,24 @@ class Dict(Value):
     optimizer: OptimizerValue | None = None  # the owner of this param group (or `__dict__`)
     made_at: int = 0
     doubtful: bool = False
+    removed: set[Any] = field(default_factory=set, repr=False)
+
+    def has(self, key: Any) -> bool | None:
+        """Whether it has a key; None if that is unknown."""
+        if key in self.items:
+            return True
+        lacks = not self.open or (key in self.removed and not self.doubtful)
+        return False if lacks else None
+
+    def may_have_more(self) -> None:
+        """Note that it may have got entries under any key."""
+        self.open = True
+        self.removed.clear()
 
     def take(self, other: Dict) -> None:
         """Take the entries of another dict, as `update` does."""
+        if other.open:
+            self.removed.clear()
         self.items.update(other.items)
         self.tensors.update(other.tensors)
         self.open = self.open or other.open

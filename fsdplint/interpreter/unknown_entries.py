@@ -1,0 +1,83 @@
+"""Entries that a program sets in a dict of which nothing else is known, or removes from it.
+
+The entries are in the `parts` of the dict: under `[key]` for a subscript, and under `.get(key)` for
+the methods, for which an entry that the program has only read may be missing.
+"""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.branch_sides import note_write
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import Const, Dict, Unknown, Value
+
+_PREFIX = ".get("
+_REMOVED = object()  # the value of the constant that stands for an entry that was removed
+
+
+def set_entry(run: Run, container: Unknown, key: object, value: Value) -> None:
+    """Note that a dict has a value under a key."""
+    container.parts[f"[{key!r}]"] = value
+    _note(run, container, key, value)
+
+
+def remove_entry(run: Run, container: Unknown, key: object) -> None:
+    """Note that a dict has nothing under a key."""
+    container.parts.pop(f"[{key!r}]", None)
+    _note(run, container, key, Const(_REMOVED))
+
+
+def has_entry(container: Unknown, key: object) -> bool | None:
+    """Whether a dict has a key; None if that is unknown."""
+    known = container.parts.get(_name(key))
+    return None if known is None or isinstance(known, Unknown) else not _is_removed(known)
+
+
+def call_method(run: Run, container: Value | None, name: str, call: Call) -> Value | None:
+    """The result of a method of a dict for an entry that the program has set or removed.
+
+    None if the entry is unknown, also for the methods that change the dict.
+    """
+    if not isinstance(container, Unknown) or call.open:
+        return None
+    if name in ("update", "setdefault"):
+        _update(run, container, call)
+    key = run.settle(call.args[0]) if call.args else None
+    if name not in ("get", "pop") or not isinstance(key, Const) or not isinstance(key.value, str):
+        return None
+    known = container.parts.get(_name(key.value))
+    if name == "pop":
+        remove_entry(run, container, key.value)
+    if known is None or not _is_removed(known):
+        return known
+    default = call.arg(1, "default")
+    return Const(None) if default is None and name == "get" else default
+
+
+def _update(run: Run, container: Unknown, call: Call) -> None:
+    """Note the entries of other dicts; one that is not known may have any key."""
+    given = [run.settle(value) for value in call.args]
+    dicts = [value for value in given if isinstance(value, Dict) and not value.open]
+    if len(dicts) < len(given):
+        for name in [name for name in container.parts if name.startswith(_PREFIX)]:
+            note_write(run, container.parts, name, container.parts.pop(name))
+    entries = [item for value in dicts for item in value.items.items()]
+    for key, value in [*entries, *call.kwargs.items()]:
+        if isinstance(key, str):
+            set_entry(run, container, key, value)
+
+
+def _name(key: object) -> str:
+    return f"{_PREFIX}{key!r})"
+
+
+def _note(run: Run, container: Unknown, key: object, value: Value) -> None:
+    if container.varying:  # it may be another dict in the next turn of a loop
+        return
+    name = _name(key)
+    note_write(run, container.parts, name, container.parts.get(name))
+    container.parts[name] = value
+
+
+def _is_removed(value: Value) -> bool:
+    return isinstance(value, Const) and value.value is _REMOVED
