@@ -36,7 +36,15 @@ from fsdplint.interpreter.values import (
     Value,
     is_none,
 )
-from fsdplint.trace import GuardKind, Module, ModuleAttached, ModuleBuilt, ParametersTied, Sharding
+from fsdplint.trace import (
+    Called,
+    GuardKind,
+    Module,
+    ModuleAttached,
+    ModuleBuilt,
+    ParametersTied,
+    Sharding,
+)
 
 # The key of the module whose attributes are those that a module lacks.
 DELEGATE = "*delegate"
@@ -140,7 +148,7 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
     )
     if "[]" in value.parts:
         module.attributes["*"] = value.parts["[]"]
-    module.synthetic_for = value.synthetic_for
+    module.synthetic_for, module.called = value.synthetic_for, value.called
     value.refined = module
     _adopt_parts(module, value)
     if value.library in SHARDED_CLASSES:
@@ -180,6 +188,10 @@ def assume_sharding(run: Run, module: ModuleValue, sharding: Sharding) -> bool:
     is_known = module.cls is not None or module.library_class is not None or bool(info.children)
     if is_known or info.children_known or module.wrapper or module.sharded or module.inner:
         return False
+    if any(entry.guard.kind is GuardKind.RANK for entry in run.guards):
+        # What other ranks have called was followed as if it did not communicate.
+        if module.called or any(event.module == module.id for event in run.trace.of(Called)):
+            return False
     run.assumes_sharding = run.decisions.shards = True
     if sharding is Sharding.FSDP2:
         module.sharded = True

@@ -99,6 +99,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if not (isinstance(function, Symbol) and _NEVER_WAITS.match(origin)):
             run.may_have_waited_at = len(run.trace.events)
     if isinstance(function, Unknown):
+        function.called = True
         of_object = find_object_method(function.owner, name)
         if of_object is not None:
             return of_object(run, function.owner, name, call)

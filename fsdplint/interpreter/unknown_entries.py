@@ -1,6 +1,6 @@
 """Entries that a program sets in a dict of which nothing else is known, or removes from it.
 
-The entries are in the `parts` of the dict: under `[key]` for a subscript, and under `.get(key)` for
+The entries are in the `parts` of the dict: under `[key]` for a subscript, and under `[key]=` for
 the methods, for which an entry that the program has only read may be missing.
 """
 
@@ -11,7 +11,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Dict, Unknown, Value
 
-_PREFIX = ".get("
+_END = "]="
 _REMOVED = object()  # the value of the constant that stands for an entry that was removed
 
 
@@ -59,7 +59,7 @@ def _update(run: Run, container: Unknown, call: Call) -> None:
     given = [run.settle(value) for value in call.args]
     dicts = [value for value in given if isinstance(value, Dict) and not value.open]
     if len(dicts) < len(given):
-        for name in [name for name in container.parts if name.startswith(_PREFIX)]:
+        for name in [name for name in container.parts if name.endswith(_END)]:
             note_write(run, container.parts, name, container.parts.pop(name))
     entries = [item for value in dicts for item in value.items.items()]
     for key, value in [*entries, *call.kwargs.items()]:
@@ -68,7 +68,7 @@ def _update(run: Run, container: Unknown, call: Call) -> None:
 
 
 def _name(key: object) -> str:
-    return f"{_PREFIX}{key!r})"
+    return f"[{key!r}{_END}"
 
 
 def _note(run: Run, container: Unknown, key: object, value: Value) -> None:

@@ -82,6 +82,19 @@ def save(model, path):
     if dist.get_rank() == 0:
         torch.save(state, path)
 """,
+    "what one rank has called before": """
+def step(model, x):
+    out = model(x)
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(False)
+    out.sum().backward()
+
+def run(model, batch):
+    if dist.get_rank() == 0:
+        step(model, batch)
+    else:
+        step(model, None)
+""",
     "a caller gives a plain model": """
 def save(model: FSDP, path):
     if dist.get_rank() == 0:

@@ -9,12 +9,12 @@ import libcst as cst
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
-from fsdplint.interpreter.models.sharded_parameters import must_be_sharded
 from fsdplint.interpreter.models.state_dicts import DCP
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.sharded_parameters import must_be_sharded
 from fsdplint.interpreter.stateful import load_states, with_states
 from fsdplint.interpreter.torch_values import (
     LOCAL_PART,

@@ -11,9 +11,9 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import FUNCTIONS, function
-from fsdplint.interpreter.models.sharded_parameters import are_gathered, rests_sharded
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.sharded_parameters import are_gathered, rests_sharded
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unit_parameters import rests_flat
 from fsdplint.interpreter.values import Partial, Sequence, Symbol, Unknown, Value, gathers

@@ -14,10 +14,10 @@ from fsdplint.interpreter import losses
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.ignored_parameters import owners_of_ignored
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
-from fsdplint.interpreter.models.sharded_parameters import appears_sharded, must_be_sharded
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.sharded_parameters import appears_sharded, must_be_sharded
 from fsdplint.interpreter.torch_values import (
     LOCAL_PART,
     LocalGradient,

@@ -12,13 +12,13 @@ from fsdplint.interpreter.library_classes import is_bare_base, is_module_class
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.nn_classes import SUBCLASSES
 from fsdplint.interpreter.models.registry import function
-from fsdplint.interpreter.models.sharded_parameters import appears_sharded
 from fsdplint.interpreter.module_attributes import (
     class_of_module,
     searched_class,
     visits_modules,
 )
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.sharded_parameters import appears_sharded
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
     ParametersOf,

@@ -58,6 +58,7 @@ class Unknown(Value):
     turn: set if it is the number of the current turn of a loop; each turn gets a token like it.
     changes: whether a loop calls a method of it for its effect, so that its attributes may differ
         from turn to turn.
+    called: whether it was called.
     """
 
     settles: ClassVar[bool] = True
@@ -92,6 +93,7 @@ class Unknown(Value):
     # Not fields: with 30 of them, Python no longer shares the keys of the objects' dicts.
     few_elements = False
     dimensionless = False
+    called = False
 
     @property
     def differs(self) -> bool:
@@ -278,6 +280,7 @@ class ModuleValue(Value):
         units are not known.
     by_mode: whether it is a layer that computes something else in evaluation mode.
     dtype: the dtype of its own parameters, "float32"; "" if it has none or it is not certain.
+    called: whether it was called before it was known to be a module.
     """
 
     id: str
@@ -298,6 +301,7 @@ class ModuleValue(Value):
     framework: str = ""
     by_mode: bool = False
     dtype: str = ""
+    called: bool = False
 
 
 @dataclass(eq=False, repr=False)
