@@ -22,6 +22,7 @@ from fsdplint.interpreter.meta_device import META_ATTRIBUTES, is_on_meta
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_attributes import element_of, module_attribute
+from fsdplint.interpreter.object_comparison import equals_no_text
 from fsdplint.interpreter.optimizers import state_by_parameter
 from fsdplint.interpreter.own_dicts import as_dict, entries_of, entry_as_attribute
 from fsdplint.interpreter.parameter_marks import read_mark
@@ -296,7 +297,7 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
                 origin=run.text(node), rank_local=local
             )
         chosen = entry_of(run, value, index, node)
-        return chosen if chosen is not None else Unknown(origin=run.text(node))
+        return chosen if chosen is not None else _unknown_entry(run, value, node)
     if isinstance(value, Sequence):
         if isinstance(index, Const) and isinstance(index.value, int):
             if -len(value.items) <= index.value < len(value.items) and not value.open:
@@ -339,6 +340,13 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     if isinstance(value, Unknown):
         return _unknown_element(value, index)
     return Unknown()
+
+
+def _unknown_entry(run: Run, value: Dict, node: cst.CSTNode) -> Unknown:
+    result = Unknown(origin=run.text(node))
+    entries = [run.settle(entry) for entry in value.items.values()]
+    result.symbolic = not value.open and bool(entries) and all(map(equals_no_text, entries))
+    return result
 
 
 def _unknown_element(value: Unknown, index: Value) -> Value:

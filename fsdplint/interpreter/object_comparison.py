@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fsdplint.interpreter.module_attributes import ONLY_FSDP2_HAS
 from fsdplint.interpreter.module_tree import NAMED
 from fsdplint.interpreter.own_dicts import as_dict
@@ -52,6 +54,11 @@ def _is_never_none(value: Value) -> bool:
     return isinstance(value, NEVER_NONE) or is_whole_file(value)
 
 
+# Dtypes, and members of the enums of FSDP: they equal no text and no number.
+_NO_TEXT = re.compile(
+    r"torch\.(u?int\d*|b?float\w*|double|half|long|short|bool|complex\w*)"
+    r"|torch\.distributed\.fsdp\.(.+\.)?(ShardingStrategy|StateDictType|BackwardPrefetch)\.\w+"
+)
 _OBJECTS = (Class, Symbol, ModuleValue, Instance, OptimizerValue)
 
 
@@ -59,6 +66,8 @@ def identity(left: Value, right: Value) -> bool | None:
     """Whether two values are the same; None if that depends on constants or is unknown."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Const) and one.value is None and _is_never_none(other):
+            return False
+        if isinstance(one, Const) and equals_no_text(other):
             return False
     if isinstance(left, Symbol) and isinstance(right, Symbol):
         mine, theirs = left.name.split("."), right.name.split(".")
@@ -70,6 +79,13 @@ def identity(left: Value, right: Value) -> bool | None:
     if isinstance(left, _OBJECTS) and isinstance(right, _OBJECTS):
         return left is right
     return None
+
+
+def equals_no_text(value: Value) -> bool:
+    """Whether a value equals no constant of Python: no text, no number, not None."""
+    if isinstance(value, Unknown):
+        return value.symbolic
+    return isinstance(value, Symbol) and _NO_TEXT.fullmatch(value.name) is not None
 
 
 def _is_fixed(path: list[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import events, program
 
 from fsdplint.trace import Saved, Sharded, StateLoaded
 
@@ -191,3 +191,25 @@ def test_an_operand_decides_together_with_other_conditions(name: str, tmp_path: 
     )
     kinds = [{type(event) for event in trace.events} for trace in found.traces]
     assert any({Sharded, Saved} <= one for one in kinds)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "torch.float16",
+        "{'float16': torch.float16, 'float32': torch.float32}[args.dtype]",
+        "torch.distributed.fsdp.ShardingStrategy.FULL_SHARD",
+    ],
+)
+@pytest.mark.parametrize("test", ["kind == 'float16'", "'float16' == kind", "kind is None"])
+def test_a_dtype_equals_no_text(tmp_path: Path, value: str, test: str) -> None:
+    found = program(tmp_path, f"kind = {value}\nif {test}:\n    fully_shard(Net())\n")
+    assert not any(events(found, Sharded))
+    found = program(tmp_path, f"kind = {value}\nif not ({test}):\n    fully_shard(Net())\n")
+    assert all(any(trace.of(Sharded)) for trace in found.traces)
+
+
+def test_an_entry_that_may_be_a_text(tmp_path: Path) -> None:
+    body = "kind = {'a': torch.float16, 'b': 'float16'}[args.kind]\nif kind == 'float16':\n"
+    found = program(tmp_path, body + "    fully_shard(Net())\n")
+    assert any(events(found, Sharded))

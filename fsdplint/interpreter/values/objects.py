@@ -59,6 +59,7 @@ class Unknown(Value):
     changes: whether a loop calls a method of it for its effect, so that its attributes may differ
         from turn to turn.
     called: whether it was called.
+    symbolic: whether it is certainly an object that equals no constant of Python, such as a dtype.
     """
 
     settles: ClassVar[bool] = True
@@ -94,6 +95,7 @@ class Unknown(Value):
     few_elements = False
     dimensionless = False
     called = False
+    symbolic = False
 
     @property
     def differs(self) -> bool:
