@@ -50,6 +50,10 @@ class Uses:
     def of(self, source: Source, node: cst.CSTNode) -> list[Use]:
         """The uses of the value that an expression makes."""
         self._follow(source, node)
+        return self._all()
+
+    def _all(self) -> list[Use]:
+        """The uses of everything that is to be followed."""
         found: list[Use] = []
         while self._todo and len(self._seen) < MAX_PLACES:
             found += self._step(*self._todo.pop())

@@ -6,11 +6,14 @@ files with FSDP1's names.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import INNER_NAME_SEARCHED
 from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.training.prefix_reads import PrefixRead, reads_of, text_of
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
@@ -28,33 +31,36 @@ def check_names(migration: Migration, source: Source) -> None:
             continue
         if node in migration.uncalled_nodes:
             continue
-        if not _takes_off(source, node):
+        reads = reads_of(migration, source, node)
+        if reads is None or not all(map(_takes_off, reads)):
             reason = INNER_NAME_SEARCHED(name=INNER)
             migration.blockers.append(Blocked(source, node, reason))
         else:
             migration.note(f"names no longer contain `{INNER}`, so removing it has no effect")
 
 
-def _takes_off(source: Source, node: cst.SimpleString) -> bool:
-    """Whether a call removes a string from a name, or tests an object for it."""
-    arg = source.parent(node)
+def _takes_off(read: PrefixRead) -> bool:
+    """Whether a call removes a prefix from a name, or tests an object for it."""
+    source = read.source
+    arg = source.parent(read.node)
     if isinstance(arg, cst.Expr):
         return True  # a docstring
     call = source.parent(arg) if isinstance(arg, cst.Arg) else None
     if isinstance(call, cst.Call) and isinstance(call.func, cst.Name):
         if call.func.value == "len":
-            return _is_cut_off(source, call)
+            return _is_cut_off(read, call)
         return call.func.value in ("hasattr", "print") or (
             call.func.value == "getattr" and len(call.args) == 3
         )
     if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
         if call.args[0] is arg and call.func.attr.value in (*REMOVES, *PRINTS):
-            return not _puts_another(call)
-    return _guards_removal(source, node)
+            return not _puts_another(read, call)
+    return _guards_removal(read)
 
 
-def _is_cut_off(source: Source, length: cst.Call) -> bool:
+def _is_cut_off(read: PrefixRead, length: cst.Call) -> bool:
     """Whether `len(prefix)` is the start of a slice, in a branch for names with the prefix."""
+    source = read.source
     bound = source.parent(length)
     subscript = source.parent(source.parent(bound) or length) if bound is not None else None
     if not isinstance(bound, cst.Slice) or not isinstance(subscript, cst.Subscript):
@@ -63,28 +69,36 @@ def _is_cut_off(source: Source, length: cst.Call) -> bool:
     while branch is not None and not isinstance(branch, cst.If | cst.IfExp):
         branch = source.parent(branch)
     return branch is not None and any(
-        isinstance(one, cst.SimpleString) and INNER in one.value and _guards_removal(source, one)
+        _is_prefix(read, one) and _guards_removal(replace(read, node=one))
         for one in descend(branch.test)
     )
 
 
-def _guards_removal(source: Source, node: cst.SimpleString) -> bool:
+def _is_prefix(read: PrefixRead, node: cst.CSTNode) -> bool:
+    """Whether code is a text with the prefix, or the name that reads it."""
+    if isinstance(node, cst.SimpleString):
+        return INNER in node.value
+    return isinstance(node, cst.Name) and node.value == read.source.code(read.node)
+
+
+def _guards_removal(read: PrefixRead) -> bool:
     """Whether a test for the prefix only chooses the name without it.
 
     FSDP2's names fail the test, and are what the branch makes of FSDP1's.
     """
-    name, test = _tested_name(source, node)
+    source = read.source
+    name, test = _tested_name(source, read.node)
     parent = source.parent(test)
     while isinstance(parent, cst.BooleanOperation) and isinstance(parent.operator, cst.And):
         test, parent = parent, source.parent(parent)
     if isinstance(parent, cst.IfExp) and parent.test is test:
-        return _is_removal(source, parent.body, name) and source.code(parent.orelse) == name
+        return _is_removal(read, parent.body, name) and source.code(parent.orelse) == name
     if not isinstance(parent, cst.If) or parent.test is not test or parent.orelse is not None:
         return False
-    return all(_assigns_removal(source, line, name) for line in parent.body.body)
+    return all(_assigns_removal(read, line, name) for line in parent.body.body)
 
 
-def _tested_name(source: Source, node: cst.SimpleString) -> tuple[str, cst.CSTNode]:
+def _tested_name(source: Source, node: cst.CSTNode) -> tuple[str, cst.CSTNode]:
     """The name that `name.startswith(prefix)` or `prefix in name` tests, and the test."""
     parent = source.parent(node)
     if isinstance(parent, cst.Arg):
@@ -99,46 +113,48 @@ def _tested_name(source: Source, node: cst.SimpleString) -> tuple[str, cst.CSTNo
     return "", node
 
 
-def _assigns_removal(source: Source, line: cst.CSTNode, name: str) -> bool:
+def _assigns_removal(read: PrefixRead, line: cst.CSTNode, name: str) -> bool:
     """Whether a line gives a name the text without the prefix."""
     small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else line
     if not isinstance(small, cst.Assign) or len(small.targets) != 1:
         return False
-    return source.code(small.targets[0].target) == name and _is_removal(source, small.value, name)
+    assigned = read.source.code(small.targets[0].target) == name
+    return assigned and _is_removal(read, small.value, name)
 
 
-def _is_removal(source: Source, value: cst.BaseExpression, name: str) -> bool:
+def _is_removal(read: PrefixRead, value: cst.BaseExpression, name: str) -> bool:
     """Whether an expression is a name without the prefix."""
+    code = read.source.code
     if isinstance(value, cst.Subscript) and len(value.slice) == 1:
         part = value.slice[0].slice
         cut = isinstance(part, cst.Slice) and part.upper is None and part.lower is not None
-        return cut and source.code(value.value) == name
-    if (
-        not isinstance(value, cst.Call)
-        or not isinstance(value.func, cst.Attribute)
-        or not value.args
-    ):
+        return cut and code(value.value) == name
+    if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Attribute):
         return False
-    removed = value.args[0].value
     return (
-        source.code(value.func.value) == name
+        bool(value.args)
+        and code(value.func.value) == name
         and value.func.attr.value in REMOVES
-        and isinstance(removed, cst.SimpleString)
-        and INNER in removed.value
-        and not _puts_another(value)
+        and _is_prefix(read, value.args[0].value)
+        and not _puts_another(read, value)
     )
 
 
-def _puts_another(call: cst.Call) -> bool:
+def _puts_another(read: PrefixRead, call: cst.Call) -> bool:
     """Whether `name.replace(prefix, other)` leaves another text than the name without the prefix."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "replace":
         return False
-    texts = [
-        arg.value.evaluated_value
-        for arg in call.args[:2]
-        if isinstance(arg.value, cst.SimpleString)
-    ]
-    if len(texts) != 2:
+    texts = [_text(read, arg.value) for arg in call.args[:2]]
+    if len(texts) != 2 or None in texts:
         return True
-    old, new = (text.decode() if isinstance(text, bytes) else text for text in texts)
-    return new not in {old.replace(part, "") for part in (f"{INNER}.", f".{INNER}", INNER)}
+    old, new = texts
+    return new not in {(old or "").replace(part, "") for part in (f"{INNER}.", f".{INNER}", INNER)}
+
+
+def _text(read: PrefixRead, node: cst.BaseExpression) -> str | None:
+    """The text of a string or a name; None if it is not known."""
+    if isinstance(node, cst.SimpleString):
+        return text_of(node)
+    if not isinstance(node, cst.Name):
+        return None
+    return read.text if node.value == read.source.code(read.node) else read.texts.get(node.value)

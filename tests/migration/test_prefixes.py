@@ -1,0 +1,119 @@
+"""Programs that remove FSDP1's prefix from names, with the prefix in a variable, a loop or an argument."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import migrated, plan
+
+MODEL = "model = FSDP(Net())\n"
+REMOVALS = {
+    "a loop over prefixes": """
+        weights = {}
+        for name, p in model.named_parameters():
+            for wrapper in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module."):
+                name = name.replace(wrapper, "")
+            weights[name] = p
+    """,
+    "a loop over a constant": """
+        WRAPPERS = ["_fsdp_wrapped_module.", "_orig_mod."]
+
+
+        def clean(name):
+            for wrapper in WRAPPERS:
+                if wrapper in name:
+                    name = name.replace(wrapper, "")
+            return name
+
+
+        names = [clean(name) for name, _ in model.named_parameters()]
+    """,
+    "pairs": """
+        RENAMES = (("_fsdp_wrapped_module.", ""), ("_orig_mod.", ""))
+        for name, _ in model.named_parameters():
+            for old, new in RENAMES:
+                name = name.replace(old, new)
+            print(name)
+    """,
+    "the items of a dict": """
+        for name, _ in model.named_parameters():
+            for old, new in {"._fsdp_wrapped_module.": ".", "_orig_mod.": ""}.items():
+                name = name.replace(old, new)
+            print(name)
+    """,
+    "a constant": """
+        PREFIX = "_fsdp_wrapped_module."
+        names = [
+            n[len(PREFIX) :] if n.startswith(PREFIX) else n for n, _ in model.named_parameters()
+        ]
+    """,
+    "an argument": """
+        def strip(name, prefix):
+            return name.removeprefix(prefix)
+
+
+        names = [strip(n, "_fsdp_wrapped_module.") for n, _ in model.named_parameters()]
+    """,
+    "a default": """
+        def strip(name, prefix="_fsdp_wrapped_module."):
+            return name.replace(prefix, "")
+
+
+        names = [strip(n) for n, _ in model.named_parameters()]
+    """,
+}
+SEARCHES = {
+    "a loop that tests": """
+        for name, _ in model.named_parameters():
+            for wrapper in ("_fsdp_wrapped_module.", "_orig_mod."):
+                if wrapper in name:
+                    print(name)
+    """,
+    "any prefix": """
+        WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.")
+        names = [n for n, _ in model.named_parameters() if any(w in n for w in WRAPPERS)]
+    """,
+    "one prefix of several": """
+        WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.")
+        names = [n for n, _ in model.named_parameters() if WRAPPERS[0] in n]
+    """,
+    "a constant that a search reads, too": """
+        PREFIX = "_fsdp_wrapped_module."
+        names = [n.replace(PREFIX, "") for n, _ in model.named_parameters() if PREFIX in n]
+    """,
+    "another text in its place": """
+        for name, _ in model.named_parameters():
+            for old, new in (("_fsdp_wrapped_module", "module"), ("_orig_mod.", "")):
+                name = name.replace(old, new)
+    """,
+    "a text in its place that is not known": """
+        new = os.environ["NEW"]
+        for name, _ in model.named_parameters():
+            for wrapper in ("_fsdp_wrapped_module.", "_orig_mod."):
+                name = name.replace(wrapper, new)
+    """,
+    "an item of a dict": """
+        settings = {}
+        settings["prefix"] = "_fsdp_wrapped_module."
+        names = [n for n, _ in model.named_parameters() if settings["prefix"] in n]
+    """,
+    "letters of the prefix": """
+        PREFIX = "_fsdp_wrapped_module."
+        for letter in PREFIX:
+            names = [n.replace(letter, "") for n, _ in model.named_parameters()]
+    """,
+}
+
+
+@pytest.mark.parametrize("body", list(REMOVALS.values()), ids=list(REMOVALS))
+def test_a_removal_of_the_prefix_stays(body: str, tmp_path: Path) -> None:
+    text = textwrap.dedent(body).strip()
+    assert migrated(tmp_path, MODEL + text + "\n").strip().endswith(text)
+
+
+@pytest.mark.parametrize("body", list(SEARCHES.values()), ids=list(SEARCHES))
+def test_a_search_for_the_prefix_blocks(body: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, MODEL + textwrap.dedent(body))
+    assert any("searches names" in blocker.reason for blocker in found.blockers)
