@@ -17,7 +17,8 @@ class WeightsInLowPrecision(Rule):
 
     ## What it does
     Finds models whose trainable parameters all have the `param_dtype` of their mixed precision before
-    they are sharded (bfloat16 or float16), and that an optimizer of `torch.optim` updates.
+    they are sharded (bfloat16 or float16), and that an optimizer of `torch.optim` updates. The program
+    casts them, or loads a model of Transformers or Diffusers with `dtype=torch.bfloat16`.
 
     Models without a `param_dtype` are not reported: their authors chose to train in low precision.
     Optimizers of other libraries and of the program may round in ways of their own.

@@ -32,6 +32,19 @@ def dtype_of_new(run: Run, call: Call) -> str:
     return _name(dtype)
 
 
+def dtype_of_loaded(run: Run, call: Call) -> str:
+    """The dtype of a model that `from_pretrained(..., dtype=torch.bfloat16)` makes; "" if unknown.
+
+    Quantized models have weights of other types. With float16, Transformers keeps some weights of
+    some models in float32.
+    """
+    if call.open or any("quant" in key or key.startswith("load_in_") for key in call.kwargs):
+        return ""
+    dtype = call.kwargs.get("dtype") or call.kwargs.get("torch_dtype")
+    name = _name(run.settle(dtype)) if dtype is not None else ""
+    return name if name != "float16" else ""
+
+
 def _name(dtype: Value) -> str:
     if not isinstance(dtype, Symbol) or not dtype.name.startswith("torch."):
         return ""
@@ -52,7 +65,10 @@ def weights_in_param_dtype(run: Run, modules: Iterable[ModuleValue], policy: Val
 
 def _trained_dtypes(run: Run, module: ModuleValue) -> Iterator[str]:
     """The dtypes of the trainable parameters in a module; "" for those that are not certain."""
-    if run.trace.family_escaped(module.id):
+    family = [run.trace.modules[one] for one in run.trace.family(module.id)]
+    # A method that casts a model of a library casts all of its parameters.
+    unknown = any(not one.children_known and one.qualified_class is None for one in family)
+    if unknown or not run.trace.complete or run.trace.any_escaped([one.id for one in family]):
         yield ""
     for part in run.trace.submodules(module.id):
         info, held = run.trace.modules[part], run.objects.get(part)

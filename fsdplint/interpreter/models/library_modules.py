@@ -14,6 +14,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.library_classes import builds_model, is_layer, is_module_class
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.modules import new_module
+from fsdplint.interpreter.precisions import dtype_of_loaded
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import Class, ModuleValue, Symbol, Unknown, Value, constant
@@ -36,7 +37,9 @@ def library_call(run: Run, name: str, call: Call) -> Value:
     if is_module_class(name):
         return _opaque_module(run, name, call, random=name.startswith("transformers."))
     if last in _LOADERS | _CONSTRUCTORS and is_module_class(owner) and not _returns_more(call):
-        return _opaque_module(run, owner, call, loaded=last in _LOADERS, random=True)
+        module = _opaque_module(run, owner, call, loaded=last in _LOADERS, random=True)
+        module.dtype = dtype_of_loaded(run, call)
+        return module
     return call_unknown(run, Symbol(name), call)
 
 
