@@ -137,6 +137,90 @@ FORMS = {
         fully_shard(model, reshard_after_forward=False)
         """,
     ),
+    "a policy that a function returns, of two models": (
+        """
+        def make_policy():
+            def choose(module):
+                if isinstance(module, Block):
+                    return {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+                if isinstance(module, nn.Linear):
+                    return True
+                return False
+
+            return CustomPolicy(choose)
+
+
+        teacher = FSDP(Net(), auto_wrap_policy=make_policy())
+        model = FSDP(
+            Net(),
+            auto_wrap_policy=make_policy(),
+            sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+        )
+        """,
+        """
+        def make_policy():
+            def choose(module):
+                if isinstance(module, Block):
+                    return {"reshard_after_forward": False}
+                if isinstance(module, nn.Linear):
+                    return {}
+                return None
+
+            return choose
+
+
+        teacher = Net()
+        should_shard = make_policy()
+        for submodule in reversed(list(teacher.modules())[1:]):
+            arguments = should_shard(submodule)
+            if arguments is not None:
+                fully_shard(submodule, **arguments)
+        fully_shard(teacher)
+        model = Net()
+        should_shard = make_policy()
+        for submodule in reversed(list(model.modules())[1:]):
+            arguments = should_shard(submodule)
+            if arguments is not None:
+                fully_shard(submodule, **{"reshard_after_forward": False, **arguments})
+        fully_shard(model, reshard_after_forward=False)
+        """,
+    ),
+    "a policy of a method": (
+        """
+        def choose(module):
+            if isinstance(module, Block):
+                return {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+            return isinstance(module, nn.Linear)
+
+
+        class Plugin:
+            def policy(self):
+                return CustomPolicy(choose)
+
+
+        model = FSDP(Net(), auto_wrap_policy=Plugin().policy())
+        """,
+        """
+        def choose(module):
+            if isinstance(module, Block):
+                return {"reshard_after_forward": False}
+            return {} if isinstance(module, nn.Linear) else None
+
+
+        class Plugin:
+            def policy(self):
+                return choose
+
+
+        model = Net()
+        should_shard = Plugin().policy()
+        for submodule in reversed(list(model.modules())[1:]):
+            arguments = should_shard(submodule)
+            if arguments is not None:
+                fully_shard(submodule, **arguments)
+        fully_shard(model)
+        """,
+    ),
 }
 
 

@@ -154,7 +154,7 @@ class PolicyReader:
         if "function" in kinds and len(kinds) > 1:
             raise Blocked(self.source, node, POLICIES_WITH_FUNCTION())
         if kinds != {"function"}:
-            self._rewrite_sites(sites, sharder="size" in kinds)
+            self._rewrite_sites(sites, sharder="size" in kinds, alone=len(sites) == 1)
             self._check_flow(node)
         name = self._name_of(node, "should_shard" if kinds == {"test"} else "wrap_policy")
         calls = [part for part in self._values(node) if part in self.migration.policies.calls]
@@ -204,15 +204,21 @@ class PolicyReader:
         return [item.value for item in found] if found else [node]
 
     def _rewrite_tests(self, sites: Sequence[NodeSite]) -> None:
-        self._rewrite_sites(sites, sharder=False)
+        self._rewrite_sites(sites, sharder=False, alone=False)
 
-    def _rewrite_sites(self, sites: Sequence[NodeSite], *, sharder: bool) -> None:
+    def _rewrite_sites(self, sites: Sequence[NodeSite], *, sharder: bool, alone: bool) -> None:
+        """Rewrite policies in their places.
+
+        alone: whether there is one policy, whose test is that of the call.
+        """
         for site in sites:
             assert isinstance(site.node, cst.BaseExpression)
             policy = convert(self.migration, site.source, site.node, sharder=sharder)
-            if policy.gives_arguments or (policy.unit and (sharder or len(sites) > 1)):
+            if policy.gives_arguments and (sharder or not alone):
                 raise Blocked(site.source, site.node, CUSTOM_POLICY_UNSEEN())
-            self.policy.unit = policy.unit
+            if policy.unit and (sharder or len(sites) > 1):
+                raise Blocked(site.source, site.node, CUSTOM_POLICY_UNSEEN())
+            self.policy.unit, self.policy.gives_arguments = policy.unit, policy.gives_arguments
             self.policy.root = self.policy.root or policy.root
             if policy.classes is None:
                 self.policy.classes = None
