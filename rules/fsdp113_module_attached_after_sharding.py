@@ -36,7 +36,7 @@ class ModuleAttachedAfterSharding(Rule):
     place of linear layers), are not sharded themselves, and are trained by an optimizer that is built
     later. This holds for FSDP1 and FSDP2.
 
-    A new module is fine if it is frozen or gets its own `fully_shard`, or if the program reduces
+    A new module is fine if it is frozen or gets its own `fully_shard`, or if the program reduces its
     gradients itself.
 
     ## Why is this bad?
@@ -67,7 +67,7 @@ class ModuleAttachedAfterSharding(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         attached = list(trace.of(ModuleAttached))
-        if not attached or not trace.complete or reduced_by_hand(trace):
+        if not attached or not trace.complete:
             return
         groups = Groups(trace)
         seen: set[Site] = set()
@@ -75,8 +75,9 @@ class ModuleAttachedAfterSharding(Rule):
             shard = enclosing_shard(groups, event)
             if event.site in seen or event.ranks.partial or shard is None:
                 continue
-            built = training_optimizer(trace, event, unsharded_new_modules(trace, event))
-            if built is not None:
+            new = unsharded_new_modules(trace, event)
+            built = training_optimizer(trace, event, new)
+            if built is not None and not reduced_by_hand(trace, new):
                 seen.add(event.site)
                 yield self._finding(groups, event, shard, built)
 

@@ -27,6 +27,7 @@ _ADVICE = {
     "reshard_after_forward": "pass `sharding_strategy=`: FULL_SHARD or SHARD_GRAD_OP",
     "ignored_params": "pass `ignored_states=`",
     "wrap_policy": "pass `auto_wrap_policy=`",
+    "fsdp_auto_wrap_policy": "pass `auto_wrap_policy=`, its name since torch 1.12",
     "mixed_precision_policy": "pass `mixed_precision=MixedPrecision(...)`",
 }
 

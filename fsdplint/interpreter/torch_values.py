@@ -283,11 +283,13 @@ class ShardTensor(TensorValue):
     reduction: the reduction over all of its elements ("norm", "sum", ...); each rank then holds the
         result for its own shard.
     moved: whether it may be on another device than the parameter.
+    own: whether it belongs to a parameter that the modules have themselves, and no part of theirs.
     """
 
     must_be_dtensor: bool = False
     reduction: str = ""
     moved: bool = False
+    own: bool = False
     appears_sharded: bool = field(default=False, kw_only=True)
 
 

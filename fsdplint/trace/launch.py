@@ -154,6 +154,7 @@ class Collective(Event):
 
     of_output: whether its tensor is the output of a model, or was computed from it: a loss.
     gradient_of: the modules of whose parameters its tensor is a gradient; empty for other tensors.
+    own_gradient: whether these modules have the parameter themselves, and no part of theirs.
     parameters_of: the modules that `full_tensor()` gathers a parameter or its gradient of.
     few_elements: whether its tensor is one of a few elements that the program made: a metric.
     on_cpu: whether its tensor is certainly on the CPU of a program that may use other devices.
@@ -170,6 +171,7 @@ class Collective(Event):
     api: str = distinct()
     of_output: bool = unrecorded("a tensor does not say what it was computed from", default=False)
     gradient_of: tuple[str, ...] = unrecorded("a tensor does not say whose it is", default=())
+    own_gradient: bool = unrecorded("a tensor does not say whose it is", default=False)
     parameters_of: tuple[str, ...] = unrecorded("a tensor does not say whose it is", default=())
     few_elements: bool = unrecorded("models of a recorded run may be small", default=False)
     on_cpu: bool = unrecorded("all tensors of a recorded run may be on the CPU", default=False)

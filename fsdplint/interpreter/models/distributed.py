@@ -162,6 +162,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         unknown_group=call.open if group is None else isinstance(run.settle(group), Unknown),
         of_output=losses.is_output(tensor),
         gradient_of=_gradient_of(tensor),
+        own_gradient=isinstance(tensor, ShardTensor) and tensor.own,
         few_elements=isinstance(tensor, Unknown) and tensor.few_elements,
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=_sizes_differ(run, last, tensor, call),

@@ -67,6 +67,7 @@ def gradient(run: Run, parameter: ParametersOf) -> ShardTensor:
         parameter.modules,
         must_be_dtensor=certain,
         appears_sharded=appears_sharded(run, parameter, gradient=True),
+        own=parameter.name != "",
     )
     if not certain and not run.decisions.single_rank and _is_flat_shard(run, found):
         found.rank_local = own_data(run, run.site(run.executing))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterator
 
 from fsdplint.trace import (
     ANY_ATTRIBUTE,
@@ -170,10 +171,12 @@ def optimizer_named(built: OptimizerBuilt) -> str:
     return f"`{built.class_name}`" if built.class_name else "the optimizer"
 
 
-def reduced_by_hand(trace: Trace) -> bool:
+def reduced_by_hand(trace: Trace, modules: Container[str] | None = None) -> bool:
     """Whether the program may reduce a gradient between a backward pass and the next step.
 
     A loss or a metric that is averaged there is not one. A record does not tell it from a gradient.
+
+    modules: the modules whose gradients count; by default all.
     """
     after_backward = False
     for event in trace:
@@ -182,6 +185,16 @@ def reduced_by_hand(trace: Trace) -> bool:
         elif isinstance(event, OptimizerStepped):
             after_backward = False
         elif after_backward and isinstance(event, Collective) and "reduce" in event.api:
-            if not event.of_output and not event.few_elements:
+            if event.of_output or event.few_elements:
+                continue
+            if modules is None or not event.gradient_of:
+                return True
+            if any(part in modules for part in _parts_reduced(trace, event)):
                 return True
     return False
+
+
+def _parts_reduced(trace: Trace, event: Collective) -> Iterator[str]:
+    """The modules of which the tensor of a collective may be a gradient."""
+    for module in event.gradient_of:
+        yield from (module,) if event.own_gradient else trace.submodules(module)
