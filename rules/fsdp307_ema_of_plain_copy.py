@@ -9,6 +9,7 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import Layout, Sharding, StateLoaded, StateTaken, TensorsMixed, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, only_fsdp2, sharded_here
+from fsdplint.trace.queries.lost_edits import lost_edits
 
 
 class EmaOfPlainCopy(Rule):
@@ -49,7 +50,11 @@ class EmaOfPlainCopy(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         groups = Groups(trace)
-        for event in trace.of(TensorsMixed):
+        mixed = list(trace.of(TensorsMixed))
+        gathered = {edit.site for edit, _, _ in lost_edits(groups)} if mixed else set()
+        for event in mixed:
+            if event.site in gathered:
+                continue  # the plain tensors are gathered parameters: FSDP143
             modules = {*event.plain_modules, *event.sharded_modules}
             if any(trace.family_escaped(module, event) for module in modules):
                 continue

@@ -14,6 +14,7 @@ from fsdplint.interpreter.freezing import freeze_parameters
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
+from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_module_attribute
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
@@ -50,7 +51,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.interpreter.values import Sequence as SequenceValue
-from fsdplint.trace import EpochSet, HelperStateLoaded, Layout, RequiresGradSet, WeightsSet
+from fsdplint.trace import EpochSet, HelperStateLoaded, Layout, RequiresGradSet
 
 
 def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
@@ -74,8 +75,7 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
         if isinstance(owner, SamplerValue):
             run.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
         if isinstance(owner, ParametersOf) and target.attr.value == "data":
-            modules = tuple(m.id for m in owner.modules)
-            run.emit(WeightsSet, target, modules=modules, same_values=_casts_data(run, target))
+            note_weights_set(run, target, [owner], same_values=_casts_data(run, target))
             meta_device.leave_meta(run, owner.modules)
         if target.attr.value == "training":
             note_mode_read(run)

@@ -17,13 +17,20 @@ class WeightsSet(Event):
     `modules` is empty if they are unknown (static traces only).
     same_values: whether they are the old values, on another device or in another dtype.
     in_place: whether the code certainly changes the parameters themselves, and no copies of them.
+    extent: which parameters it certainly sets: "own" for one of `modules` themselves, "all" for all
+        of theirs, also those of submodules; "" if that is not known.
+    with_sharded: whether the operation certainly gets a sharded parameter as well.
+
+    The recorder writes changes in place of parameters that a forward has left gathered. For all
+    others, it compares the values at the sharding.
     """
 
     kind: ClassVar[str] = "weights-set"
-    static_only: ClassVar[str] = "a recorder compares the values at the sharding"
     modules: tuple[str, ...] = reference(default=())
-    same_values: bool = False
+    same_values: bool = unrecorded("only changes are recorded", default=False)
     in_place: bool = False
+    extent: str = ""
+    with_sharded: bool = False
 
 
 @event
@@ -311,6 +318,8 @@ class Fsdp1Used(Event):
         words; empty for the model.
     edits_lost: whether a block of `summon_full_params(writeback=False)` changes parameters that it
         has gathered, and does nothing else that is in the trace before it drops them.
+    dropped: whether the program drops the state that `optim_state_dict_to_load` or one of the older
+        methods prepares for the optimizer, which gets it nowhere else.
     """
 
     kind: ClassVar[str] = "fsdp1-used"
@@ -318,6 +327,7 @@ class Fsdp1Used(Event):
     module: str | None = reference(default=None, distinct=True)
     instead_of_model: str = ""
     edits_lost: bool = combined(on_all, default=False)
+    dropped: bool = combined(on_all, default=False)
 
 
 @event

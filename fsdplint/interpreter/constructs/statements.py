@@ -28,6 +28,7 @@ from fsdplint.interpreter.imports import (
 )
 from fsdplint.interpreter.iteration import concatenate, is_list_of_parameters
 from fsdplint.interpreter.models.gradient_scaling import note_scaling
+from fsdplint.interpreter.models.mixed_operations import note_written
 from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_marks import unmark_parameters
@@ -35,7 +36,7 @@ from fsdplint.interpreter.records import is_record
 from fsdplint.interpreter.removals import note_removal, remove_item
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, raises
-from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
 from fsdplint.interpreter.turn_tests import number_of_operation
 from fsdplint.interpreter.values import (
     Class,
@@ -122,6 +123,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
     if isinstance(node.operator, cst.DivideAssign | cst.MultiplyAssign):
         note_scaling(run, left, right, node.target, divides is not None)
+    if isinstance(left, ParametersOf) and left.element:
+        note_written(run, node.target, [left], [right])
     result = arithmetic(run, left, right, divides)
     if isinstance(result, Unknown) and is_distinct_result(left, node.operator, right):
         result.distinct = True

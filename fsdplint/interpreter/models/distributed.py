@@ -90,7 +90,7 @@ def unmodelled_function(run: Run, name: str, call: Call) -> Value:
     """Names without a model: process groups, constants, helpers, functional collectives."""
     note_reduction(run, name.rpartition(".")[2], call)
     meta_device.leave_meta_in_arguments(run, call.values)
-    note_weights_set(run, call, call.values)
+    note_weights_set(run, call.node, call.values)
     return Unknown(origin="")
 
 
@@ -148,7 +148,7 @@ def _gradient_of(tensor: Value) -> tuple[str, ...]:
 def collective(run: Run, name: str, call: Call) -> Value:
     """A collective; all ranks take part unless it is in a subgroup."""
     last = name.rpartition(".")[2]
-    note_weights_set(run, call, call.values)
+    note_weights_set(run, call.node, call.values)
     group = call.arg(COLLECTIVES[last], "group")
     whole = (group is None or is_none(group)) and not call.open
     if whole:

@@ -6,7 +6,7 @@ import libcst as cst
 
 from fsdplint.interpreter import losses
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.mixed_operations import note_mixed, note_written
+from fsdplint.interpreter.models.mixed_operations import note_foreach_written, note_mixed
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.models.tensors import elementwise_method, is_own_part
 from fsdplint.interpreter.rank_local import local_of
@@ -33,7 +33,7 @@ def scale_local_gradient(run: Run, receiver: TensorValue, name: str, call: Call)
 @function("torch._foreach_mul_", "torch._foreach_div_")
 def scale_gradients(run: Run, name: str, call: Call) -> Value:
     note_mixed(run, name, call.values, call.node)
-    note_written(run, name, call)
+    note_foreach_written(run, call)
     held = run.settle(call.arg(0, "self") or Unknown())
     if isinstance(held, Sequence) and held.items:
         by = call.arg(1, "scalar")

@@ -264,10 +264,11 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
         pair = Sequence([_count(run, call), Unknown(varying=True)], "tuple")
         return Unknown(varying=True, parts={"[]": pair})
     if last == "zip":
+        every = all(_holds_each_parameter(run, v) for v in call.args)
         columns = [iterate(run, v) for v in call.args]
         if columns and all(exact for _, exact in columns):
             rows = zip(*(items for items, _ in columns), strict=False)
-            return Sequence([Sequence(list(row), "tuple") for row in rows], "list")
+            return Sequence([Sequence(list(row), "tuple") for row in rows], "list", every=every)
         return _first_row([items for items, _ in columns])
     if last == "islice" and isinstance(value, Sequence | ParametersOf):
         return replace(value, every=False)
@@ -279,6 +280,15 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
 def _with_first(call: Call, value: Value) -> Call:
     """A call with another first argument."""
     return replace(call, args=[value, *call.args[1:]])
+
+
+def _holds_each_parameter(run: Run, value: Value) -> bool:
+    """Whether a value certainly has an element for each parameter of a model."""
+    value = run.settle(value)
+    if isinstance(value, Sequence) and value.every and len(value.items) == 1:
+        held = run.settle(value.items[0])
+        return isinstance(held, ParametersOf) and held.element
+    return isinstance(value, ParametersOf) and value.every and not value.element
 
 
 def _first_row(columns: list[list[Value]]) -> Value:

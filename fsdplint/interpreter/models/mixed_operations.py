@@ -25,19 +25,31 @@ _COPIES = {"clone", "detach", "cpu", "cuda", "float", "double", "to", "contiguou
 _WHOLE_COPIES = {"clone", "cpu"}  # where `summon_full_params` has gathered the parameter
 
 
-@function("torch.lerp", "torch._foreach_lerp_", "torch._foreach_add_", "torch._foreach_sub_",
-          "torch._foreach_copy_")  # fmt: skip
+@function("torch.lerp", *(f"torch._foreach_{name}_" for name in
+          ("lerp", "add", "sub", "copy", "zero", "clamp_min", "clamp_max")))  # fmt: skip
 def foreach_function(run: Run, name: str, call: Call) -> Value:
     note_mixed(run, name, call.values, call.node)
-    note_written(run, name, call)
+    if name != "torch.lerp":
+        note_foreach_written(run, call)
     return FUNCTIONS["torch."](run, name, call)
 
 
-def note_written(run: Run, name: str, call: Call) -> None:
+def note_foreach_written(run: Run, call: Call) -> None:
     """Record that a function for several tensors sets the parameters in its first argument."""
     held = run.settle(call.arg(0, "self") or Unknown())
-    if name.startswith("torch._foreach_") and name.endswith("_") and isinstance(held, Sequence):
-        note_weights_set(run, call, held.items)
+    if isinstance(held, ParametersOf):
+        one = replace(held, element=True, each=held.every)
+        note_written(run, call.node, [one], call.values)
+    elif isinstance(held, Sequence):
+        note_written(run, call.node, held.items, call.values)
+
+
+def note_written(run: Run, node: cst.CSTNode, values: list[Value], operands: list[Value]) -> None:
+    """Record that an operation in place sets the parameters among the values."""
+    others = [one for one in map(run.settle, operands) if one not in values]
+    found = [one for one in others if isinstance(one, ParametersOf)]
+    sharded = any(one.element and tensors.must_be_sharded(run, one) for one in found)
+    note_weights_set(run, node, values, with_sharded=sharded)
 
 
 PRODUCTS = ("matmul", "mm", "bmm", "einsum", "addmm", "baddbmm")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+import libcst as cst
+
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.registry import function, method
@@ -166,15 +168,43 @@ def note_unknown_call(run: Run, name: str, call: Call) -> None:
         run.own_seeds.clear()
         _note_seeded(run, call, None)
     if _sets(name) and name.rpartition(".")[2] != "copy_":  # which only reads its argument
-        note_weights_set(run, call, call.values)
+        note_weights_set(run, call.node, call.values)
 
 
-def note_weights_set(run: Run, call: Call, values: list[Value]) -> None:
-    """Record that the parameters among the values may have new values."""
+def note_weights_set(
+    run: Run,
+    node: cst.CSTNode,
+    values: list[Value],
+    *,
+    same_values: bool = False,
+    with_sharded: bool = False,
+) -> None:
+    """Record that the parameters among the values may have new values.
+
+    same_values, with_sharded: see `WeightsSet`.
+    """
     modules = [m.id for v in values for m in _owners(v)]
     if modules:
         in_place = all(map(is_parameter_itself, values))
-        run.emit(WeightsSet, call.node, modules=tuple(modules), in_place=in_place)
+        run.emit(
+            WeightsSet,
+            node,
+            modules=tuple(modules),
+            in_place=in_place,
+            extent=extent_of(values) if in_place else "",
+            same_values=same_values,
+            with_sharded=with_sharded,
+        )
+
+
+def extent_of(values: list[Value]) -> str:
+    """Which parameters of their modules the values certainly are, as `WeightsSet` has it."""
+    if all(isinstance(value, ParametersOf) and value.name for value in values):
+        return "own"
+    every = all(
+        isinstance(one, ParametersOf) and one.each and not one.filtered_by for one in values
+    )
+    return "all" if every else ""
 
 
 def is_parameter_itself(value: Value) -> bool:

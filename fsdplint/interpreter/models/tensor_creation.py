@@ -41,7 +41,7 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
             return TensorValue(value.source, value.modules, scaled=scaled)
         if isinstance(value, ParametersOf):
             if name.startswith("torch.nn.init.") and _FIXED.search(name):
-                note_weights_set(run, call, [value])
+                note_weights_set(run, call.node, [value])
             return derived(take_parameters(run, value, element=True))
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")

@@ -76,7 +76,7 @@ class Layouts:
     def before_backward(self) -> None:
         """A backward is about to begin."""
         for module, kind in self._objects.sharded.items():
-            for group in _groups(module) if kind == "fsdp2" else _handles(module):
+            for group in groups_of(module) if kind == "fsdp2" else _handles(module):
                 # One of several backward passes of a step is sufficient.
                 if self._at_backward.get(group) != WHOLE:
                     self._at_backward.set(group, _state(group))
@@ -146,7 +146,7 @@ class Layouts:
                 unit = _flat_unit(handle, ids[id(handle.flat_param)], module)
                 name = prefix + plain_name(path)
                 yield self._describe_unit(unit, name, handle, module), ids
-            for group in _groups(module) if kind == "fsdp2" else ():
+            for group in groups_of(module) if kind == "fsdp2" else ():
                 if group.modules[0] is not module:
                     continue  # written with the first of its modules
                 ids = {}
@@ -239,7 +239,7 @@ def _flat_unit(handle: Any, names: list[str], state: Any) -> Unit:
 # FSDP2 --------------------------------------------------------------------------------------------
 
 
-def _groups(module: Any) -> list[Any]:
+def groups_of(module: Any) -> list[Any]:
     """The groups of parameters of a module that `fully_shard` was called on."""
     state = module._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None)

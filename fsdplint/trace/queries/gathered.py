@@ -33,7 +33,7 @@ T = TypeVar("T")
 _WITHOUT_BACKWARD = (GradMode.OFF, GradMode.INFERENCE)
 
 
-class _StaysGathered:
+class StaysGathered:
     """Which modules certainly stay gathered after a forward, as the events of a trace are read."""
 
     def __init__(self, groups: Groups) -> None:
@@ -47,7 +47,7 @@ class _StaysGathered:
             self._sharded.update(sharded_by(event))
             self._keeps.update(_keeping(self._groups.trace, event))
         elif isinstance(event, SyncSwitched) and event.api == "set_reshard_after_forward":
-            _forget(self._groups.trace, self._keeps, event.module)
+            forget(self._groups.trace, self._keeps, event.module)
 
     def after(self, event: Called) -> str | None:
         """The module that a call leaves gathered, or None."""
@@ -90,7 +90,7 @@ def _events_over_gathered(
 ) -> Iterator[tuple[Event, dict[str, Called]]]:
     """The events that are wanted, with the modules that certainly are gathered then and the calls
     that left them so."""
-    stays = _StaysGathered(groups)
+    stays = StaysGathered(groups)
     whole: dict[str, Called] = {}
     for event in groups.trace:
         if isinstance(event, Sharded | SyncSwitched):
@@ -104,7 +104,7 @@ def _events_over_gathered(
         elif wanted(event):
             yield event, dict(whole)
         else:
-            _forget(groups.trace, whole, _resharded_module(event))
+            forget(groups.trace, whole, resharded_module(event))
 
 
 def steps_over_gathered(
@@ -112,7 +112,7 @@ def steps_over_gathered(
 ) -> Iterator[tuple[OptimizerStepped, dict[str, Called | Gathered]]]:
     """Every optimizer step, with the modules that certainly were gathered again after the last
     backward pass and the events that gathered them."""
-    stays = _StaysGathered(groups)
+    stays = StaysGathered(groups)
     whole: dict[str, Called | Gathered] = {}
     after_backward = False
     for event in groups.trace:
@@ -131,7 +131,7 @@ def steps_over_gathered(
             if after_backward:
                 whole.setdefault(event.module, event)
         else:
-            _forget(groups.trace, whole, _resharded_module(event))
+            forget(groups.trace, whole, resharded_module(event))
 
 
 def computes_gathered(groups: Groups, module: str, step: OptimizerStepped) -> Called | None:
@@ -144,7 +144,7 @@ def computes_gathered(groups: Groups, module: str, step: OptimizerStepped) -> Ca
         elif isinstance(event, BackwardRun):
             return None
         elif not (isinstance(event, Gathered) and event.gathered):
-            resharded = _resharded_module(event)
+            resharded = resharded_module(event)
             if resharded in groups.trace.modules and groups.trace.related(resharded, module):
                 return None
     return None
@@ -205,7 +205,7 @@ class MaybeGathered:
                 if event.api == "set_reshard_after_forward":
                     keeps |= {m: event.enabled is not True for m in _parts(trace, event, sharded)}
             elif not (varying(event) or event.ranks.partial):
-                whole = {m: c for m, c in whole.items() if not _ends(trace, event, m, c)}
+                whole = {m: c for m, c in whole.items() if not ends(trace, event, m, c)}
 
 
 def _stays(groups: Groups, module: str, keep: bool | None, sharded: set[str]) -> bool:
@@ -235,7 +235,7 @@ def _reshards(trace: Trace, event: Sharded) -> object:
     return None if value is True and trace.lacks(ROOT_RESHARDED_SINCE) else value
 
 
-def _resharded_module(event: Event) -> str:
+def resharded_module(event: Event) -> str:
     """The module that is sharded again by an event, or may be: itself and all in it."""
     if isinstance(event, Gathered | ModuleMoved | Escaped):
         return event.module
@@ -244,7 +244,7 @@ def _resharded_module(event: Event) -> str:
     return event.into if isinstance(event, StateLoaded) else ""
 
 
-def _ends(trace: Trace, event: Event, module: str, call: Called) -> bool:
+def ends(trace: Trace, event: Event, module: str, call: Called) -> bool:
     """Whether an event certainly shards a module again that a call has left gathered."""
     if isinstance(event, BackwardRun):
         return call.grad is GradMode.ON
@@ -252,7 +252,7 @@ def _ends(trace: Trace, event: Event, module: str, call: Called) -> bool:
         return event.module == module and not event.gathered
     if isinstance(event, Escaped):
         return False
-    below = _resharded_module(event)
+    below = resharded_module(event)
     return below in trace.modules and trace.contains(below, module)
 
 
@@ -260,7 +260,7 @@ def _parts(trace: Trace, event: SyncSwitched, sharded: set[str]) -> list[str]:
     return [module for module in sharded if trace.contains(event.module, module)]
 
 
-def _forget(trace: Trace, known: dict[str, T], module: str) -> None:
+def forget(trace: Trace, known: dict[str, T], module: str) -> None:
     if module in trace.modules:
         for name in [name for name in known if trace.related(module, name)]:
             del known[name]

@@ -21,6 +21,7 @@ _AREAS = (
     "state_dicts",
     "files",
     "collectives",
+    "parameter_edits",
     "parameter_marks",
     "data",
     "tensors",

@@ -1,0 +1,68 @@
+"""FSDP143: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import Trace
+from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.lost_edits import lost_edits
+
+
+class ParametersSetWhileGathered(Rule):
+    """Parameters are changed in place after a forward has left them gathered.
+
+    ## What it does
+    Finds in-place changes of parameters, such as `p.copy_(average)` in a loop over `model.parameters()`,
+    after a forward of a model that `fully_shard` shards, such as the last one of an evaluation, that no
+    backward pass follows. The forward leaves the parameters of the root gathered, and those of modules with
+    `reshard_after_forward=False`.
+
+    The change is fine if the parameters are sharded again before it: by a backward pass of a later
+    forward, by `reshard()`, or because of `reshard_after_forward=True`. Parameters that are changed for an
+    evaluation and changed back after it are not reported, and neither are changes in `forward` itself.
+
+    ## Why is this bad?
+    The loop changes the gathered copies. The next sharding drops them without writing them into the shards,
+    and there is no error. On two ranks, a program set all weights of two layers to zero after a validation,
+    and printed the sums of their absolute values later:
+
+        first 0.0, last 11.2
+
+    If the new values are sharded, such as those of an average of the weights, the first change ends with
+
+        RuntimeError: aten.copy_.default got mixed torch.Tensor and DTensor, need to convert all
+        torch.Tensor to DTensor before calling distributed operators!
+
+    Call `model.reshard()` after the evaluation.
+
+    ## Since
+    torch 2.4, the first with FSDP2. Until 2.7 the root stayed gathered with
+    `reshard_after_forward=True` as well.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`reshard_after_forward`)
+    """
+
+    code = "FSDP143"
+    name = "parameters-set-while-gathered"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        groups = Groups(trace)
+        seen = set()
+        for event, module, call in lost_edits(groups):
+            if event.site in seen:
+                continue
+            seen.add(event.site)
+            outer = [call, *groups.enclosing_calls(call)][-1]
+            name = groups.name(trace.unwrap(module))
+            yield self.finding(
+                event,
+                f"a forward has left parameters of {name} gathered, so this does not change the "
+                "sharded ones",
+                help="Call `reshard()` on the model after the evaluation.",
+                because=[(outer, "gathered here")],
+            )
