@@ -221,13 +221,18 @@ def _fsdp1_origin(trace: Trace, event: StateLoaded) -> Because | None:
     if event.state in made:
         return [(made[event.state], "taken here")]
     for read in trace.before(event, Loaded):
-        if read.state is None or read.state != event.state or not read.path:
+        if read.state is None or read.state not in (event.state, event.file) or not read.path:
             continue
         saves = [saved for saved in trace.of(Saved) if saved.path == read.path]
-        states = [made.get(state) for saved in saves for state in saved.states]
-        if states and all(states):
+        states = {state for saved in saves for state in saved.states} - _of_modules(trace)
+        if states and states <= made.keys():
             return [(read, "read here")]
     return None
+
+
+def _of_modules(trace: Trace) -> set[str]:
+    """The states of modules, which no optimizer loads from a file that has states of both."""
+    return {taken.state for taken in trace.of(StateTaken) if taken.of in trace.modules}
 
 
 def _same_file_on_all_ranks(
