@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
-from fsdplint.trace.queries.resumed_training import Part, parts_not_restored, restores
+from fsdplint.trace.queries.common import optimizer_named
+from fsdplint.trace.queries.resumed_training import (
+    Part,
+    dropped_conversions,
+    parts_not_restored,
+    restores,
+)
 
 
 class StateNotRestored(Rule):
@@ -21,6 +27,10 @@ class StateNotRestored(Rule):
     Only a program that resumes is reported: it restores another one of these states from the file, or goes on to
     write the state that it did not restore. A state that some configuration restores, a key of the checkpoint that
     the program reads anywhere, and a scheduler that the program moves on by hand are not reported.
+
+    Also finds `FSDP.optim_state_dict_to_load`, and the older `FSDP.shard_full_optim_state_dict` and
+    `FSDP.scatter_full_optim_state_dict`, whose result the program drops. They return the state that the optimizer
+    has to load; only `load_directly=True` loads it, too.
 
     ## Why is this bad?
     There is no error. A new scheduler starts its schedule again, warmup included. A new Adam begins with moments
@@ -46,7 +56,7 @@ class StateNotRestored(Rule):
     all_configurations = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        seen = set()
+        seen: set[object] = set()
         for found in parts_not_restored(trace):
             key = (found.restored.site, found.part.built.site)
             if key in seen:
@@ -63,6 +73,20 @@ class StateNotRestored(Rule):
                     (found.step, "steps with the state that it was built with"),
                 ],
             )
+
+        yield from self._dropped(trace, seen)
+
+    def _dropped(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
+        for event, built in dropped_conversions(trace):
+            if event.site not in seen:
+                seen.add(event.site)
+                method = event.api.removeprefix("FSDP.")
+                yield self.finding(
+                    event,
+                    f"`{method}` returns the state for {optimizer_named(built)}, and nothing loads it",
+                    help="Pass the result to the optimizer's `load_state_dict`.",
+                    because=[(built, "built here")],
+                )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
         """Whether a trace restores the state that a finding of another trace misses."""

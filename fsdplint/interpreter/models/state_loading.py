@@ -30,6 +30,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
+from fsdplint.syntax.unused_results import is_result_unused
 from fsdplint.trace import (
     Fsdp1Used,
     Layout,
@@ -56,8 +57,17 @@ def fsdp1_optimizer_load(run: Run, name: str, call: Call) -> Value:
         module=modules[0].id if modules else None,
         instead_of_model=instead_of_model(run, call) if api == "optim_state_dict_to_load" else "",
         collective=_communicates(run, api),
+        dropped=_is_dropped(run, call),
     )
     return StateValue(run.new_id("state"), Layout.LOCAL, None, f"FSDP.{api}")
+
+
+def _is_dropped(run: Run, call: Call) -> bool:
+    """Whether nothing gets the state that a call prepares, not even the optimizer by itself."""
+    directly = call.arg(4, "load_directly")
+    if call.open or (directly is not None and constant(directly) is not False):
+        return False
+    return is_result_unused(run.source, call.node)
 
 
 def _communicates(run: Run, api: str) -> bool:

@@ -147,11 +147,19 @@ def stack_of(frame: FrameType | None) -> tuple[list[Span], list[int]]:
 
 def is_result_dropped(frame: FrameType) -> bool:
     """Whether the frame does not use the result of the call that it executes."""
+    return _next_operation(frame) in ("POP_TOP", "RETURN_VALUE")
+
+
+def is_statement(frame: FrameType) -> bool:
+    """Whether the call that the frame executes is a statement."""
+    return _next_operation(frame) == "POP_TOP"
+
+
+def _next_operation(frame: FrameType) -> str:
     import dis
 
     after = (one for one in dis.get_instructions(frame.f_code) if one.offset > frame.f_lasti)
-    following = (one.opname for one in after if one.opname not in ("CACHE", "NOP"))
-    return next(following, "") in ("POP_TOP", "RETURN_VALUE")
+    return next((one.opname for one in after if one.opname not in ("CACHE", "NOP")), "")
 
 
 def is_attribute_load(frame: FrameType) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fsdplint.trace import (
     Event,
+    Fsdp1Used,
     HelperStateLoaded,
     HelperStateTaken,
     Loaded,
@@ -67,6 +68,20 @@ def parts_not_restored(trace: Trace) -> Iterator[NotRestored]:
             saved = _saved(trace, part, loaded, step, has_restored)
             if saved is not None:
                 yield NotRestored(part, restored, saved, step)
+
+
+def dropped_conversions(trace: Trace) -> Iterator[tuple[Fsdp1Used, OptimizerBuilt]]:
+    """The states that FSDP1 prepares for an optimizer that nothing loads into it."""
+    for event in trace.of(Fsdp1Used):
+        if not event.dropped or event.module is None or event.callbacks:
+            continue
+        held = [
+            built
+            for built in trace.before(event, OptimizerBuilt)
+            if any(trace.related(module, event.module) for module in built.modules)
+        ]
+        if held and not any(restores(trace, built) for built in held):
+            yield event, held[-1]
 
 
 def restores(trace: Trace, built: Event) -> bool:

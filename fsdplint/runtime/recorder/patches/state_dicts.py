@@ -10,6 +10,7 @@ from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import Entry
 from fsdplint.runtime.recorder.recording import current
+from fsdplint.runtime.recorder.sites import is_statement
 from fsdplint.trace import Fsdp1Used, Layout, StateLoaded, StateTaken
 
 _HOME = "torch.distributed.checkpoint.state_dict"
@@ -279,6 +280,7 @@ def _record_fsdp1_optimizer_to_load(
         # each rank cuts its part out of full tensors by itself
         collective=_fsdp1_layout(model) is not Layout.FULL
         or _fsdp1_rank0_only(model, "_optim_state_dict_config"),
+        dropped=not argument(args, kwargs, 4, "load_directly") and is_statement(frame),
     )
     return _name(optimizer) if optimizer is not None else None
 
