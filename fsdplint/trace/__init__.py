@@ -76,6 +76,7 @@ from fsdplint.trace.modules import (
 )
 from fsdplint.trace.recorded import BatchesEnded, CopiesSeen, ParametersMissed, Refused
 from fsdplint.trace.state import (
+    AliasAveraged,
     GradientScaled,
     HelperStateLoaded,
     HelperStateTaken,
@@ -108,6 +109,7 @@ from fsdplint.trace.training import (
 
 __all__ = [
     "ANY_ATTRIBUTE",
+    "AliasAveraged",
     "BackwardRun",
     "BatchesEnded",
     "Called",

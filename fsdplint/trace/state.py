@@ -90,6 +90,18 @@ class TensorsMixed(Event):
 
 
 @event
+class AliasAveraged(Event):
+    """`average.lerp_(parameter, weight)` where both are certainly the same memory.
+
+    modules: the modules of the parameters.
+    """
+
+    kind: ClassVar[str] = "alias-averaged"
+    api: str = distinct()
+    modules: tuple[str, ...] = reference(default=())
+
+
+@event
 class ShardComputed(Event):
     """A matrix product or another function of torch got a sharded parameter and a plain tensor.
 

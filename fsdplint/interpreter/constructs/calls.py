@@ -260,6 +260,8 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
             mixed_operations.note_written(run, call.node, [receiver], call.values)
         if receiver.element and method.name in mixed_operations.METHODS:
             mixed_operations.note_mixed(run, method.name, [receiver, *call.values], call.node)
+        if method.name in ("lerp_", "add_") and call.values:
+            mixed_operations.note_alias(run, method.name, receiver, call.values[0], call.node)
         if receiver.element and not measured:
             return mixed_operations.copy_parameter(run, receiver, method.name)
         return Unknown(varying=True)  # differs between parameters and modules

@@ -12,6 +12,7 @@ from fsdplint.interpreter.modules import new_module
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, derived
 from fsdplint.interpreter.values import (
+    Dict,
     ModuleValue,
     Sequence,
     Unknown,
@@ -35,8 +36,17 @@ def _copy_of(value: Value) -> Value:
     if isinstance(value, Unknown):
         return Unknown(origin=value.origin, varying=value.varying)
     if isinstance(value, Sequence):
-        items = [derived(i) if isinstance(i, ParametersOf) else i for i in value.items]
-        return replace(value, items=items)
+        return replace(value, items=list(map(_copy_of_parameter, value.items)))
+    if isinstance(value, Dict):
+        parts = (*value.items.values(), *value.tensors.values())
+        if any(isinstance(part, ParametersOf) for part in parts):
+            items = {key: _copy_of_parameter(part) for key, part in value.items.items()}
+            tensors = {key: _copy_of_parameter(part) for key, part in value.tensors.items()}
+            return replace(value, items=items, tensors=tensors)
+    return _copy_of_parameter(value)
+
+
+def _copy_of_parameter(value: Value) -> Value:
     return derived(value) if isinstance(value, ParametersOf) else value
 
 

@@ -9,15 +9,16 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.checkpoint import parameter_layout
-from fsdplint.interpreter.models.randomness import note_weights_set
+from fsdplint.interpreter.models.randomness import is_parameter_itself, note_weights_set
 from fsdplint.interpreter.models.registry import FUNCTIONS, function
 from fsdplint.interpreter.module_tree import sharding_of_parameters
+from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sharded_parameters import are_gathered, rests_sharded
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unit_parameters import rests_flat
 from fsdplint.interpreter.values import Partial, Sequence, Symbol, Unknown, Value, gathers
-from fsdplint.trace import Layout, ShardComputed, TensorsMixed
+from fsdplint.trace import AliasAveraged, Layout, ShardComputed, Sharding, TensorsMixed
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}
 # Methods that copy a tensor or return a view of it.
@@ -31,6 +32,14 @@ def foreach_function(run: Run, name: str, call: Call) -> Value:
     note_mixed(run, name, call.values, call.node)
     if name != "torch.lerp":
         note_foreach_written(run, call)
+    if name in ("torch._foreach_lerp_", "torch._foreach_add_"):
+        note_alias(
+            run,
+            name,
+            call.arg(0, "self") or Unknown(),
+            call.arg(1, "other") or Unknown(),
+            call.node,
+        )
     return FUNCTIONS["torch."](run, name, call)
 
 
@@ -132,8 +141,36 @@ def _parameters(run: Run, value: Value) -> ParametersOf | None:
     return value if isinstance(value, ParametersOf) else None
 
 
+# Parameters and their aliases ------------------------------------------------------------------
+
+
+def note_alias(run: Run, api: str, average: Value, parameter: Value, node: cst.CSTNode) -> None:
+    """Record an update of an average that is the parameter itself, which was read before."""
+    one, other = _single(run, average), _single(run, parameter)
+    if one is None or other is None or (one.name, one.modules) != (other.name, other.modules):
+        return
+    if not (is_parameter_itself(one) and is_parameter_itself(other)):
+        return
+    if one.taken_at is None or other.taken_at is None or one.taken_at >= other.taken_at:
+        return
+    if sharding_of_parameters(run, one) is Sharding.FSDP2:
+        run.emit(AliasAveraged, node, api=api, modules=tuple(m.id for m in one.modules))
+
+
+def _single(run: Run, value: Value) -> ParametersOf | None:
+    """One parameter, or the one that stands for all in a list."""
+    value = run.settle(value)
+    if isinstance(value, Sequence):
+        return _single(run, value.items[0]) if len(value.items) == 1 else None
+    if not isinstance(value, ParametersOf):
+        return None
+    return take_parameters(run, value, element=True)
+
+
 def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
-    """The result of a method that does not change the values of a parameter."""
+    """The result of a method of a parameter."""
+    if name.endswith("_"):
+        return receiver
     if name in tensors.MOVING:
         receiver = replace(receiver, moved=True)
     if name in _COPIES:
@@ -144,4 +181,4 @@ def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
             return replace(derived(receiver), unsharded_copy=True)
     if name in _WHOLE_COPIES and gathers(run.contexts):
         return replace(derived(receiver), unsharded_copy=True)
-    return derived(receiver)
+    return receiver if name == "detach" else derived(receiver)

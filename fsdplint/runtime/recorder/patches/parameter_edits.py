@@ -1,7 +1,8 @@
-"""Changes in place of parameters that a forward of FSDP2 has left gathered."""
+"""Changes in place of parameters: gathered ones of FSDP2, and averages that share their memory."""
 
 from __future__ import annotations
 
+import functools
 from types import FrameType
 from typing import Any
 
@@ -9,7 +10,7 @@ from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.layouts import groups_of
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
-from fsdplint.trace import WeightsSet
+from fsdplint.trace import AliasAveraged, WeightsSet
 
 _METHODS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "clamp_", "zero_", "fill_",
             "addcmul_", "addcdiv_", "__iadd__", "__isub__", "__imul__", "__itruediv__")  # fmt: skip
@@ -24,6 +25,11 @@ def install() -> None:
         setattr(torch.Tensor, name, watcher)
     for name in _FUNCTIONS:
         patching.watch_function(torch, f"_foreach_{name}", _record)
+    before = functools.partial(_record_alias, "lerp_")
+    torch.Tensor.lerp_ = patching.add_watcher(torch.Tensor.lerp_, before)  # type: ignore[method-assign]
+    patching.watch_function(
+        torch, "_foreach_lerp_", functools.partial(_record_alias, "torch._foreach_lerp_")
+    )
 
 
 def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -41,6 +47,37 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         extent="own",
         with_sharded=any(hasattr(one, "placements") for one in others),
     )
+
+
+def _record_alias(
+    api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Record an average that is the memory of the parameter."""
+    averages = _tensors(argument(args, kwargs, 0, "self"))
+    others = _tensors(argument(args, kwargs, 1, "end"))
+    for average, other in zip(averages, others, strict=False):
+        addresses = [_local_address(one) for one in (average, other)]
+        owner = _owner_at(addresses[0]) if addresses[0] and len(set(addresses)) == 1 else None
+        if owner is not None:
+            recording = current()
+            name = recording.objects.module(owner)
+            recording.recorder.event(AliasAveraged, frame, api=api, modules=(name,))
+            return
+
+
+def _local_address(tensor: Any) -> int:
+    """The memory of this rank's part of a DTensor; 0 for any other tensor."""
+    local = getattr(tensor, "_local_tensor", None)
+    return int(local.data_ptr()) if local is not None else 0
+
+
+def _owner_at(address: int) -> Any:
+    for root, kind in current().objects.sharded.items():
+        for module in root.modules() if kind == "fsdp2" else ():
+            for parameter in module.parameters(recurse=False):
+                if _local_address(parameter) == address:
+                    return module
+    return None
 
 
 def _tensors(value: Any) -> list[Any]:
