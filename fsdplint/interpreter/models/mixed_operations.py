@@ -14,7 +14,7 @@ from fsdplint.interpreter.models.registry import FUNCTIONS, function
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.sharded_parameters import are_gathered, rests_sharded
+from fsdplint.interpreter.sharded_parameters import are_gathered, must_be_sharded, rests_sharded
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unit_parameters import rests_flat
 from fsdplint.interpreter.values import Partial, Sequence, Symbol, Unknown, Value, gathers
@@ -57,7 +57,7 @@ def note_written(run: Run, node: cst.CSTNode, values: list[Value], operands: lis
     """Record that an operation in place sets the parameters among the values."""
     others = [one for one in map(run.settle, operands) if one not in values]
     found = [one for one in others if isinstance(one, ParametersOf)]
-    sharded = any(one.element and tensors.must_be_sharded(run, one) for one in found)
+    sharded = any(one.element and must_be_sharded(run, one) for one in found)
     note_weights_set(run, node, values, with_sharded=sharded)
 
 
