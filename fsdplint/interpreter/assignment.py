@@ -10,7 +10,7 @@ from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
 from fsdplint.interpreter.decided_values import assigned_value
 from fsdplint.interpreter.forward_summaries import abstract
-from fsdplint.interpreter.freezing import freeze_parameters
+from fsdplint.interpreter.freezing import freeze_parameters, note_requires_grad
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
@@ -238,6 +238,8 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
         run.emit(HelperStateLoaded, run.executing, into=target.id)
     elif isinstance(target, LibraryObject):
         mark_parameters(run, target, name)
+        if name == "requires_grad" and is_new_parameter(target):
+            note_requires_grad(run, target, value)
     elif isinstance(target, ParametersOf):
         mark_parameters(run, target, name)
         if name == "requires_grad":

@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from fsdplint.interpreter.module_tree import child_values
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import NameTest, ParametersOf, is_new_parameter
-from fsdplint.interpreter.values import Const, ModuleValue, Value, constant
+from fsdplint.interpreter.values import (
+    Const,
+    LibraryObject,
+    ModuleValue,
+    Sequence,
+    Unknown,
+    Value,
+    constant,
+)
 from fsdplint.trace import Escaped, GuardKind, RequiresGradSet
 
 
@@ -25,6 +33,42 @@ def set_frozen(
             if isinstance(held, ModuleValue):
                 held.some_frozen = frozen and surely
                 held.all_frozen = frozen and (held.all_frozen or (wholly and not run.guards))
+
+
+def note_construction(run: Run, module: ModuleValue) -> None:
+    """The constructor of a module is done, and it alone gave the module parameters."""
+    info = run.trace.modules[module.id]
+    if run.guards or info.escaped or not (info.frozen and info.children_known):
+        return
+    module.all_frozen = module.some_frozen and all(
+        _has_no_gradient(run, value) for value in module.attributes.values()
+    )
+
+
+def note_requires_grad(run: Run, parameter: LibraryObject, value: Value) -> None:
+    """`requires_grad` is set on an `nn.Parameter` that the program has made."""
+    parameter.args["requires_grad"] = Unknown() if run.guards else value
+    if constant(value) is not False:
+        holders = [
+            held
+            for held in run.objects.values()
+            if isinstance(held, ModuleValue) and held.some_frozen
+            if any(one is parameter for one in held.attributes.values())
+        ]
+        doubt_frozen(run, holders)
+
+
+def _has_no_gradient(run: Run, value: Value) -> bool:
+    """Whether an attribute of a module is certainly no parameter or module that is trained."""
+    if isinstance(value, ModuleValue):
+        info = run.trace.modules[value.id]
+        bare = info.own_parameters is False and info.children_known and not info.children
+        return value.all_frozen or (bare and not info.escaped)
+    if is_new_parameter(value):
+        return constant(value.get("requires_grad", "1")) is False
+    if isinstance(value, Sequence):
+        return all(isinstance(one, Const) for one in value.items)
+    return isinstance(value, Const)
 
 
 def freeze_parameters(run: Run, parameters: ParametersOf, value: Value) -> None:
@@ -66,6 +110,13 @@ def doubt_wholly_frozen(run: Run, module: ModuleValue) -> None:
         if isinstance(held, ModuleValue) and held.all_frozen:
             if run.trace.related(other, module.id):
                 held.all_frozen = False
+
+
+def doubt_if_given(run: Run, module: ModuleValue, given: Iterable[ModuleValue]) -> None:
+    """Forget that a module is completely frozen if it gets a part or a parameter that is not."""
+    parts = list(given)
+    if module.all_frozen and not (parts and all(one.all_frozen for one in parts)):
+        doubt_wholly_frozen(run, module)
 
 
 # The index of the event that made a module with trainable adapters around a frozen model.

@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.freezing import doubt_if_given, note_construction
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import (
     SHARDED_CLASSES,
@@ -106,6 +107,8 @@ def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
     else:
         init_container(run, module, call)
     run.loop_depth = depth
+    if own_parameters is False:
+        note_construction(run, module)
     run.emit(
         ModuleBuilt,
         call.node,
@@ -234,8 +237,10 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
     info = run.trace.modules[module.id]
     if isinstance(value, ModuleValue):
         add_child(run, module, name, value)
+        doubt_if_given(run, module, [value])
     elif isinstance(value, ParametersOf):
         info.own_parameters = True
+        doubt_if_given(run, module, value.modules)
     elif is_new_parameter(value):
         note_new_parameter(run, module, value.get("requires_grad", "1"))
     elif isinstance(value, Unknown) and may_be_module(value.library, value.origin):
@@ -250,6 +255,8 @@ def note_new_parameter(run: Run, module: ModuleValue, requires_grad: Value | Non
     known = requires_grad is None or isinstance(requires_grad, Const)
     frozen = isinstance(requires_grad, Const) and requires_grad.value is False
     info.frozen = frozen and (info.frozen or info.own_parameters is not True)
+    if not frozen:
+        doubt_if_given(run, module, [])
     surely = not any(entry.guard.kind is GuardKind.VARYING for entry in run.guards)
     module.some_frozen = known and (module.some_frozen or (frozen and surely))
     info.own_parameters = True

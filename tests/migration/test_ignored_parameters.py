@@ -137,6 +137,24 @@ def test_ignored_modules_whose_optimizer_may_mix_tensors(tmp_path: Path, optimiz
     assert any("ignored_modules" in one.reason for one in found.blockers)
 
 
+@pytest.mark.parametrize(
+    "clip",
+    ["model.clip_grad_norm_(1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"],
+)
+def test_ignored_modules_beside_clipping(tmp_path: Path, clip: str) -> None:
+    """A norm of sharded and plain gradients raises RuntimeError."""
+    body = f"""
+        net = Net()
+        model = FSDP(net, ignored_modules=[net.blocks[0]])
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.ones(2, 8)).sum().backward()
+        {clip}
+        optimizer.step()
+    """
+    found, _ = plan(tmp_path, body)
+    assert any("ignored_modules" in one.reason for one in found.blockers)
+
+
 TRAINED_PART = """
 ignored = [net.blocks[0]]
 model = FSDP(net, ignored_modules=ignored)

@@ -20,7 +20,7 @@ from fsdplint.interpreter.module_attributes import (
     lacks_attribute,
 )
 from fsdplint.interpreter.module_tree import note_whole_parameters
-from fsdplint.interpreter.modules import hidden_child, set_element
+from fsdplint.interpreter.modules import hidden_child, note_new_parameter, set_element
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_attributes
@@ -96,6 +96,8 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
             meta_device.note_attribute(target, value)
             if isinstance(key, ParameterName):
                 replace_parameters(run, target, value, call)
+            elif is_new_parameter(value):
+                note_new_parameter(run, target, value.get("requires_grad", "1"))
             else:
                 set_element(run, target, key, value)
         else:

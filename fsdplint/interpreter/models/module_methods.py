@@ -10,7 +10,12 @@ from fsdplint.interpreter import meta_device, uninitialized, unset_buffers
 from fsdplint.interpreter.assignment import assign_attribute
 from fsdplint.interpreter.attributes import parameter_by_name, read_attribute
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.freezing import doubt_frozen, freeze_parameters, set_frozen
+from fsdplint.interpreter.freezing import (
+    doubt_frozen,
+    freeze_parameters,
+    note_requires_grad,
+    set_frozen,
+)
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.registry import method
 from fsdplint.interpreter.module_attributes import element_of
@@ -19,6 +24,7 @@ from fsdplint.interpreter.modules import (
     append_element,
     as_module,
     attach_module,
+    note_new_parameter,
     set_element,
     set_module_attribute,
     submodule_values,
@@ -30,6 +36,7 @@ from fsdplint.interpreter.training_modes import set_mode
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
+    LibraryObject,
     ModuleValue,
     Sequence,
     Symbol,
@@ -126,6 +133,14 @@ def parameter_requires_grad(run: Run, receiver: ParametersOf, name: str, call: C
     value = call.arg(0, "requires_grad")
     freeze_parameters(run, receiver, Const(True) if value is None else value)
     run.emit(RequiresGradSet, call.node, modules=tuple(m.id for m in receiver.modules))
+    return receiver
+
+
+@method("LibraryObject", "requires_grad_")
+def own_requires_grad(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
+    value = call.arg(0, "requires_grad")
+    if is_new_parameter(receiver):
+        note_requires_grad(run, receiver, Const(True) if value is None else value)
     return receiver
 
 
@@ -232,6 +247,8 @@ def register_parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -
     attribute, value = constant(call.arg(0, "name")), call.arg(1, "param")
     if isinstance(attribute, str) and value is not None and is_new_parameter(value):
         set_module_attribute(run, receiver, attribute, value)
+    elif value is not None and not is_none(value):
+        note_new_parameter(run, receiver, Unknown())
     return Const(None)
 
 

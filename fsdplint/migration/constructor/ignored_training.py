@@ -8,6 +8,8 @@ at all. FSDP1's states of optimizers have other entries for such parameters.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Sequence
@@ -61,8 +63,16 @@ def _is_unsuitable(arg: cst.Arg) -> bool:
 
 def _mixes(source: Source) -> bool:
     """Whether code of a file names what is not able to mix plain and sharded tensors."""
-    words = (node.value for node in nodes(source) if isinstance(node, cst.Name | cst.SimpleString))
-    return any(one in word for word in words for one in MIXING)
+    return any(one in word for node in nodes(source) for word in _words(node) for one in MIXING)
+
+
+def _words(node: cst.CSTNode) -> Iterator[str]:
+    """The name or text of a node, and the names of its attributes."""
+    while isinstance(node, cst.Attribute):
+        yield node.attr.value
+        node = node.value
+    if isinstance(node, cst.Name | cst.SimpleString):
+        yield node.value
 
 
 def ignored_modules(migration: Migration) -> set[str]:
