@@ -147,6 +147,25 @@ FORMS = {
         sums = torch.cat([weight.sum().reshape(1) for weight in whole.values()])
         """,
     ),
+    "copied to the CPU in another type": (
+        """
+        model = FSDP(Net())
+        whole = {}
+        with FSDP.summon_full_params(model, writeback=False):
+            for name, p in model.named_parameters():
+                whole[name] = p.detach().to("cpu", torch.bfloat16, copy=True)
+        sums = torch.cat([weight.float().abs().flatten() for weight in whole.values()])
+        """,
+        """
+        model = fully_shard(Net())
+        whole = {}
+        model.unshard()
+        for name, p in model.named_parameters():
+            whole[name] = p.detach().to("cpu", torch.bfloat16, copy=True)
+        model.reshard()
+        sums = torch.cat([weight.float().abs().flatten() for weight in whole.values()])
+        """,
+    ),
     "left early": (
         """
         def norm(model):

@@ -263,7 +263,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
         if method.name in ("lerp_", "add_") and call.values:
             mixed_operations.note_alias(run, method.name, receiver, call.values[0], call.node)
         if receiver.element and not measured:
-            return mixed_operations.copy_parameter(run, receiver, method.name)
+            return mixed_operations.copy_parameter(run, receiver, method.name, call)
         return Unknown(varying=True)  # differs between parameters and modules
     if isinstance(receiver, OptimizerValue):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass

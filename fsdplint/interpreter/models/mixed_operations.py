@@ -17,7 +17,16 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sharded_parameters import are_gathered, must_be_sharded, rests_sharded
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unit_parameters import rests_flat
-from fsdplint.interpreter.values import Partial, Sequence, Symbol, Unknown, Value, gathers
+from fsdplint.interpreter.values import (
+    Const,
+    Partial,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+    gathers,
+)
 from fsdplint.trace import AliasAveraged, Layout, ShardComputed, Sharding, TensorsMixed
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}
@@ -167,7 +176,7 @@ def _single(run: Run, value: Value) -> ParametersOf | None:
     return take_parameters(run, value, element=True)
 
 
-def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
+def copy_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> ParametersOf:
     """The result of a method of a parameter."""
     if name.endswith("_"):
         return receiver
@@ -179,6 +188,7 @@ def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
             return replace(derived(receiver), complete=False)
         if gathered or sharding_of_parameters(run, receiver) is None:
             return replace(derived(receiver), unsharded_copy=True)
-    if name in _WHOLE_COPIES and gathers(run.contexts):
+    copies = name == "to" and constant(call.kwargs.get("copy", Const(None))) is True
+    if (name in _WHOLE_COPIES or copies) and gathers(run.contexts):
         return replace(derived(receiver), unsharded_copy=True)
     return receiver if name == "detach" else derived(receiver)
