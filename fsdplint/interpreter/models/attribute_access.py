@@ -9,6 +9,7 @@ from fsdplint.interpreter.assignment import assign_attribute
 from fsdplint.interpreter.attributes import LOADER_PARTS, read_attribute
 from fsdplint.interpreter.chosen_members import member
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.freezing import doubt_if_given
 from fsdplint.interpreter.instances import instance_lacks
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.named_in_settings import member_of_setting
@@ -20,7 +21,7 @@ from fsdplint.interpreter.module_attributes import (
     lacks_attribute,
 )
 from fsdplint.interpreter.module_tree import note_whole_parameters
-from fsdplint.interpreter.modules import hidden_child, note_new_parameter, set_element
+from fsdplint.interpreter.modules import hidden_child, set_element
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_attributes
@@ -48,7 +49,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Escaped, Gathered, Sharded
+from fsdplint.trace import Escaped, Gathered, ModuleBuilt, Sharded
 from fsdplint.trace.groups import Groups
 
 
@@ -96,13 +97,20 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
             meta_device.note_attribute(target, value)
             if isinstance(key, ParameterName):
                 replace_parameters(run, target, value, call)
-            elif is_new_parameter(value):
-                note_new_parameter(run, target, value.get("requires_grad", "1"))
             else:
+                if is_new_parameter(value):
+                    _note_unnamed_parameter(run, target)
                 set_element(run, target, key, value)
         else:
             override_attributes(target)
     return Const(None)
+
+
+def _note_unnamed_parameter(run: Run, module: ModuleValue) -> None:
+    """A module gets a parameter under an unknown name, which may be trained."""
+    doubt_if_given(run, module, [])
+    if not any(built.module == module.id for built in run.trace.of(ModuleBuilt)):
+        run.trace.modules[module.id].frozen = False  # its constructor runs
 
 
 def replace_parameters(run: Run, module: ModuleValue, value: Value, call: Call) -> None:
