@@ -13,7 +13,7 @@ _LOW = ("torch.bfloat16", "torch.float16")
 
 
 class WeightsInLowPrecision(Rule):
-    """A model is cast to the `param_dtype` of its mixed precision, which then keeps no float32 weights.
+    """A model has the `param_dtype` of its mixed precision, which then keeps no float32 weights.
 
     ## What it does
     Finds models whose trainable parameters all have the `param_dtype` of their mixed precision before
@@ -61,7 +61,7 @@ class WeightsInLowPrecision(Rule):
                 event,
                 f"the weights of `{class_name(trace, inner)}` are {dtype} before it is sharded, so its "
                 "mixed precision has no float32 weights for the optimizer",
-                help=f"Do not cast the model to {dtype}; `param_dtype` does that for the computation.",
+                help="Keep the model in float32: `param_dtype` casts it for the computation.",
             )
 
 
