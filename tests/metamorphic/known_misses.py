@@ -29,6 +29,11 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
         ("method_caller", "FSDP704/loaded_checkpoint"),
         ("method_caller", "FSDP704/rotary_frequencies"),
     ],
+    "the number of a turn that a nested `enumerate` gives is not compared with the last one": [
+        ("enumerated_loop", "FSDP403/branches_of_a_context"),
+        ("enumerated_loop", "FSDP403/inverted_no_sync"),
+        ("enumerated_loop", "FSDP403/never_the_last"),
+    ],
     "unknown code may get what a generator does that is run by `send`": [
         ("generator_with_send", "FSDP319/optimizer_begins_again"),
         ("generator_with_send", "FSDP320/no_barrier"),
