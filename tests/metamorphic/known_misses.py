@@ -29,7 +29,7 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
         ("method_caller", "FSDP704/loaded_checkpoint"),
         ("method_caller", "FSDP704/rotary_frequencies"),
     ],
-    "the number of a turn that a nested `enumerate` gives is not compared with the last one": [
+    "a counter that `enumerate` pairs with a number of its own is not followed as a counter": [
         ("enumerated_loop", "FSDP403/branches_of_a_context"),
         ("enumerated_loop", "FSDP403/inverted_no_sync"),
         ("enumerated_loop", "FSDP403/never_the_last"),
