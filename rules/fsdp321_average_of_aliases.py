@@ -12,7 +12,7 @@ from fsdplint.trace.queries.common import class_name, only_fsdp2, sharded_here
 
 
 class AverageOfAliases(Rule):
-    """An average of the weights has the parameters themselves and no copies of them.
+    """An average of the weights shares the memory of the parameters.
 
     ## What it does
     Finds `lerp_`, `mul_(...).add_(...)` and `torch._foreach_lerp_` that update an average with the parameters of

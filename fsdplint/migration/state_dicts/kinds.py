@@ -74,7 +74,7 @@ class Kind:
     def tests(self) -> list[str]:
         """The texts of the tests that decide the options of the state at run time.
 
-        A gathered state is on the CPU or not whatever decides `offload` (`StateOptions`).
+        The options of a gathered state do not depend on the test of `offload` (`StateOptions`).
         """
         configs = (self.model, self.optimizer)
         found = [

@@ -148,7 +148,8 @@ def varying(event: Event) -> bool:
 def happens_before_each(first: Event, event: Event) -> bool:
     """Whether an event happens whenever the program comes to a later one.
 
-    It does where no test of a varying value decides about the first event alone."""
+    It does where no test of a varying value decides about the first event alone.
+    """
     tests = [guard for guard in first.guards if guard.kind is GuardKind.VARYING]
     return all(guard in event.guards for guard in tests)
 
