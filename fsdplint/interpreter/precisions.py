@@ -9,7 +9,7 @@ from fsdplint.interpreter.neutral_contexts import is_neutral
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import Const, Context, LibraryObject, ModuleValue, Symbol, Value
-from fsdplint.trace import GuardKind
+from fsdplint.trace import GuardKind, Module
 
 # Methods that cast a module.
 CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
@@ -66,14 +66,22 @@ def weights_in_param_dtype(run: Run, modules: Iterable[ModuleValue], policy: Val
 def _trained_dtypes(run: Run, module: ModuleValue) -> Iterator[str]:
     """The dtypes of the trainable parameters in a module; "" for those that are not certain."""
     family = [run.trace.modules[one] for one in run.trace.family(module.id)]
-    # A method that casts a model of a library casts all of its parameters.
-    unknown = any(not one.children_known and one.qualified_class is None for one in family)
+    unknown = any(not one.children_known and not _is_opaque(one) for one in family)
     if unknown or not run.trace.complete or run.trace.any_escaped([one.id for one in family]):
         yield ""
     for part in run.trace.submodules(module.id):
         info, held = run.trace.modules[part], run.objects.get(part)
         if info.own_parameters is not False and not info.frozen:
             yield held.dtype if isinstance(held, ModuleValue) else ""
+
+
+def _is_opaque(info: Module) -> bool:
+    """Whether a module is a model of a library, of which one cast sets the dtype of all parts.
+
+    A container of torch has parts that the program makes, maybe in another dtype.
+    """
+    of_library = info.qualified_class is not None and not info.qualified_class.startswith("torch.")
+    return info.own_parameters is None and of_library
 
 
 def note_cast(run: Run, module: ModuleValue, method: str, dtype: str | None, call: Call) -> None:
