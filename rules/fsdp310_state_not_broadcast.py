@@ -27,7 +27,7 @@ class StateNotBroadcast(Rule):
     Finds `set_model_state_dict` and `set_optimizer_state_dict` with `full_state_dict=True` and without
     `broadcast_from_rank0=True`, on all ranks, of a state that is empty on all ranks but 0: it was taken
     with `full_state_dict=True, cpu_offload=True`, or read under a test of the rank, or taken under one
-    from the model before it was sharded. It also finds `load_state_dict` of a model of FSDP1 on all
+    from the model before it was sharded, or it is a dict that only rank 0 fills. It also finds `load_state_dict` of a model of FSDP1 on all
     ranks, of a full state that `FullStateDictConfig(rank0_only=True)` gave to rank 0 only.
 
     ## Why is this bad?
@@ -54,9 +54,9 @@ class StateNotBroadcast(Rule):
             if event.ranks.partial or not (by_fsdp1 or event.full and event.broadcast is False):
                 continue
             origin = _of_rank0(trace, event)
-            if origin is None or event.site in seen:
+            if (origin is None and not event.one_rank) or event.site in seen:
                 continue
-            if by_fsdp1 and not _stays_on_rank0(trace, origin[0], event):
+            if by_fsdp1 and (origin is None or not _stays_on_rank0(trace, origin[0], event)):
                 continue
             seen.add(event.site)
             built = optimizer_of(trace, event.into)
@@ -67,7 +67,7 @@ class StateNotBroadcast(Rule):
                 help="Take the state with `rank0_only=False`."
                 if by_fsdp1
                 else "Add `broadcast_from_rank0=True` to the options.",
-                because=[origin],
+                because=[origin] if origin is not None else [],
             )
 
 

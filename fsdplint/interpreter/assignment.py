@@ -17,6 +17,7 @@ from fsdplint.interpreter.merging import decisive, join_values, matters
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_module_attribute
+from fsdplint.interpreter.one_rank_dicts import note_entries
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_marks import mark_parameters
@@ -159,6 +160,7 @@ def assign_element(run: Run, container: Value, key: Value, value: Value, text: s
     if isinstance(container, ModuleValue):
         set_element(run, container, key, value)
     elif isinstance(container, Dict):
+        note_entries(run, container)
         if isinstance(key, Const) and _hashable(key.value):
             container.items[key.value] = value
             note_keys(run, {key.value: value})

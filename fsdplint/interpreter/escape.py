@@ -55,6 +55,7 @@ def escape(run: Run, call: Call) -> None:
         for held in (value, *_parts_of(value)):
             if isinstance(held, Dict):
                 held.doubtful = True
+                held.empty_elsewhere = False
 
 
 def _holder(run: Run, value: Value) -> list[ModuleValue]:

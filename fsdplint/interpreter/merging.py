@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsdplint.interpreter.leaves import leaves
+from fsdplint.interpreter.one_rank_dicts import join_with_empty
 from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
@@ -56,6 +57,9 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
         if one.value:
             return test
         return test.negate()
+    held = join_with_empty(test, one, two)
+    if held is not None:
+        return held
     if matters(one) or matters(two):
         return _loader_of_side(test, one, two) or _choose(one, two)
     if isinstance(one, Const) and isinstance(two, Const) and one.value == two.value:

@@ -41,6 +41,8 @@ class StateLoaded(Event):
     file: the file that the state is a part of (recorded traces only, others have it as `state`).
     assign: whether `load_state_dict` puts the tensors of the state into the module instead of
         copying their values; None for other functions, or if unknown.
+    one_rank: whether the state of the functions that set a state has entries on one rank, and is
+        empty on the others.
     """
 
     kind: ClassVar[str] = "state-loaded"
@@ -52,6 +54,7 @@ class StateLoaded(Event):
     full: bool | None = None
     broadcast: bool | None = None
     assign: bool | None = None
+    one_rank: bool = combined(differs, default=False)
 
 
 @event

@@ -58,3 +58,45 @@ def test_a_state_that_is_broadcast(tmp_path: Path, take: str) -> None:
 
 def test_a_state_of_all_ranks(tmp_path: Path) -> None:
     assert not_broadcast(tmp_path, "state = model.state_dict()", "strict=False") == 0
+
+
+FILLED = [
+    "state = {}\nif rank == 0:\n    for name, value in read().items():\n        state[name] = value",
+    "state = {}\nif rank == 0:\n    state.update(read())",
+    "state = dict()\nif rank == 0:\n    state |= {name: value for name, value in read().items()}",
+    "state = {}\nif rank == 0:\n    state = {name: value for name, value in read().items()}",
+    "state = {name: value for name, value in read().items()} if rank == 0 else {}",
+    "state = read() if rank == 0 else {}",
+    "def take():\n    if rank != 0:\n        return {}\n    return read()\nstate = take()",
+    "class Weights:\n    def __init__(self):\n        self.state = {}\n        if rank == 0:\n"
+    "            self.state['0.weight'] = read()['0.weight']\nstate = Weights().state",
+    "found = {}\nif rank == 0:\n    found.update(read())\nstate = dict(found)",
+]
+
+
+@pytest.mark.parametrize("take", FILLED)
+def test_a_dict_that_one_rank_fills(tmp_path: Path, take: str) -> None:
+    take = f"from files import read\n{take}"
+    assert not_broadcast(tmp_path, take, "strict=False") == 1
+    assert not_broadcast(tmp_path, take, "broadcast_from_rank0=True") == 0
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        "state = {}\nfor name, value in read().items():\n    state[name] = value",
+        "state = read() if rank == 0 else {}\nobjects = [state]\n"
+        "dist.broadcast_object_list(objects)\nstate = objects[0]",
+        "state = {}\nif rank == 0:\n    state.update(read())\nobjects = [state]\n"
+        "dist.broadcast_object_list(objects)\nstate = objects[0]",
+        "state = {}\nif rank == 0:\n    state.update(read())\nsend(state)",
+        "state = {}\nif rank == 0:\n    state.update(read())\nfor name in names:\n"
+        "    state[name] = send(state.get(name))",
+        "state = {}\nif rank == 0:\n    state.update(read())\nelse:\n    state.update(receive())",
+        "state = read() if rank == 0 else receive()",
+        "state = {}\nif not rank:\n    print('nothing to load')",
+    ],
+)
+def test_a_dict_that_all_ranks_have(tmp_path: Path, take: str) -> None:
+    take = f"from files import names, read, receive, send\n{take}"
+    assert not_broadcast(tmp_path, take, "strict=False") == 0

@@ -14,6 +14,7 @@ from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.iteration import iterable_of, read_all
 from fsdplint.interpreter.module_tree import note_keys
+from fsdplint.interpreter.one_rank_dicts import begin_dict
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.run import Run
@@ -57,13 +58,14 @@ def eval_dict_comp(run: Run, node: cst.DictComp) -> Value:
     if states:
         return states[0]
     if result.items and all(_of_parameters(item) for item in result.items):
-        return Dict(open=True, tensors={"*": result.items[0]})
+        return begin_dict(run, Dict(open=True, tensors={"*": result.items[0]}))
     known = [key.value for key in keys if isinstance(key, Const)]
     if len(known) == len(result.items):
         held = dict(zip(known, result.items, strict=True))
         note_keys(run, held)
-        return Dict(held, open=result.open, created_at=result.created_at)
-    return Dict({f"*{n}": item for n, item in enumerate(result.items)}, open=True)
+        made = Dict(held, open=result.open, created_at=result.created_at)
+        return begin_dict(run, made)
+    return begin_dict(run, Dict({f"*{n}": one for n, one in enumerate(result.items)}, open=True))
 
 
 def _comprehension(

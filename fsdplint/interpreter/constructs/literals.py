@@ -12,6 +12,7 @@ from fsdplint.interpreter.decided_values import MAX_DECIDING, with_keys
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.module_tree import note_keys
+from fsdplint.interpreter.one_rank_dicts import begin_dict
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.ranks import (
@@ -179,7 +180,7 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
                 if isinstance(value, Unknown):
                     result.items.update(_known_elements(value))
     note_keys(run, result.items)
-    return result
+    return begin_dict(run, result)
 
 
 def _known_elements(value: Unknown) -> Iterator[tuple[object, Value]]:

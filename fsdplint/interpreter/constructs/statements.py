@@ -29,6 +29,7 @@ from fsdplint.interpreter.imports import (
 from fsdplint.interpreter.iteration import concatenate, is_list_of_parameters
 from fsdplint.interpreter.models.gradient_scaling import note_scaling
 from fsdplint.interpreter.models.mixed_operations import note_written
+from fsdplint.interpreter.one_rank_dicts import add_entries
 from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_marks import unmark_parameters
@@ -114,7 +115,7 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
             left.open = True
         return
     if isinstance(left, Dict) and isinstance(right, Dict):
-        left.take(right)
+        add_entries(run, left, right)
         return
     adds = isinstance(node.operator, cst.AddAssign | cst.BitOrAssign)
     if adds and is_list_of_parameters(left):

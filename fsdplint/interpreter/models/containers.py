@@ -19,6 +19,12 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_counts import count
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import stands_for_several
+from fsdplint.interpreter.one_rank_dicts import (
+    add_entries,
+    begin_dict,
+    has_entries_on_one_rank,
+    note_entries,
+)
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.own_lengths import note_addition, own_length
@@ -89,6 +95,9 @@ def make_dict(run: Run, name: str, call: Call) -> Value:
             result.open = True
     result.items.update(call.kwargs)
     note_keys(run, result.items)
+    copied = len(call.args) == 1 and has_entries_on_one_rank(as_dict(run.settle(call.args[0])))
+    begin_dict(run, result)
+    result.empty_elsewhere = result.empty_elsewhere or (copied and not call.kwargs)
     return result
 
 
@@ -164,6 +173,7 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
         return found if found is not None else Unknown(origin=run.text(call.node))
     if len(call.args) > 1 and lacks:
         if name == "setdefault" and isinstance(key, Const):
+            note_entries(run, receiver)
             receiver.items[key.value] = call.args[1]
         return call.args[1]
     return Unknown(origin=run.text(call.node))
@@ -173,20 +183,24 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
 def dict_update(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     for value in map(as_dict, call.args):
         if isinstance(value, Dict):
-            receiver.take(value)
-        elif isinstance(value, StateValue):
+            add_entries(run, receiver, value)
+            continue
+        note_entries(run, receiver)
+        if isinstance(value, StateValue):
             receiver.may_have_more()
             receiver.tensors[f"**{value.id}"] = value
         else:
             override_entries(receiver)
     if call.open:
         override_entries(receiver)
+    if call.open or call.kwargs:
+        note_entries(run, receiver)
     receiver.items.update(call.kwargs)
     return Const(None)
 
 
 @method("Dict", "copy")
 def dict_copy(run: Run, receiver: Dict, name: str, call: Call) -> Value:
-    result = Dict()
+    result = Dict(empty_elsewhere=receiver.empty_elsewhere)
     result.take(receiver)
     return result

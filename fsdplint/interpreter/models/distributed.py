@@ -194,7 +194,7 @@ def _sent(run: Run, item: Value, depth: int = 0) -> Value:
         return replace(item, id=run.new_id("state"), on_one_rank=False)
     if isinstance(item, Dict) and depth <= 2:
         sent = {key: _sent(run, part, depth + 1) for key, part in item.items.items()}
-        return replace(item, items=sent)
+        return replace(item, items=sent, empty_elsewhere=False)
     return item
 
 

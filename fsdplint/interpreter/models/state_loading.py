@@ -17,6 +17,7 @@ from fsdplint.interpreter.models.state_dicts import (
 )
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module
+from fsdplint.interpreter.one_rank_dicts import has_entries_on_one_rank
 from fsdplint.interpreter.optimizers import lose_optimizer
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, StateValue, note_result_use
@@ -178,6 +179,7 @@ def set_state(run: Run, name: str, call: Call) -> Value:
         api=api,
         full=None if call.open else state_dict_option(call, "full_state_dict"),
         broadcast=None if call.open else state_dict_option(call, "broadcast_from_rank0"),
+        one_rank=has_entries_on_one_rank(value),
         collective=module is not None and _set_communicates(run, call, module, of),
     )
     return Unknown()

@@ -161,6 +161,8 @@ class Dict(Value):
     doubtful: whether it may have other keys: a function that cannot be followed got it, or it
         stands for two dicts between which something chooses.
     removed: keys that the program has removed, if no unknown entry was added since then.
+    empty_elsewhere: whether it is certainly empty on all ranks but one, or on all: see
+        `one_rank_dicts`.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
@@ -170,6 +172,12 @@ class Dict(Value):
     made_at: int = 0
     doubtful: bool = False
     removed: set[Any] = field(default_factory=set, repr=False)
+    empty_elsewhere: bool = False
+
+    @property
+    def lacks_entries(self) -> bool:
+        """Whether it is certainly empty on all ranks."""
+        return not (self.items or self.tensors or self.open or self.doubtful)
 
     def has(self, key: Any) -> bool | None:
         """Whether it has a key; None if that is unknown."""
@@ -191,6 +199,7 @@ class Dict(Value):
         self.tensors.update(other.tensors)
         self.open = self.open or other.open
         self.doubtful = self.doubtful or other.doubtful
+        self.empty_elsewhere = self.empty_elsewhere and other.empty_elsewhere
 
 
 @dataclass(eq=False, repr=False)

@@ -302,6 +302,7 @@ def _record_loading(
     full: bool | None = None,
     broadcast: bool | None = None,
     assign: bool | None = None,
+    one_rank: bool = False,
 ) -> None:
     recording = current()
     known = recording.objects.state(value) if isinstance(value, dict) else None
@@ -326,6 +327,7 @@ def _record_loading(
         full=full,
         broadcast=broadcast,
         assign=assign,
+        one_rank=one_rank,
     )
 
 
@@ -363,7 +365,8 @@ def _record_loading_by_function(
         full = bool(getattr(options, "full_state_dict", False))
         broadcast = bool(getattr(options, "broadcast_from_rank0", False))
         api = f"{_HOME}.{name}"
-        _record_loading(frame, subject, value, api, collective, full, broadcast)
+        filled = bool(value)
+        _record_loading(frame, subject, value, api, collective, full, broadcast, one_rank=filled)
 
 
 def _set_communicates(subject: Any, options: Any) -> bool:
