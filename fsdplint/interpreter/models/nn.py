@@ -117,4 +117,7 @@ def _stack(run: Run, module: ModuleValue, name: str, call: Call) -> None:
 
 
 def _container(run: Run, name: str, call: Call) -> Value:
-    return make_container(run, call.node, name, container_items(name, call))
+    made = make_container(run, call.node, name, container_items(name, call))
+    if call.open:  # arguments that are not known may be modules
+        run.trace.modules[made.id].children_known = False
+    return made

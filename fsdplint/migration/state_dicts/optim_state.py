@@ -31,6 +31,7 @@ from fsdplint.migration.text import call, is_repeatable, on_one_line, statement
 from fsdplint.source.source import NodeSite
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import statement_of
+from fsdplint.syntax.unused_results import is_result_unused
 from fsdplint.trace import OptimizerBuilt
 
 
@@ -218,17 +219,7 @@ class States(ModelStates):
 
     def _drop_unloaded(self, node: cst.Call, state: cst.BaseExpression) -> bool:
         """Remove a call whose result no code loads into an optimizer. Returns whether it is one."""
-        statement = statement_of(self.source, node)
-        if isinstance(statement, cst.Assign | cst.Expr) and statement.value is not node:
-            return False  # another call gets the result
-        if isinstance(statement, cst.Assign):
-            target = statement.targets[0].target
-            home = home_of(self.source, target) if isinstance(target, cst.Name) else None
-            if not isinstance(target, cst.Name) or len(statement.targets) > 1 or home is None:
-                return False
-            if home is self.source.tree or reads(self.source, home, target.value):
-                return False
-        elif not isinstance(statement, cst.Expr):
+        if not is_result_unused(self.source, node):
             return False
         self.migration.account_for(self.source, node)
         if isinstance(state, cst.Name) and len(self._reads_outside(state, node)) == 0:
