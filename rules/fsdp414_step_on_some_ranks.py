@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import OptimizerStepped, SchedulerStepped, Trace
-from fsdplint.trace.queries.common import optimizer_named, optimizer_of
+from fsdplint.trace import OptimizerStepped, SchedulerStepped, Trace, WeightsSet
+from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.common import optimizer_named, optimizer_of, sharded_here
+from fsdplint.trace.queries.one_sided_edits import edits_of_some_ranks
 from fsdplint.trace.queries.one_sided_steps import (
     deciding_test,
     schedules_of_some_ranks,
@@ -24,6 +26,9 @@ class StepOnSomeRanks(Rule):
     with the loss of the rank's own batch, or a test of the gradients that FSDP1 has sharded, of which
     each rank sees its own part. A real run shows each step that some rank leaves out.
 
+    Also finds changes in place of parameters that `fully_shard` has sharded, such as the update of an average
+    or of a target network, under a test of the rank.
+
     Also finds steps of a learning-rate scheduler that not every rank makes, and a scheduler that gets a
     number which each rank computes from its own data, such as `ReduceLROnPlateau` with a loss that is
     not reduced over the ranks.
@@ -37,6 +42,8 @@ class StepOnSomeRanks(Rule):
     leaves out a step, its parts stay as they were while those of the other ranks move on: the next
     forward gathers a mixture of old and new weights. There is no error and no hang. With two ranks, the
     weights of rank 0 moved by 13.1 and those of rank 1 by 0.
+
+    An update of a target network on rank 0 alone changed rank 0's parts of it and left those of rank 1 as they were.
 
     With a scheduler that steps on rank 0 only, the parts of a parameter have different learning rates:
     0.025 on rank 0 and 0.1 on rank 1 after two steps.
@@ -59,6 +66,10 @@ class StepOnSomeRanks(Rule):
             if event.site not in seen:
                 seen.add(event.site)
                 yield self._finding(trace, event)
+        for edit, unit in edits_of_some_ranks(trace):
+            if edit.site not in seen:
+                seen.add(edit.site)
+                yield self._edit(trace, edit, unit)
         for scheduled in schedules_of_some_ranks(trace):
             if scheduled.site not in seen:
                 seen.add(scheduled.site)
@@ -80,6 +91,17 @@ class StepOnSomeRanks(Rule):
         if guard is not None and guard.site is not None:
             finding.related = ((guard.site, "test"), *finding.related)
         return finding
+
+    def _edit(self, trace: Trace, event: WeightsSet, unit: str) -> Finding:
+        guard = deciding_test(event)
+        test = f" ({guard})" if guard is not None else ""
+        name = Groups(trace).name(trace.unwrap(unit))
+        return self.finding(
+            event,
+            f"only some ranks change the parameters of {name}{test}: each rank holds other parts of them",
+            help="Change them on all ranks.",
+            because=sharded_here(trace, unit, event),
+        )
 
     def _finding(self, trace: Trace, event: OptimizerStepped) -> Finding:
         built = optimizer_of(trace, event.optimizer)

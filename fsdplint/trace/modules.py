@@ -20,8 +20,10 @@ class WeightsSet(Event):
     extent: which parameters it certainly sets: "own" for one of `modules` themselves, "all" for all
         of theirs, also those of submodules; "" if that is not known.
     with_sharded: whether the operation certainly gets a sharded parameter as well.
+    of_shard: whether it changes the part of a parameter that this rank holds (recorded traces
+        only).
 
-    The recorder writes changes in place of parameters that a forward has left gathered. For all
+    The recorder writes changes in place of parameters that `fully_shard` has sharded. For all
     others, it compares the values at the sharding.
     """
 
@@ -31,6 +33,7 @@ class WeightsSet(Event):
     in_place: bool = False
     extent: str = ""
     with_sharded: bool = False
+    of_shard: bool = False
 
 
 @event

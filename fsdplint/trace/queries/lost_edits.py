@@ -81,7 +81,9 @@ def _edit(stay: _Stay, event: WeightsSet) -> None:
 
 def _sets(groups: Groups, event: WeightsSet, module: str, stay: _Stay) -> bool:
     """Whether an event certainly sets gathered parameters of the module, outside of its forward."""
-    if not event.in_place or event.same_values or not event.extent or event.ranks.partial:
+    if not event.in_place or event.same_values or event.of_shard:
+        return False
+    if not event.extent or event.ranks.partial:
         return False
     if any(guard.of_tensor for guard in event.guards):
         return False

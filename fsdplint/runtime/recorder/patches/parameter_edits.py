@@ -1,4 +1,4 @@
-"""Changes in place of parameters: gathered ones of FSDP2, and averages that share their memory."""
+"""Changes in place of parameters of FSDP2, and averages that share their memory."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from fsdplint.trace import AliasAveraged, WeightsSet
 _METHODS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "clamp_", "zero_", "fill_",
             "addcmul_", "addcdiv_", "__iadd__", "__isub__", "__imul__", "__itruediv__")  # fmt: skip
 _FUNCTIONS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "zero_")
+
+
+_seen: set[tuple[Any, int, str]] = set()  # the places where shards are changed, with the modules
 
 
 def install() -> None:
@@ -34,11 +37,13 @@ def install() -> None:
 
 def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     target = argument(args, kwargs, 0, "self")
-    owner = next(filter(None, map(_gathered_owner, _tensors(target))), None)
-    if owner is None:
+    of_shard = any(hasattr(one, "placements") for one in _tensors(target))
+    find = _sharded_owner if of_shard else _gathered_owner
+    owner = next(filter(None, map(find, _tensors(target))), None)
+    recording = current()
+    if owner is None or (of_shard and not _is_new(frame, owner)):
         return
     others = [one for value in (*args[1:], *kwargs.values()) for one in _tensors(value)]
-    recording = current()
     recording.recorder.event(
         WeightsSet,
         frame,
@@ -46,7 +51,19 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         in_place=True,
         extent="own",
         with_sharded=any(hasattr(one, "placements") for one in others),
+        of_shard=of_shard,
     )
+
+
+def _is_new(frame: FrameType, module: Any) -> bool:
+    """Whether no change of a shard of the module is recorded for this place yet.
+
+    A program may change all of them in each step.
+    """
+    key = (frame.f_code, frame.f_lineno, current().objects.module(module))
+    known = key in _seen
+    _seen.add(key)
+    return not known
 
 
 def _record_alias(
@@ -82,6 +99,12 @@ def _owner_at(address: int) -> Any:
 
 def _tensors(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _sharded_owner(parameter: Any) -> Any:
+    """The module of a sharded parameter of FSDP2, or of its `data`; None for any other tensor."""
+    address = _local_address(parameter)
+    return _owner_at(address) if address else None
 
 
 def _gathered_owner(parameter: Any) -> Any:

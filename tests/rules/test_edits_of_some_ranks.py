@@ -1,0 +1,73 @@
+"""FSDP414 on changes in place of sharded parameters that only some ranks make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.engine.check import check
+from fsdplint.interpreter import load
+from fsdplint.registry.rules import rule_by_code
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+x = torch.randn(2, 8)
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+plain = nn.Linear(8, 8)
+fully_shard(model, reshard_after_forward=True)
+average = [p.detach().clone() for p in model.parameters()]
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    model(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def found(tmp_path: Path, body: str) -> bool:
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + "".join(f"    {line}\n" for line in body.splitlines()))
+    rule = rule_by_code("FSDP414")
+    assert rule is not None
+    return bool(check(load([path]), [rule()]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if rank == 0:\n    for p, a in zip(model.parameters(), average):\n        p.data.lerp_(a, 0.1)",
+        "if dist.get_rank() != 0:\n    continue\nwith torch.no_grad():\n"
+        "    for p in model.parameters():\n        p.mul_(0.9)",
+        "if rank == 0:\n    with torch.no_grad():\n        for p in model.parameters():\n"
+        "            p *= 0.9",
+        "if rank == 0:\n    torch._foreach_mul_(list(model.parameters()), 0.9)",
+        "if rank == 0:\n    for p, a in zip(model.parameters(), average):\n        p.data.copy_(a)",
+    ],
+)
+def test_a_change_on_one_rank(tmp_path: Path, body: str) -> None:
+    assert found(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for p, a in zip(model.parameters(), average):\n    p.data.lerp_(a, 0.1)",
+        "if rank == 0:\n    for p in plain.parameters():\n        p.data.mul_(0.9)",
+        "if rank == 0:\n    for a, p in zip(average, model.parameters()):\n        a.lerp_(p, 0.1)",
+        "rate = 0.1 if rank == 0 else 0.2\nfor p in model.parameters():\n    p.data.mul_(rate)",
+        "if rank == 0:\n    for p in model.parameters():\n        p.data.mul_(0.9)\nelse:\n"
+        "    for p in model.parameters():\n        p.data.mul_(0.8)",
+        "if rank == 0:\n    for p in model.parameters():\n        p.data.zero_()\n"
+        "for p, a in zip(model.parameters(), average):\n    p.data.copy_(a)",
+        "if rank == 0:\n    for p in model.parameters():\n        print(p.data.mul(0.9))",
+    ],
+)
+def test_other_changes(tmp_path: Path, body: str) -> None:
+    assert not found(tmp_path, body)
