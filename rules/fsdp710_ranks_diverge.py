@@ -21,8 +21,9 @@ class RanksDiverge(Rule):
     replicas of a 2D mesh (HSDP) that start with different weights, and parameters in `ignored_params` that
     start equal and diverge.
 
-    A check without a run finds modules that `fully_shard` or FSDP1 ignores, if an optimizer trains them and
-    no code in sight may reduce their gradients or exchange the values.
+    A check without a run finds modules that `fully_shard` or FSDP1 ignores, if they start equal, because of one
+    seed or a broadcast, an optimizer trains them, and no code in sight may reduce their gradients or exchange
+    the values.
 
     FSDP309 reports replicas whose ranks have different seeds. FSDP308 reports weights that are initialised
     differently on each rank and then sharded over all ranks. Ignored parameters are not reported in

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.values import Const, Sequence, Symbol, Unknown, Value
+from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.values import Const, Method, Sequence, Symbol, Unknown, Value
 
 # Functions that return a number, or raise.
 _NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})
@@ -19,6 +20,8 @@ _METHODS = _KEEPS | frozenset(
     "bfloat16 clone contiguous cpu cuda detach double float half item requires_grad_ to "
     "type".split()
 )
+# Methods that reduce all elements of a tensor, if they get no arguments.
+_REDUCES = frozenset(("amax", "amin", "max", "mean", "min", "norm", "std", "sum", "var"))
 # Functions of torch whose first argument is the size, and those that copy a number.
 _OF_SIZE = frozenset(f"torch.{name}" for name in "empty full ones rand randn zeros".split())
 _OF_NUMBER = frozenset({"torch.as_tensor", "torch.scalar_tensor", "torch.tensor"})
@@ -28,20 +31,27 @@ def is_dimensionless(value: Value | None) -> bool:
     """Whether a value is certainly a number, or a tensor without dimensions."""
     if isinstance(value, Const):
         return type(value.value) in (int, float)
-    return isinstance(value, Unknown) and value.dimensionless
+    return isinstance(value, Unknown | TensorValue) and value.dimensionless
 
 
 def note_call(function: Value, call: Call, result: Value) -> None:
     """Note that a call has returned a number or a tensor without dimensions."""
-    if not isinstance(result, Unknown) or result.created_at is not None or call.open:
+    if result.created_at is not None or call.open:
         return
-    if isinstance(function, Symbol):
+    if isinstance(function, Method) and type(result) is TensorValue:
+        result.dimensionless = function.name in _REDUCES and not call.args and not call.kwargs
+    elif not isinstance(result, Unknown):
+        return
+    elif isinstance(function, Symbol):
         result.dimensionless = _returns_one(function.name, call)
-    elif isinstance(function, Unknown) and is_dimensionless(function.owner):
-        parts = function.owner.parts if function.owner is not None else {}
+    elif isinstance(function, Unknown) and function.owner is not None:
+        parts = function.owner.parts
         name = next((name for name, part in parts.items() if part is function), "")
-        of_numbers = name in ("to", "type") or _gets_numbers(call)
-        result.dimensionless = name in _METHODS and of_numbers
+        if name in _REDUCES:
+            result.dimensionless = not call.args and not call.kwargs
+        elif is_dimensionless(function.owner):
+            of_numbers = name in ("to", "type") or _gets_numbers(call)
+            result.dimensionless = name in _METHODS and of_numbers
 
 
 def _returns_one(name: str, call: Call) -> bool:

@@ -261,12 +261,14 @@ class TensorValue(Value):
     rank_local: set if it certainly derives from data that only this rank has.
     blended: whether unknown values may have been added to it.
     on_cpu: whether it is certainly on the CPU.
+    dimensionless: whether it certainly has no dimensions.
     """
 
     source: str = ""  # "output", "norm", ...
     modules: tuple[ModuleValue, ...] = ()
     blended: bool = field(default=False, kw_only=True)
     on_cpu: bool = field(default=False, kw_only=True)
+    dimensionless: bool = field(default=False, kw_only=True)
     summed: bool = False
     averaged: bool = False
     divided_by: str = ""

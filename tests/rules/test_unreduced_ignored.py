@@ -32,7 +32,7 @@ for epoch in range(2):
         optimizer.step()
         optimizer.zero_grad()
     {epoch}
-spread = net.tables[0].weight.detach().clone()
+{end}
 dist.all_reduce(spread, dist.ReduceOp.MAX)
 """
 USUAL = {
@@ -42,6 +42,7 @@ USUAL = {
     "trained": "net.tables.parameters()",
     "after": "pass",
     "epoch": "pass",
+    "end": "spread = net.tables[0].weight.detach().clone()",
 }
 
 
@@ -59,6 +60,18 @@ def messages(folder: Path, **parts: str) -> list[str]:
         {"shard": "fully_shard(net, ignored_params=set(net.tables.parameters()))"},
         {"trained": "model.parameters()", "shard": "FSDP(net, None, ignored_modules=[net.tables])"},
         {"after": "dist.all_reduce(loss)"},
+        {
+            "seed": "torch.manual_seed(dist.get_rank())",
+            "before": "for p in net.parameters(): dist.broadcast(p.data, src=0)",
+        },
+        {
+            "seed": "torch.manual_seed(dist.get_rank())",
+            "before": "[dist.broadcast(p.detach(), 0) for p in net.tables.parameters()]",
+        },
+        {
+            "epoch": "[p.data.clamp_(-1, 1) for p in net.tables.parameters()]",
+            "end": "spread = loss.detach()",
+        },
     ],
 )
 def test_trained_tables(tmp_path: Path, parts: dict[str, str]) -> None:
@@ -81,6 +94,16 @@ def test_trained_tables(tmp_path: Path, parts: dict[str, str]) -> None:
         {"epoch": "dist.all_to_all(rows, rows)"},
         {"seed": "torch.manual_seed(dist.get_rank())"},
         {"seed": "pass"},
+        {"epoch": "[p.data.clamp_(-1, 1) for p in net.tables.parameters()]"},
+        {
+            "seed": "torch.manual_seed(dist.get_rank())",
+            "before": "for p in net.head.parameters(): dist.broadcast(p.data, src=0)",
+        },
+        {
+            "seed": "torch.manual_seed(dist.get_rank())",
+            "before": "for p in net.parameters(): dist.broadcast(p.data, src=0)\n"
+            "nn.init.constant_(net.tables[0].weight, dist.get_rank())",
+        },
         {"before": "nn.init.constant_(net.tables[0].weight, dist.get_rank())"},
         {"shard": "FSDP(net, ignored_modules=[m for m in net.children() if unknown(m)])"},
     ],

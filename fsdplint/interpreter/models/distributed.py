@@ -18,6 +18,7 @@ from fsdplint.interpreter.own_sizes import gathers_own_sizes, has_own_size
 from fsdplint.interpreter.rank_local import forget_rank, note_agreement
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.scalars import is_dimensionless
 from fsdplint.interpreter.torch_values import (
     MeshPosition,
     RankChoice,
@@ -163,7 +164,8 @@ def collective(run: Run, name: str, call: Call) -> Value:
         of_output=losses.is_output(tensor),
         gradient_of=_gradient_of(tensor),
         own_gradient=isinstance(tensor, ShardTensor) and tensor.own,
-        few_elements=isinstance(tensor, Unknown) and tensor.few_elements,
+        few_elements=is_dimensionless(tensor)
+        or (isinstance(tensor, Unknown) and tensor.few_elements),
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=_sizes_differ(run, last, tensor, call),
     )

@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from fsdplint.trace import (
     BackwardRun,
     Collective,
+    Event,
+    Loaded,
     MeshBuilt,
     OptimizerBuilt,
     OptimizerStepped,
     ParameterMarked,
     Seeded,
+    StateLoaded,
     TensorParallel,
     Trace,
     WeightsSet,
 )
 from fsdplint.trace.groups import Shard, shard_events
+
+_WITHOUT_TENSORS = ("barrier", "monitored_barrier")
 
 
 @dataclass(frozen=True)
@@ -49,17 +54,37 @@ def unreduced_ignored(trace: Trace) -> Iterator[Unreduced]:
         return
     for shard in shard_events(trace):
         seeds = [event.per_rank for event in trace.before(shard, Seeded)]
-        for module in shard.ignored if seeds[-1:] == [False] else ():
-            step = _step(trace, module)
-            if step is not None and not shard.ranks.partial:
+        for module in shard.ignored:
+            sent = _sent_from_one_rank(trace, module, shard)
+            step = _step(trace, module, sent)
+            equal = sent is not None or seeds[-1:] == [False]
+            if step is not None and equal and not shard.ranks.partial:
                 yield Unreduced(shard, module, step)
 
 
-def _step(trace: Trace, module: str) -> OptimizerStepped | None:
+def _sent_from_one_rank(trace: Trace, module: str, shard: Shard) -> WeightsSet | None:
+    """The last broadcast of all parameters of a module to all ranks before its sharding."""
+    sites = {
+        one.site
+        for one in trace.before(shard, Collective)
+        if one.api == "broadcast" and one.collective and not one.ranks.partial
+    }
+    found = [
+        one
+        for one in trace.before(shard, WeightsSet)
+        if one.site in sites
+        and not one.ranks.partial
+        and any(trace.contains(holder, module) for holder in one.modules)
+        and not any(guard.of_tensor for guard in one.guards)
+    ]
+    return found[-1] if found else None
+
+
+def _step(trace: Trace, module: str, sent: WeightsSet | None) -> OptimizerStepped | None:
     """A step that trains a module without a reduction before it; None if there may be one."""
     parts = _trained_parts(trace, module)
     steps = [one for one in trace.of(OptimizerStepped) if _holds(trace, one, parts)]
-    if not parts or not steps or _may_be_set(trace, parts, steps[-1]):
+    if not parts or not steps or _may_be_set(trace, parts, steps[-1], sent):
         return None
     if trace.any_escaped(trace.family(module), steps[-1]) or _is_replicated(trace, module):
         return None
@@ -89,13 +114,34 @@ def _holds(trace: Trace, step: OptimizerStepped, parts: set[str]) -> bool:
     return False
 
 
-def _may_be_set(trace: Trace, parts: set[str], last: OptimizerStepped) -> bool:
-    """Whether the parameters get values other than by steps, as by an average from time to time."""
+def _may_be_set(
+    trace: Trace, parts: set[str], last: OptimizerStepped, sent: WeightsSet | None
+) -> bool:
+    """Whether the parameters get values other than by steps, as by an average from time to time.
+
+    What they have before rank 0 sends its own does not count, and neither do changes during a
+    training in which no rank gets tensors of another one.
+    """
+    begin = sent.index if sent is not None else -1
+    started = next(trace.of(BackwardRun), last)
+    exchanges = _exchanges(trace, started)
     return any(
         not event.modules or parts & set(trace.submodules(*event.modules))
         for event in trace.before(last, WeightsSet)
         if not event.same_values
+        and event.index > begin
+        and (event.index < started.index or exchanges)
     )
+
+
+def _exchanges(trace: Trace, started: Event) -> bool:
+    """Whether a rank may get a tensor of another one after an event, directly or in a file."""
+    for event in trace.after(started, Collective, Loaded, StateLoaded):
+        if not isinstance(event, Collective):
+            return True
+        if event.api not in _WITHOUT_TENSORS and not (event.of_output or event.few_elements):
+            return True
+    return False
 
 
 def _is_replicated(trace: Trace, module: str) -> bool:
