@@ -9,6 +9,7 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.lost_edits import lost_edits
+from fsdplint.trace.queries.stale_roots import stale_edits
 
 
 class ParametersSetWhileGathered(Rule):
@@ -24,6 +25,10 @@ class ParametersSetWhileGathered(Rule):
     forward, by `reshard()`, or because of `reshard_after_forward=True`. Parameters that are changed for an
     evaluation and changed back after it are not reported, and neither are changes in `forward` itself.
 
+    Also finds such changes under FSDP1, between two forwards of a model of which the first has no backward.
+    They matter where the outermost wrapper has parameters of its own, as without `auto_wrap_policy`. A change
+    under `summon_full_params` is fine.
+
     ## Why is this bad?
     The loop changes the gathered copies. The next sharding drops them without writing them into the shards,
     and there is no error. On two ranks, a program set all weights of two layers to zero after a validation,
@@ -38,8 +43,13 @@ class ParametersSetWhileGathered(Rule):
 
     Call `model.reshard()` after the evaluation.
 
+    FSDP1 gives the program the shards again, and keeps the gathered copies of the outermost wrapper until a
+    backward. The next forward computes with these: a target network that the program updates and never trains
+    stays as it was in its first forward. On two ranks, the outputs before and after all weights were halved
+    were the same.
+
     ## Since
-    torch 2.4, the first with FSDP2. Until 2.7 the root stayed gathered with
+    Always for FSDP1. torch 2.4, the first with FSDP2. Until 2.7 the root stayed gathered with
     `reshard_after_forward=True` as well.
 
     ## References
@@ -52,7 +62,7 @@ class ParametersSetWhileGathered(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
-        seen = set()
+        seen: set[object] = set()
         for event, module, call in lost_edits(groups):
             if event.site in seen:
                 continue
@@ -65,4 +75,20 @@ class ParametersSetWhileGathered(Rule):
                 "sharded ones",
                 help="Call `reshard()` on the model after the evaluation.",
                 because=[(outer, "gathered here")],
+            )
+        for stale in stale_edits(groups):
+            if stale.edit.site in seen:
+                continue
+            seen.add(stale.edit.site)
+            name = groups.name(trace.unwrap(stale.module))
+            yield self.finding(
+                stale.edit,
+                f"a forward has left parameters of {name} gathered, so the next one does not see this "
+                "change",
+                help="Wrap all layers with parameters as units of their own, or change them under "
+                "`summon_full_params`.",
+                because=[
+                    (stale.call, "gathered here"),
+                    (stale.use, "computes with the old values"),
+                ],
             )

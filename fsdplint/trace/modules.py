@@ -20,11 +20,13 @@ class WeightsSet(Event):
     extent: which parameters it certainly sets: "own" for one of `modules` themselves, "all" for all
         of theirs, also those of submodules; "" if that is not known.
     with_sharded: whether the operation certainly gets a sharded parameter as well.
-    of_shard: whether it changes the part of a parameter that this rank holds (recorded traces
-        only).
+    of_shard: whether it changes the part of a parameter of `fully_shard` that this rank holds
+        (recorded traces only).
+    summoned: whether it runs under FSDP1's `summon_full_params`.
 
-    The recorder writes changes in place of parameters that `fully_shard` has sharded. For all
-    others, it compares the values at the sharding.
+    The recorder writes changes in place of parameters that `fully_shard` has sharded, and of those
+    that FSDP1 keeps gathered after a forward. For all others, it compares the values at the
+    sharding.
     """
 
     kind: ClassVar[str] = "weights-set"
@@ -34,6 +36,7 @@ class WeightsSet(Event):
     extent: str = ""
     with_sharded: bool = False
     of_shard: bool = False
+    summoned: bool = unrecorded("the recorder does not write these changes", default=False)
 
 
 @event

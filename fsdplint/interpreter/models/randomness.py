@@ -30,6 +30,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
     constant,
+    gathers,
 )
 from fsdplint.trace import Seeded, WeightsSet
 
@@ -194,6 +195,7 @@ def note_weights_set(
             extent=extent_of(values) if in_place else "",
             same_values=same_values,
             with_sharded=with_sharded,
+            summoned=gathers(run.contexts),
         )
 
 

@@ -8,7 +8,6 @@ from fsdplint.trace import (
     Called,
     Collective,
     Event,
-    Fsdp1Used,
     Gathered,
     Ranks,
     Sharded,
@@ -25,14 +24,13 @@ def edits_of_some_ranks(trace: Trace) -> Iterator[tuple[WeightsSet, str]]:
 
     Each rank changes its own parts, so that the others stay as they were.
     """
-    edits = [event for event in trace.of(WeightsSet) if event.ranks.partial and event.in_place]
-    if not edits or any("summon" in event.api for event in trace.of(Fsdp1Used)):
-        return
     if any(end != "ok" for end in trace.ends.values()):
         return
     groups = Groups(trace)
-    for event in edits:
-        if event.same_values or not event.extent or event.callbacks:
+    for event in trace.of(WeightsSet):
+        if not event.ranks.partial or event.same_values or event.summoned or event.callbacks:
+            continue
+        if not event.in_place or not event.extent:
             continue
         if any(guard.of_tensor or guard.asserted for guard in event.guards):
             continue

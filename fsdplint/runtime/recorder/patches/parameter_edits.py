@@ -41,7 +41,11 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     find = _sharded_owner if of_shard else _gathered_owner
     owner = next(filter(None, map(find, _tensors(target))), None)
     recording = current()
-    if owner is None or (of_shard and not _is_new(frame, owner)):
+    if owner is None:
+        owner = next(filter(None, map(_stale_owner, _tensors(target))), None)
+        if owner is None or not _is_new(frame, owner):
+            return
+    elif of_shard and not _is_new(frame, owner):
         return
     others = [one for value in (*args[1:], *kwargs.values()) for one in _tensors(value)]
     recording.recorder.event(
@@ -49,7 +53,7 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         frame,
         modules=(recording.objects.module(owner),),
         in_place=True,
-        extent="own",
+        extent="all" if hasattr(owner, "_flat_param") else "own",
         with_sharded=any(hasattr(one, "placements") for one in others),
         of_shard=of_shard,
     )
@@ -119,3 +123,35 @@ def _gathered_owner(parameter: Any) -> Any:
                 if getattr(part, "_unsharded_param", None) is parameter:
                     return part._module_info.module
     return None
+
+
+def _stale_owner(parameter: Any) -> Any:
+    """The module of a parameter that FSDP1 keeps gathered while the program sees its shard.
+
+    It is the wrapper for a flat parameter, and None for any other tensor.
+    """
+    import torch
+
+    if not isinstance(parameter, torch.Tensor):
+        return None
+    for wrapper, kind in current().objects.sharded.items():
+        handle = getattr(wrapper, "_handle", None) if kind == "fsdp1" else None
+        if handle is None or wrapper.training_state.name != "IDLE" or not _keeps_gathered(handle):
+            continue
+        flat = handle.flat_param
+        if parameter is flat:
+            return wrapper
+        for info, one in zip(flat._param_infos, flat._params or (), strict=False):
+            if parameter is one or _is_data(parameter, one):
+                return info.module
+    return None
+
+
+def _keeps_gathered(handle: Any) -> bool:
+    return handle.uses_sharded_strategy and not handle.needs_unshard()
+
+
+def _is_data(tensor: Any, parameter: Any) -> bool:
+    """Whether a tensor is `parameter.data`."""
+    same = 0 < tensor.numel() == parameter.numel()
+    return same and tensor.data_ptr() == parameter.data_ptr()
