@@ -109,6 +109,7 @@ def _enter(
     if via != "forward" and not run.calling:
         event.training = training_modes.mode_of(run, module)
     if via == "call" and not run.calling:
+        event.own_input = rank_local.own_of_each_rank(run, *call.values, *call.spread)
         event.on_meta = meta_device.stays_on_meta(run, module, event)
         uninitialized.note_training_call(run, module, event)
         note_mixed_dtypes(run, event, call)

@@ -14,6 +14,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     GeneratorValue,
@@ -127,6 +128,18 @@ def derive_rank_local(*values: Value | None) -> RankLocal | None:
     )
 
 
+def own_of_each_rank(run: Run, *values: Value | None) -> NodeSite | None:
+    """Where each of all ranks certainly gets data of its own from which values are computed.
+
+    None if ranks may get the same, such as those of one tensor parallel group.
+    """
+    for value in values:
+        local = local_of(value)
+        if local is not None and (local.part or local.source in run.of_each_rank):
+            return local.source
+    return None
+
+
 def read_from(value: Unknown | TensorValue, name: str) -> RankLocal | None:
     """What makes an attribute or element of a value different on each rank."""
     return None if name in STRUCTURE else value.rank_local
@@ -150,7 +163,10 @@ def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | N
     if run.decisions.single_rank:
         return None
     if loader.own_parts or (loader.sampler is not None and loader.sampler.splits):
-        return own_data(run, loader.created_at or run.site(node))
+        own = own_data(run, loader.created_at or run.site(node))
+        if loader.sampler is not None and loader.sampler.over_all:
+            run.of_each_rank.add(own.source)
+        return own
     held = local_of(loader.dataset)
     return RankLocal(held.source) if held is not None else None
 
@@ -213,6 +229,15 @@ def _draws_own(run: Run, function: Value, call: Call) -> bool:
     return isinstance(generator, GeneratorValue) and generator.per_rank
 
 
+def _has_distinct_seed(run: Run, call: Call) -> bool:
+    """Whether the generator that a call gets has certainly another seed on each of all ranks."""
+    given = call.kwargs.get("generator")
+    generator = run.settle(given) if given is not None else None
+    if not isinstance(generator, GeneratorValue) or generator.seed is None:
+        return False
+    return is_distinct(run.settle(generator.seed))
+
+
 def _takes_part(function: Value, call: Call) -> bool:
     """Whether a library takes the part of a dataset that is the rank's."""
     name = function.name if isinstance(function, Symbol) else ""
@@ -249,7 +274,10 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
         if _reads_clock(function, call) and not run.decisions.single_rank:
             return own_data(run, run.site(call.node), immutable=True)
         if _draws(function) and _draws_own(run, function, call) and not run.decisions.single_rank:
-            return own_data(run, run.site(call.node))
+            own = own_data(run, run.site(call.node))
+            if _has_distinct_seed(run, call):
+                run.of_each_rank.add(own.source)
+            return own
         if not _computes(function.name):
             return None
         local = derive_rank_local(*call.values, *call.spread)

@@ -171,6 +171,7 @@ class Run:
         self.open_pass = ""  # the loader of a pass that `iter` began
         # Whether the test holds of each conditional expression of which one side is evaluated.
         self.chosen_sides: dict[cst.IfExp, bool] = {}
+        self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
         self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`
         self.modes_known = True

@@ -194,11 +194,13 @@ class SamplerValue(Value):
 
     splits: whether it certainly gives each rank other samples.
     same_part: whether the program writes a constant for the rank, so that all ranks get one part.
+    over_all: whether it certainly splits over all ranks.
     """
 
     id: str
     splits: bool = False
     same_part: bool = False
+    over_all: bool = False
 
 
 @dataclass(eq=False, repr=False)

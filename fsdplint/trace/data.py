@@ -16,6 +16,7 @@ class SamplerBuilt(Event):
     seed_per_rank: whether its seed certainly differs between ranks.
     of_part: whether its dataset is certainly the rank's part of the data already; the recorder
         writes the samples of a `Subset`.
+    over_all: whether it certainly splits over all ranks.
     mesh, dimension: the mesh and its dimension whose position the sampler gets as the rank.
     """
 
@@ -24,6 +25,7 @@ class SamplerBuilt(Event):
     shuffle: bool | None = None
     seed_per_rank: bool = combined(differs, default=False)
     of_part: bool = combined(disjoint, default=False)
+    over_all: bool = False
     mesh: str = unrecorded("the passes say what each rank gets", default="")
     dimension: str = unrecorded("the passes say what each rank gets", default="")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fsdplint.trace.base import Event, GradMode, event
+from fsdplint.trace.base import Event, GradMode, Site, event
 from fsdplint.trace.fields import (
     combined,
     definition,
@@ -66,6 +66,8 @@ class Called(Event):
         memory have certainly not been initialised.
     only_loaded_by: the indices of the events that load states, if nothing but these has given
         values to such parameters (static traces only).
+    own_input: where each of all ranks certainly gets other inputs, if it is an outermost call
+        (static traces only).
     training: whether it is in training mode, if it is an outermost call and a layer of torch.nn in
         it depends on the mode; None if that is not known.
     """
@@ -83,6 +85,7 @@ class Called(Event):
     on_meta: bool = combined(on_any, default=False)
     uninitialized: bool = combined(on_any, default=False)
     only_loaded_by: tuple[int, ...] = unrecorded("a record has the values", default=())
+    own_input: Site | None = unrecorded("inputs are not compared", default=None)
     training: bool | None = None
 
 

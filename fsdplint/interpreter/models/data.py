@@ -85,7 +85,10 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
     given = call.arg(3, "shuffle")
     shuffle = constant(given) if given is not None or call.open else True
     sampler = SamplerValue(
-        run.new_id("sampler"), splits=_splits(run, call), same_part=_has_constant_rank(run, call)
+        run.new_id("sampler"),
+        splits=_splits(run, call),
+        same_part=_has_constant_rank(run, call),
+        over_all=_splits_over_all(run, call),
     )
     place = run.settle(call.arg(2, "rank") or Unknown())
     run.emit(
@@ -94,7 +97,8 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
         sampler=sampler.id,
         shuffle=shuffle if isinstance(shuffle, bool) else None,
         seed_per_rank=_differs(run, call.arg(4, "seed")),
-        of_part=_splits_again(run, call),
+        of_part=sampler.over_all and _is_part(run, call.arg(0, "dataset")),
+        over_all=sampler.over_all,
         mesh=place.mesh if isinstance(place, MeshPosition) else "",
         dimension=place.dimension if isinstance(place, MeshPosition) else "",
     )
@@ -128,16 +132,19 @@ def _splits(run: Run, call: Call) -> bool:
     return own and several and not call.open
 
 
-def _splits_again(run: Run, call: Call) -> bool:
-    """Whether a sampler certainly splits over all ranks what is only the rank's part already."""
+def _splits_over_all(run: Run, call: Call) -> bool:
+    """Whether a sampler certainly gives each of all ranks its part."""
     rank, count = call.arg(2, "rank"), call.arg(1, "num_replicas")
     by_rank = rank is None or is_none(rank) or is_global_rank(run.settle(rank))
     number = run.settle(count) if count is not None else Const(None)
     of_all = is_none(number) or (isinstance(number, Unknown) and number.origin == WORLD_SIZE)
-    if not (by_rank and of_all) or call.open:
-        return False
-    dataset = run.settle(call.arg(0, "dataset") or Unknown())
-    local = local_of(dataset) or own_length(dataset)
+    return by_rank and of_all and not call.open
+
+
+def _is_part(run: Run, dataset: Value | None) -> bool:
+    """Whether a dataset is certainly only the rank's part already."""
+    held = run.settle(dataset or Unknown())
+    local = local_of(held) or own_length(held)
     return local is not None and local.part
 
 

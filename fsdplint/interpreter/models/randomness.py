@@ -11,7 +11,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import own_data
-from fsdplint.interpreter.ranks import WORLD_SIZE
+from fsdplint.interpreter.ranks import WORLD_SIZE, is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LOCAL_PART,
@@ -114,6 +114,8 @@ def new_number_generator(run: Run, name: str, call: Call) -> Value:
     result = unknown_result(call)
     if _differs(run, next(iter(call.values), None)) and not run.decisions.single_rank:
         result.rank_local = own_data(run, run.site(call.node))
+        if is_distinct(run.settle(next(iter(call.values)))):
+            run.of_each_rank.add(result.rank_local.source)
     return result
 
 

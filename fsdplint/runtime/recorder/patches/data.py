@@ -46,7 +46,19 @@ def _record_sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
         shuffle=shuffle,
         seed_per_rank=of_this_rank(bound.arguments.get("seed", 0)),
         of_part=of_this_rank(_samples(bound.arguments["dataset"])),
+        over_all=_is_over_all(bound.arguments),
     )
+
+
+def _is_over_all(arguments: dict[str, Any]) -> bool:
+    """Whether the arguments of a sampler split over all ranks."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return False
+    ranks, world = dist.get_rank(), dist.get_world_size()
+    rank, number = arguments.get("rank"), arguments.get("num_replicas")
+    return rank in (None, ranks) and number in (None, world) and world > 1
 
 
 def _samples(dataset: Any) -> list[int]:

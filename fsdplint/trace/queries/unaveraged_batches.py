@@ -1,0 +1,144 @@
+"""Batches that differ between ranks whose gradients FSDP does not average."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Collective,
+    Event,
+    GradMode,
+    LoaderBuilt,
+    LoaderIterated,
+    LoaderLeft,
+    MeshBuilt,
+    SamplerBuilt,
+    Sharded,
+    Site,
+    TensorParallel,
+    Trace,
+    Wrapped,
+    first,
+)
+from fsdplint.trace.queries.common import reduced_by_hand
+from fsdplint.trace.queries.data_passes import training_passes
+from fsdplint.trace.queries.split_dimensions import OTHER_DIMENSIONS
+
+_SENDS = ("broadcast", "scatter", "all_gather", "all_to_all")
+
+
+@dataclass(frozen=True)
+class Unaveraged:
+    """A model whose ranks along some dimensions of the mesh train on different batches.
+
+    Attributes:
+        trained: the sampler that splits the data, or the call that gets the data.
+        data: where each rank gets its data; None for a sampler.
+        shard: the sharding over the other dimensions.
+        dimensions: the dimensions along which nothing is averaged.
+        parallel: the tensor parallelism over these dimensions; None if nothing uses them.
+    """
+
+    trained: SamplerBuilt | Called
+    data: Site | None
+    shard: Sharded
+    dimensions: tuple[str, ...]
+    parallel: TensorParallel | None
+
+
+def unaveraged_batches(trace: Trace) -> Iterator[Unaveraged]:
+    """The training data that differ between ranks that compute one product together, or that
+    nothing averages."""
+    found = _other_dimensions(trace)
+    if found is None:
+        return
+    shard, rest = found
+    parallel = first(one for one in trace.of(TensorParallel) if set(one.dims) & set(rest))
+    if parallel is None and not _is_unused(trace, rest):
+        return
+    for trained, data in _trained_on(trace, shard):
+        yield Unaveraged(trained, data, shard, rest, parallel)
+
+
+def _other_dimensions(trace: Trace) -> tuple[Sharded, tuple[str, ...]] | None:
+    """A sharding, and the dimensions of its mesh over which no sharding goes.
+
+    None if the shardings use several meshes, or these dimensions may have a single rank.
+    """
+    shards = list(trace.of(Sharded))
+    meshes = {one.whole_mesh for one in shards}
+    if len(meshes) != 1 or "" in meshes or any(True for _ in trace.of(Wrapped)):
+        return None
+    if not all(one.dims for one in shards) or any(one.ranks.partial for one in shards):
+        return None
+    mesh = first(one for one in trace.of(MeshBuilt) if one.mesh == shards[0].whole_mesh)
+    if mesh is None or len(mesh.shape) != len(mesh.dim_names) or len(list(trace.of(MeshBuilt))) > 1:
+        return None
+    used = {name for one in shards for name in one.dims}
+    sizes = dict(zip(mesh.dim_names, mesh.shape, strict=True))
+    rest = tuple(name for name in sizes if name not in used)
+    if not used <= sizes.keys() or not rest or any(sizes[name] == 1 for name in rest):
+        return None
+    return shards[0], rest
+
+
+def _is_unused(trace: Trace, dimensions: tuple[str, ...]) -> bool:
+    """Whether nothing works over some dimensions: no other parallelism, no reduction by hand."""
+    if any(True for _ in trace.of(TensorParallel)) or any(map(OTHER_DIMENSIONS.search, dimensions)):
+        return False
+    if any(info.wrapper == "ddp" for info in trace.modules.values()) or reduced_by_hand(trace):
+        return False
+    if any(trace.any_escaped(trace.family(one.module)) for one in trace.of(Sharded)):
+        return False
+    return all(one.collective for one in trace.of(Collective))
+
+
+def _trained_on(
+    trace: Trace, shard: Sharded
+) -> Iterator[tuple[SamplerBuilt | Called, Site | None]]:
+    samplers = {
+        built.site: sampler
+        for built in trace.of(LoaderBuilt)
+        for sampler in trace.of(SamplerBuilt)
+        if sampler.sampler == built.sampler
+    }
+    if trace.producer == "runtime":
+        for begun in training_passes(trace):
+            sampler = first(one for one in trace.of(SamplerBuilt) if one.sampler == begun.sampler)
+            if sampler is not None and sampler.over_all and not _may_share(trace, begun):
+                yield sampler, None
+        return
+    for call in trace.after(shard, Called):
+        if call.own_input is None or call.grad is not GradMode.ON or call.ranks.partial:
+            continue
+        if not trace.related(trace.unwrap(call.module), shard.module) or not _trains(trace, call):
+            continue
+        sampler = samplers.get(call.own_input)
+        yield (sampler, None) if sampler is not None else (call, call.own_input)
+
+
+def _may_share(trace: Trace, begun: LoaderIterated) -> bool:
+    """Whether ranks may give each other the data of a pass of a recorded run."""
+    for event in trace.events[begun.index + 1 :]:
+        if isinstance(event, LoaderLeft) and event.loader == begun.loader:
+            return False
+        if isinstance(event, Collective) and event.api.rpartition(".")[2].startswith(_SENDS):
+            return True
+    return False
+
+
+def _trains(trace: Trace, call: Called) -> bool:
+    """Whether a backward comes after a call, before the next one."""
+    for event in trace.events[call.index + 1 :]:
+        if isinstance(event, BackwardRun):
+            return True
+        if _is_next(event, call):
+            return False
+    return False
+
+
+def _is_next(event: Event, call: Called) -> bool:
+    return isinstance(event, Called) and event.inside is None and event.site == call.site
