@@ -6,15 +6,18 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import SamplerBuilt, Trace
+from fsdplint.trace import PickedByRank, SamplerBuilt, Trace
 
 
 class SamplerSeedPerRank(Rule):
-    """The seed of a shuffling `DistributedSampler` differs between ranks.
+    """The ranks take their parts of a dataset in different orders.
 
     ## What it does
     Finds `DistributedSampler(..., seed=seed)` if the seed depends on the rank or on the clock of each rank,
     and the sampler shuffles.
+
+    A check without a run also finds the rank's part of an order that each rank draws with a seed of its own:
+    `torch.randperm(n, generator=generator)[rank::world_size]`, or `order[rank * size : (rank + 1) * size]`.
 
     ## Why is this bad?
     Each rank shuffles the whole dataset with the seed and takes every Nth sample. With one seed the parts
@@ -47,4 +50,14 @@ class SamplerSeedPerRank(Rule):
                 "the seed of this sampler differs between ranks, so that their parts of the dataset "
                 "overlap",
                 help="Pass the same seed on all ranks.",
+            )
+        for picked in trace.of(PickedByRank):
+            if not picked.own_order or picked.site in seen:
+                continue
+            seen.add(picked.site)
+            yield self.finding(
+                picked,
+                "each rank takes its part of an order that it draws with a seed of its own, so that the parts "
+                "overlap",
+                help="Draw the order with the same seed on all ranks.",
             )

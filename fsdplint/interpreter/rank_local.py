@@ -74,6 +74,8 @@ _DRAWS = frozenset(
     "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like "
     "randperm".split()
 )
+_ORDERS = frozenset({"permutation", "randperm"})
+_KEEPS_ORDER = frozenset("cpu cuda int long numpy to tolist".split())
 # Functions of `random` and `numpy.random` that draw none.
 _DRAWS_NOTHING = frozenset("get_state getstate seed set_state setstate shuffle".split())
 _AGREED = frozenset({"full_tensor", "redistribute"})  # methods that communicate
@@ -200,6 +202,17 @@ def through_call(run: Run, function: Value, call: Call, result: Value, begin: in
     if isinstance(result, Unknown) and isinstance(function, Unknown) and not call.values:
         _mark_items(function, result)
     result.rank_local = _of_result(run, function, call, begin)
+    if isinstance(result, Unknown) and result.rank_local is not None:
+        result.own_order = _draws_order(function)
+
+
+def _draws_order(function: Value) -> bool:
+    """Whether a call gives a random order, or the same order in another form."""
+    if isinstance(function, Symbol):
+        return function.name.rpartition(".")[2] in _ORDERS
+    if not isinstance(function, Unknown) or function.owner is None:
+        return False
+    return _name(function) in (_KEEPS_ORDER if function.owner.own_order else _ORDERS)
 
 
 def _begins(function: Value, call: Call) -> bool:

@@ -205,10 +205,14 @@ class PickedByRank(Event):
     """The rank is used as an index, or passed to unknown code together with data.
 
     Each rank may select its part of a batch (static traces only).
+
+    own_order: whether it takes the rank's part of a random order that each rank certainly draws for
+        itself.
     """
 
     kind: ClassVar[str] = "picked-by-rank"
     static_only: ClassVar[str] = "recorded passes over data say what each rank got"
+    own_order: bool = False
 
 
 @event

@@ -95,7 +95,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
             local = local or local_of(indices[-1])
         else:
             is_slice = True
-            bounds = _bounds(run, item.slice, node)
+            bounds = _bounds(run, item.slice, node, value)
             by_rank |= any(isinstance(bound, RankValue) for bound in bounds)
             part |= _takes_every_nth(item.slice, bounds)
             distinct |= any(map(is_distinct, bounds))
@@ -139,12 +139,14 @@ def _takes_every_nth(item: cst.CSTNode, bounds: list[Value]) -> bool:
     return strided and is_global_rank(bounds[0])
 
 
-def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript) -> list[Value]:
-    """The bounds of a slice."""
+def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript, value: Value) -> list[Value]:
+    """The bounds of a slice of a value."""
     bounds = [part for part in code_children(item) if isinstance(part, cst.BaseExpression)]
     values = [run.eval(bound) for bound in bounds]
-    if any(depends_on_rank(value) for value in values):
-        run.emit(PickedByRank, node)
+    if any(depends_on_rank(bound) for bound in values):
+        own_order = isinstance(value, Unknown) and value.own_order and is_distinct(values[0])
+        own_order = own_order and local_of(value) is not None
+        run.emit(PickedByRank, node, own_order=own_order)
     return values
 
 

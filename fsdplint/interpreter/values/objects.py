@@ -59,6 +59,7 @@ class Unknown(Value):
     changes: whether a loop calls a method of it for its effect, so that its attributes may differ
         from turn to turn.
     called: whether it was called.
+    own_order: whether it is certainly a random order that each rank draws for itself.
     symbolic: whether it is certainly an object that equals no constant of Python, such as a dtype.
     """
 
@@ -95,6 +96,7 @@ class Unknown(Value):
     few_elements = False
     dimensionless = False
     called = False
+    own_order = False
     symbolic = False
 
     @property
