@@ -17,7 +17,7 @@ _METHODS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "clamp_", "zero_",
 _FUNCTIONS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "zero_")
 
 
-_seen: set[tuple[Any, int, str]] = set()  # the places where shards are changed, with the modules
+_seen: set[tuple[Any, int, int | str]] = set()  # where which shards are changed
 
 
 def install() -> None:
@@ -36,16 +36,17 @@ def install() -> None:
 
 
 def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    target = argument(args, kwargs, 0, "self")
-    of_shard = any(hasattr(one, "placements") for one in _tensors(target))
-    find = _sharded_owner if of_shard else _gathered_owner
-    owner = next(filter(None, map(find, _tensors(target))), None)
-    recording = current()
+    targets = _tensors(argument(args, kwargs, 0, "self"))
+    of_shard = any(hasattr(one, "placements") for one in targets)
+    if of_shard and not _is_new(frame, _local_address(targets[0])):
+        return
+    owner = next(filter(None, map(_sharded_owner if of_shard else _gathered_owner, targets)), None)
+    stale = None if of_shard or owner else next(filter(None, map(_stale_owner, targets)), None)
+    owner = owner or stale
     if owner is None:
-        owner = next(filter(None, map(_stale_owner, _tensors(target))), None)
-        if owner is None or not _is_new(frame, owner):
-            return
-    elif of_shard and not _is_new(frame, owner):
+        return
+    recording = current()
+    if (of_shard or stale is not None) and not _is_new(frame, recording.objects.module(owner)):
         return
     others = [one for value in (*args[1:], *kwargs.values()) for one in _tensors(value)]
     recording.recorder.event(
@@ -59,12 +60,12 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     )
 
 
-def _is_new(frame: FrameType, module: Any) -> bool:
-    """Whether no change of a shard of the module is recorded for this place yet.
+def _is_new(frame: FrameType, what: int | str) -> bool:
+    """Whether no change of a shard is recorded for this place yet, by its address or module.
 
     A program may change all of them in each step.
     """
-    key = (frame.f_code, frame.f_lineno, current().objects.module(module))
+    key = (frame.f_code, frame.f_lineno, what)
     known = key in _seen
     _seen.add(key)
     return not known
