@@ -22,7 +22,8 @@ class BatchesNotAveraged(Rule):
 
     The ranks along the other dimensions either compute together by tensor parallelism (`parallelize_module`), or
     nothing in the program uses these dimensions. A program that sends data between ranks, reduces gradients by
-    hand, or has a mesh for another kind of parallelism is not reported. A real run shows samplers only.
+    hand, makes DTensors of its inputs, or has a mesh for another kind of parallelism is not reported. A real run
+    shows samplers only.
 
     ## Why is this bad?
     There is no error. The ranks of a tensor parallel group each hold a part of a matrix, and add up parts of

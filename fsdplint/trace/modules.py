@@ -184,6 +184,8 @@ class TensorParallel(Event):
 
     parts: the modules whose parameters it makes DTensors, as far as they are known.
     whole_mesh, dims: as for `Sharded`.
+    splits_inputs: whether each rank may give it a part of the batch: the input of a style is
+        `Shard(0)`, or the program makes DTensors itself.
     """
 
     # The styles that distribute parameters, not only inputs and outputs.
@@ -196,6 +198,7 @@ class TensorParallel(Event):
     parts: tuple[str, ...] = reference(default=())
     whole_mesh: str = reference(default="")
     dims: tuple[str, ...] = ()
+    splits_inputs: bool = False
 
 
 @event

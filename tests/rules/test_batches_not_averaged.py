@@ -115,6 +115,13 @@ def test_data_of_each_rank(tmp_path: Path, parts: dict[str, str], others: dict[s
             "batch": "x = next(loader)[0]",
         },
         {"shape": "(world, 1)"},
+        {
+            "parallel": "from torch.distributed.tensor import Replicate, Shard\n"
+            "from torch.distributed.tensor.parallel import PrepareModuleInput\n"
+            "whole = PrepareModuleInput(input_layouts=Shard(0), desired_input_layouts=Replicate())\n"
+            'parallelize_module(model, mesh["tp"], {"": whole, "0": ColwiseParallel(), '
+            '"1": RowwiseParallel()})'
+        },
         {**REPLICAS, "mesh": "mesh"},
         {**REPLICAS, "mesh": 'mesh["dp"] if width == 1 else mesh'},
         {**REPLICAS, "other": "cp"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
 
@@ -33,8 +34,18 @@ def parallelize_module(run: Run, name: str, call: Call) -> Value:
         parts=tuple(parts),
         whole_mesh=mesh.id,
         dims=mesh.dims,
+        splits_inputs=_splits_inputs(run),
     )
     return module
+
+
+# Code that may take the input of a rank for a part of the batch.
+_SPLITS = re.compile(r"\bShard\((dim=)?0\)|\b(from_local|distribute_tensor|local_map)\(")
+
+
+def _splits_inputs(run: Run) -> bool:
+    """Whether code of the program may take the inputs of the ranks for parts of a batch."""
+    return any(_SPLITS.search(source.text) for source in run.project.sources.values())
 
 
 @function(*(f"{_PARALLEL}{inner}.{name}" for inner in ("", ".style") for name in sorted(STYLES)))

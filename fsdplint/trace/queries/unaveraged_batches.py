@@ -59,6 +59,8 @@ def unaveraged_batches(trace: Trace) -> Iterator[Unaveraged]:
     parallel = first(one for one in trace.of(TensorParallel) if set(one.dims) & set(rest))
     if parallel is None and not _is_unused(trace, rest):
         return
+    if any(one.splits_inputs for one in trace.of(TensorParallel)):
+        return
     for trained, data in _trained_on(trace, shard):
         yield Unaveraged(trained, data, shard, rest, parallel)
 

@@ -33,13 +33,25 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         parts=tuple(recording.objects.module(part) for part in _parts(module, plan)),
         whole_mesh=whole_mesh(mesh),
         dims=dimensions(mesh),
+        splits_inputs=any(map(_splits_input, _styles(plan).values())),
     )
+
+
+def _styles(plan: Any) -> dict[str, Any]:
+    """The styles of a plan by their paths."""
+    return plan if isinstance(plan, dict) else {"": plan}
+
+
+def _splits_input(style: Any) -> bool:
+    """Whether an input of a style is a part of the batch on each rank."""
+    layouts = getattr(style, "input_layouts", None) or ()
+    several = layouts if isinstance(layouts, (list, tuple)) else (layouts,)
+    return any(getattr(layout, "dim", None) == 0 for layout in several)
 
 
 def _parts(module: Any, plan: Any) -> Iterator[Any]:
     """The modules whose parameters a plan distributes."""
-    styles = plan if isinstance(plan, dict) else {"": plan}
-    for path, style in styles.items():
+    for path, style in _styles(plan).items():
         if type(style).__name__ in TensorParallel.STYLES:
             yield from _at(module, path.split(".") if path else [])
 
