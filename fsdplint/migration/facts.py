@@ -79,6 +79,7 @@ class Blocks:
         whole_parameters: blocks in which parameters are unsharded.
         replaced: those of them in which the modules have whole parameters in full precision.
         local_shard_functions: functions and expressions that use `to_local()` after the rewrite.
+        applied: calls of `apply` that get a block with whole parameters.
     """
 
     unwrapped: set[cst.CSTNode] = field(default_factory=set)
@@ -86,6 +87,7 @@ class Blocks:
     whole_parameters: set[cst.CSTNode] = field(default_factory=set)
     replaced: set[cst.CSTNode] = field(default_factory=set)
     local_shard_functions: set[cst.CSTNode] = field(default_factory=set)
+    applied: list[tuple[Source, cst.Call]] = field(default_factory=list)
 
 
 @dataclass

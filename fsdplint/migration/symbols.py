@@ -93,7 +93,7 @@ APIS = {
     f"{FSDP}.ignored_states": Api("`ignored_params` of `fully_shard`", advice=advice.IGNORED),
     f"{FSDP}.device_mesh": Api("`mesh`"),
     # Its methods and attributes
-    f"{FSDP}.apply": Api("`apply` on sharded parameters, if the function needs no whole ones"),
+    f"{FSDP}.apply": Api("`apply`, in a block with whole parameters if the function needs them"),
     f"{FSDP}.check_is_root": Api("nothing: the root is the module that the program calls"),
     f"{FSDP}.clip_grad_norm_": Api("`torch.nn.utils.clip_grad_norm_`"),
     f"{FSDP}.forward": Api("a call of the model"),

@@ -49,10 +49,10 @@ from fsdplint.migration.passes.values import (
     rewrite_values,
 )
 from fsdplint.migration.state_dicts import unread_configs
-from fsdplint.migration.training import loop, wrapper
+from fsdplint.migration.training import applied, loop, wrapper
 
 # The modules whose functions register themselves as rewriters (`rewriters`).
-REWRITERS = (configs, strategy, loop, unread_configs, wrapper)
+REWRITERS = (applied, configs, strategy, loop, unread_configs, wrapper)
 Pass = Callable[[PassState], None]
 
 PASSES: tuple[Pass, ...] = (

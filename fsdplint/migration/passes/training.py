@@ -11,6 +11,7 @@ from fsdplint.migration.constructor import (
 from fsdplint.migration.context import Migration, attributes, nodes
 from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.training import (
+    applied,
     classes,
     clipping,
     counts,
@@ -137,10 +138,14 @@ def _wrapper_of(migration: Migration, node: cst.Attribute) -> cst.BaseExpression
 
 
 def write_summons(state: PassState) -> None:
-    """Rewrite the `summon_full_params` blocks, after their bodies."""
+    """Rewrite the `summon_full_params` blocks, after their bodies, and gather for `apply`."""
     for one in state.summons:
         with state.migration.collecting():
             one.write(state.summons)
+    for source, call in state.migration.blocks.applied:
+        options = summon.options_in(state.migration, source, state.summons)
+        with state.migration.collecting(source, call):
+            applied.write(state.migration, options, (source, call))
 
 
 def rewrite_choices(state: PassState) -> None:

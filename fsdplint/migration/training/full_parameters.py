@@ -115,12 +115,12 @@ def write(
 ) -> None:
     """Call the context manager in place of `summon_full_params`."""
     migration.account_for(source, call.func)
-    helper = _helper(migration, source, call, options)
-    migration.put_call(source, call, helper, [model, *options.arguments(given)])
+    name = helper(migration, source, call, options)
+    migration.put_call(source, call, name, [model, *options.arguments(given)])
     migration.step(source, call, TITLE)
 
 
-def _helper(migration: Migration, source: Source, at: cst.CSTNode, options: Options) -> str:
+def helper(migration: Migration, source: Source, at: cst.CSTNode, options: Options) -> str:
     """The name of the context manager, which the file gets if it has none."""
     top = top_level(source, at)
     torch = migration.torch(source, top)

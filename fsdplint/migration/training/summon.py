@@ -42,7 +42,7 @@ from fsdplint.migration.blockers.summon import (
 from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.facts import Precision
-from fsdplint.migration.training import full_parameters, gradients
+from fsdplint.migration.training import applied, full_parameters, gradients
 from fsdplint.migration.training.entered_blocks import Blocks, Contexts
 from fsdplint.migration.training.summon_body import SUMMON, Body
 from fsdplint.migration.training.summon_calls import Calls
@@ -239,8 +239,7 @@ class Summon:
         """Write the rewrite, given all blocks of the migration."""
         migration, source = self.migration, self.source
         if self.form == "replaced":
-            same = [one for one in others if one.form == self.form and one.source is source]
-            options = full_parameters.Options(tuple(one.texts() for one in same))
+            options = options_in(migration, source, others)
             model = expression(migration, source, self.model)
             full_parameters.write(migration, source, self.call, model, self.texts(), options)
             return
@@ -356,6 +355,15 @@ class Summon:
             text = self.migration.text(self.source, arg.value)
             given = [text, f"{name}.device_mesh", f"{name}.placements", "src_data_rank=None"]
             self.migration.put_call(self.source, arg.value, function, given)
+
+
+def options_in(
+    migration: Migration, source: Source, blocks: Sequence[Summon]
+) -> full_parameters.Options:
+    """The options of all blocks of a file whose modules get whole parameters."""
+    same = [one for one in blocks if one.form == "replaced" and one.source is source]
+    given = tuple(one.texts() for one in same)
+    return full_parameters.Options(given + applied.options_in(migration, source))
 
 
 def _is_causal(value: Value) -> bool:

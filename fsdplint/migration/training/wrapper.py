@@ -1,4 +1,4 @@
-"""Attributes and methods of FSDP1's wrapper: its process group, `apply`, the inner module."""
+"""Attributes and methods of FSDP1's wrapper: its process group, the inner module."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import re
 import libcst as cst
 
 from fsdplint.edits.quotes import quote_of
-from fsdplint.fixes.summon import writes
-from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown
+from fsdplint.interpreter.values import ModuleValue, Sequence, Unknown
 from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import (
-    APPLY_ON_WHOLE,
-    APPLY_UNSEEN,
-    APPLY_USE,
     GROUP_ASSIGNED,
     GROUP_UNKNOWN,
     INNER_ASSIGNED,
@@ -29,14 +25,12 @@ from fsdplint.migration.symbols import CHANGED, MEMBERS
 from fsdplint.migration.text import without_parentheses
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training.inner_names import INNER
-from fsdplint.source.source import NodeSite, Source
+from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.enclosing import annotation_around, function_around
-from fsdplint.syntax.layout import descend
-from fsdplint.trace import Called, Fsdp1Used, Wrapped
+from fsdplint.trace import Wrapped
 
 FLAT = {f"ShardingStrategy.{name}" for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")}
-CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
 
 
 # Attributes of the wrapper ------------------------------------------------------------------------
@@ -210,66 +204,6 @@ def _variable_at(
     if other is source and function_around(source, node) is function_around(source, name):
         return name.value + tail
     return None
-
-
-@rewrites_member("apply")
-def rewrite_apply(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Keep `model.apply(fn)`, which gathers the parameters in FSDP1, if `fn` does not need that.
-
-    Raises:
-        Blocked: `fn` may need whole parameters.
-    """
-    call = source.parent(node)
-    if not isinstance(call, cst.Call) or call.func is not node or len(call.args) != 1:
-        raise Blocked(source, node, APPLY_USE())
-    values = migration.values(call.args[0].value)
-    functions = [v.node for v in values if isinstance(v, Function)]
-    if not functions or len(functions) != len(values):
-        raise Blocked(source, node, APPLY_UNSEEN())
-    for function in functions:
-        if not writes(function.body) and not _reads_parameters(function):
-            continue
-        if _constant(function) and not _is_called_before(migration, call):
-            continue
-        raise Blocked(
-            source,
-            node,
-            APPLY_ON_WHOLE(),
-        )
-    migration.step(source, node, "Apply to the sharded model")
-
-
-def _reads_parameters(function: cst.CSTNode) -> bool:
-    return any(
-        isinstance(part, cst.Attribute)
-        and part.attr.value in ("weight", "bias", "parameters", "named_parameters", "data", "grad")
-        for part in descend(function)
-    )
-
-
-def _constant(function: cst.FunctionDef | cst.Lambda) -> bool:
-    """Whether a function writes only constants into parameters."""
-    for part in descend(function):
-        if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
-            name = part.func.attr.value
-            if name.endswith("_") and not name.endswith("__") and name not in CONSTANTS:
-                return False
-        if isinstance(part, cst.AugAssign | cst.Subscript):
-            return False
-        if isinstance(part, cst.AssignTarget) and isinstance(part.target, cst.Attribute):
-            return False
-    names = {p.attr.value for p in descend(function) if isinstance(p, cst.Attribute)}
-    return bool(names & CONSTANTS) and not names & {"copy_", "normal_", "uniform_"}
-
-
-def _is_called_before(migration: Migration, call: cst.Call) -> bool:
-    """Whether the model may have been called before, so that its root may be gathered."""
-    for trace in migration.program.traces:
-        for event in trace.of(Fsdp1Used):
-            if isinstance(event.site, NodeSite) and event.site.node is call:
-                if any(True for _ in trace.before(event, Called)):
-                    return True
-    return False
 
 
 def check_private(migration: Migration, source: Source, node: cst.Attribute) -> None:
