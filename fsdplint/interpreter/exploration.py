@@ -135,6 +135,7 @@ class ProgramLoader:
         if earlier is not None:
             self.program.executed = earlier.executed.copy()
             self.project.file_queries.update(earlier.file_queries)
+            self.project.numbering = earlier.numbering.of(earlier.sources.values())
         self.shown: set[Shown] = set()
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
@@ -165,6 +166,7 @@ class ProgramLoader:
         )
         self.program.configs = dict(self.project.configs)
         self.program.file_queries = self.project.file_queries
+        self.program.numbering = self.project.numbering
         known = {os.path.realpath(path) for path in self.program.configs}
         for path in self.config_paths:
             if os.path.realpath(path) in known:

@@ -15,6 +15,7 @@ from fsdplint.discovery.importers import ProjectIndex
 from fsdplint.interpreter.coverage import Coverage
 from fsdplint.interpreter.cuts import Cut
 from fsdplint.interpreter.exploration_results import Evaluations, Explored
+from fsdplint.interpreter.numbering import Numbering
 from fsdplint.source.files import MAX_BYTES
 from fsdplint.source.source import Source
 from fsdplint.trace import Trace
@@ -50,6 +51,7 @@ class Program:
         cuts: the bounds that were reached, by the file of the program.
         cut_short: whether any bound was reached.
         has_arguments: whether the traces keep the arguments of the calls that make events.
+        numbering: the numbers of what statements make, in all traces.
         cache: results computed from this program, by the name of what computed them.
         max_bytes: the largest size of code that is read.
         load_again: loads the same files as `load` did, with other texts.
@@ -70,6 +72,7 @@ class Program:
     cuts: dict[str, Cut] = field(default_factory=dict)
     relevant: Set[str] = frozenset()
     has_arguments: bool = False
+    numbering: Numbering = field(default_factory=Numbering)
     cache: dict[str, Any] = field(default_factory=dict)
     max_bytes: int = MAX_BYTES
     load_again: Callable[[Program, Mapping[Path, str]], Program] | None = None

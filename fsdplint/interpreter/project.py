@@ -12,6 +12,7 @@ import libcst as cst
 
 from fsdplint.discovery.module_index import LIBRARY, ModuleIndex
 from fsdplint.discovery.module_resolver import absolute, search_path
+from fsdplint.interpreter.numbering import Numbering
 from fsdplint.interpreter.values import Const
 from fsdplint.source.files import MAX_BYTES, Problem, Unreadable, read_bytes, read_source
 from fsdplint.source.folders import Folder, project_root
@@ -89,6 +90,7 @@ class Project:
         configs: settings files that a program reads, by the path that is shown to the user.
         consulted: what an entry asked about files that it does not execute, with the answers.
         file_queries: for each path that decides how an import resolves, whether the file exists.
+        numbering: the numbers of what statements make, in all runs.
         words: finds branches and functions that the FSDP contract may depend on.
         fsdp_words: finds branches and functions that name FSDP itself.
         model_words: finds functions and classes that make or get a model.
@@ -118,7 +120,7 @@ class Project:
         self.configs: dict[str, ConfigSource] = {}
         self.consulted: dict[FileQuestion, FileAnswer] = {}
         self.file_queries: dict[str, bool] = {}
-        self._numbers: dict[str, dict[Hashable, int]] = {}  # see `number`
+        self.numbering = Numbering()
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self.joined_texts: dict[cst.CSTNode, str | bytes | None] = {}  # None: not all is constant
@@ -272,11 +274,6 @@ class Project:
                 break
         self.consulted["config_names", name, file] = names
         return names
-
-    def number(self, kind: str, statement: cst.CSTNode, count: int) -> int:
-        """The number, in all runs, of what a statement makes: the count-th of its kind in a run."""
-        numbers = self._numbers.setdefault(kind, {})
-        return numbers.setdefault((statement, count), len(numbers) + 1)
 
     def is_read(self, path: str) -> bool:
         """Whether the project tried to read a file."""

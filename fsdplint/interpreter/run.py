@@ -311,7 +311,8 @@ class Run:
         """A new id. In each run, it stands for what the same statement makes."""
         place = kind, self.executing
         count = self.counters[place] = self.counters.get(place, 0) + 1
-        return f"{kind}{self.project.number(kind, self.executing, count)}"
+        number = self.project.numbering.number(kind, self.source, self.executing, count)
+        return f"{kind}{number}"
 
     @property
     def scope(self) -> Scope:

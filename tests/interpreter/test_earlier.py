@@ -131,3 +131,28 @@ def shard(model, optimizer):
     )
     one, other = write(tmp_path, one=SHARDED.format(before=before), parts=functions)
     assert explored(load([one], elsewhere={str(other)}), other)
+
+
+MODEL = "import torch.nn as nn\n\nmodel = nn.Linear(8, 8)\n"
+
+
+def test_the_models_of_a_further_program_have_ids_of_their_own(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text(MODEL)
+    other.write_text(MODEL)
+    first = load([one])
+    second = load([one, other], earlier=first)
+    ids = {name for trace in second.traces for name in trace.modules}
+    assert len(ids) == 2 and ids > {name for trace in first.traces for name in trace.modules}
+
+
+def test_a_changed_program_keeps_the_ids_of_the_other_one(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text(MODEL)
+    other.write_text(MODEL)
+    first = load([one, other])
+    second = load([one, other], {other: "import os\n" + MODEL}, earlier=first)
+    before = [set(trace.modules) for trace in first.traces]
+    after = [set(trace.modules) for trace in second.traces]
+    assert after[0] == before[0]
+    assert after[1].isdisjoint(before[0] | before[1])
