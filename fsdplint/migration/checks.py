@@ -41,6 +41,7 @@ from fsdplint.migration.training import (
     parameters,
     part_forward,
     replaced_data,
+    unwrapped_parts,
 )
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
@@ -88,6 +89,7 @@ def run(migration: Migration) -> None:
         quantized_weights.check,
         kernel_optimizers.check,
         attached_modules.check,
+        unwrapped_parts.check,
         _check_local_states,
         group_state.check_tied_weights,
         group_state.check_requires_grad,

@@ -86,6 +86,11 @@ IGNORED = (
     "every configuration. If the program trains them and reduces their gradients itself, give "
     "them a parameter group of their own in the optimizer, and clip their gradients separately."
 )
+SHARD_THE_REST = (
+    "Wrap the whole model as well, after its parts: this shards the other parameters, and reduces "
+    "their gradients, which nothing does now. If they are to stay whole, give them an optimizer of "
+    "their own, and clip them separately."
+)
 QUANTIZED = (
     "Check that your version of the library supports FSDP2 (its parameters need all-gather "
     "extensions), and migrate by hand; or stay with FSDP1 for quantized models."

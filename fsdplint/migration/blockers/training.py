@@ -62,6 +62,24 @@ MODULE_OF_SOMETIMES_WRAPPED = Blocker(
     "`.module` belongs to a model that FSDP wraps in some configurations only",
     advice.CHOOSE_WAY,
 )
+MIXED_CLIPPING = Blocker(
+    "FSDP201-mixed-clipping",
+    "this clips parameters that FSDP wraps together with others: with FSDP2 these are plain "
+    "tensors, which clipping cannot mix with sharded ones",
+    advice.SHARD_THE_REST,
+)
+MIXED_SCALER = Blocker(
+    "FSDP201-mixed-scaler",
+    "a gradient scaler steps this optimizer, which has parameters that FSDP wraps and others: "
+    "with FSDP2 these are plain tensors, which a scaler cannot mix with sharded ones",
+    advice.SHARD_THE_REST,
+)
+MIXED_LISTS = Blocker(
+    "FSDP201-mixed-lists",
+    "this optimizer updates lists of parameters that FSDP wraps and of others: with FSDP2 these "
+    "are plain tensors, which its functions for lists cannot mix with sharded ones",
+    advice.SHARD_THE_REST,
+)
 SCALER_NOT_CALLED = Blocker(
     "FSDP209-scaler-not-called",
     "ShardedGradScaler is not called here (a subclass, or a name that is passed on): use "

@@ -16,7 +16,7 @@ from fsdplint.interpreter.values import ModuleValue, Sequence
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.trace import OptimizerBuilt, ProcessGroupInit
+from fsdplint.trace import OptimizerBuilt, ProcessGroupInit, Trace
 from fsdplint.trace.queries.optimizers import STEPPING_SINGLY
 
 _CPU_BACKENDS = {"gloo", "mpi"}
@@ -37,16 +37,26 @@ def step_singly(migration: Migration) -> None:
     """Add `foreach=False` to the optimizers that may get both kinds of tensors on accelerators."""
     ignored = ignored_modules(migration)
     for trace in migration.program.traces:
-        backends = {event.backend for event in trace.of(ProcessGroupInit)}
-        if backends and backends <= _CPU_BACKENDS:
+        if runs_on_cpu(trace):
             continue
         for built in trace.of(OptimizerBuilt):
             parts = set(trace.submodules(*built.modules))
             mixes = bool(parts & ignored and parts - ignored) or not built.complete
             if mixes and isinstance(built.site, NodeSite) and isinstance(built.site.node, cst.Call):
-                last = built.site.node.args[-1]
-                text = f"{built.site.source.code(last)}, foreach=False"
-                migration.rewrite.replace(built.site.source, last, text)
+                add_foreach(migration, built.site.source, built.site.node)
+
+
+def runs_on_cpu(trace: Trace) -> bool:
+    """Whether a run certainly uses no accelerator."""
+    backends = {event.backend for event in trace.of(ProcessGroupInit)}
+    return bool(backends) and backends <= _CPU_BACKENDS
+
+
+def add_foreach(migration: Migration, source: Source, call: cst.Call) -> None:
+    """Let an optimizer update its parameters one by one, also on accelerators."""
+    end = source.span(call.args[-1])[1]
+    if migration.add_helper(f"foreach {source.path}", str(end)):
+        migration.substitute_span(source, end, end, ", foreach=False")
 
 
 def _updates_one_by_one(built: OptimizerBuilt) -> bool:

@@ -183,7 +183,7 @@ class Keywords(StartingWeights):
             if items or not self.spread:
                 self.setup += dict_display(self.source, f"{name} = ", items, self.spread)
             else:
-                self.setup.append(f"{name} = {self.spread}")
+                self.setup.append(statement(self.source, self.at, f"{name} = {self.spread}"))
             if self.no_reshard_if:
                 self.setup.append(f"if {self.no_reshard_if}:")
                 self.setup.append(f"\t{name}[{string_literal(self.source, KEY)}] = False")
