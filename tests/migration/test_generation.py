@@ -10,6 +10,7 @@ import pytest
 from forms import migrated, plan
 from two_ranks import TwoRanks
 
+from fsdplint.diagnostics.finding import Safety
 from fsdplint.engine.fix import fix
 from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
@@ -85,6 +86,36 @@ def test_nothing_is_spoilt_where_nothing_is_written_back(tmp_path: Path) -> None
     found, _ = plan(tmp_path, MODEL + FORM.replace("(model)", "(model, writeback=False)"))
     assert not found.blockers
     assert not any("spoils" in note.text for note in found.notes)
+
+
+GENERATE = """\
+from transformers import AutoModelForCausalLM
+policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+model = FSDP(model, auto_wrap_policy=size_based_auto_wrap_policy, mixed_precision=policy)
+prompt = torch.zeros(1, 4, dtype=torch.long)
+with FSDP.summon_full_params(model, writeback=False, recurse=False):
+    tokens = model.generate(prompt, max_new_tokens=4)
+"""
+
+
+def test_generation_in_a_lower_precision_is_unsafe(tmp_path: Path) -> None:
+    text = migrated(tmp_path, GENERATE)
+    assert (
+        "model.unshard()\ntokens = model.generate(prompt, max_new_tokens=4)\nmodel.reshard()"
+        in text
+    )
+    found, _ = plan(tmp_path, GENERATE)
+    assert found.safety is Safety.UNSAFE
+    assert any("`generate` in `summon_full_params`" in note.text for note in found.notes)
+
+
+def test_generation_beside_a_read_of_parameters_blocks(tmp_path: Path) -> None:
+    found, _ = plan(
+        tmp_path,
+        GENERATE + "    print(model.lm_head.weight.sum(), next(model.parameters()).sum())\n",
+    )
+    assert found.blockers
 
 
 PROGRAM = """\

@@ -175,7 +175,7 @@ class Summon:
             if written is not None and len(loops or ()) > 1:
                 loops = None  # a later loop may read what the first one writes
             computes = loops is None and body.computes() and not self.options["offload_to_cpu"]
-            if computes and not self._as_in_training(body):
+            if computes and not self._as_in_training(body) and not self._only_generates(body):
                 raise Blocked(
                     self.source,
                     self.call,
@@ -218,6 +218,15 @@ class Summon:
         if not infers or not self.calls.under_autocast() or body.reads_parameters():
             return False
         self.calls.note_precision()
+        return True
+
+    def _only_generates(self, body: Body) -> bool:
+        """Whether the body only generates, which a user may let run in a lower precision."""
+        if not body.only_generates() or body.reads_parameters():
+            return False
+        if not self.calls.without_gradients(only_generates=True):
+            return False
+        self.calls.note_generation()
         return True
 
     # Writing ------------------------------------------------------------------------------------

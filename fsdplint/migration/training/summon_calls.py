@@ -31,6 +31,14 @@ LOWER_DETAIL = (
     "0.1 % of the largest logit with float16 and 1.5 % with bfloat16, where one of four greedy "
     "translations changed. Training does not use these outputs."
 )
+GENERATES = (
+    "`generate` in `summon_full_params` computes in `param_dtype`, as in training (FSDP1: in full "
+    "precision in the parts that are not wrapped themselves)"
+)
+GENERATES_DETAIL = (
+    "Other tokens may be drawn. Look at what the program does with them before you use "
+    "`--unsafe-fixes`."
+)
 DAMAGE = "weights do not change when parts are called in `summon_full_params` (FSDP1 corrupts them)"
 DAMAGE_DETAIL = (
     "FSDP1 reshards a part as soon as it has run. At the end of the block it takes the remaining memory "
@@ -118,6 +126,9 @@ class Calls:
 
     def note_precision(self) -> None:
         self.migration.note(LOWER, self.source, self.call, detail=LOWER_DETAIL)
+
+    def note_generation(self) -> None:
+        self.migration.note(GENERATES, self.source, self.call, detail=GENERATES_DETAIL, unsafe=True)
 
     def note_damage(self, options: dict[str, bool]) -> None:
         """Add a note if FSDP1 writes back parameters that it has already resharded."""
