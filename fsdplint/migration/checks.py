@@ -146,12 +146,20 @@ def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
     """Block on a function that wraps a model and has no caller here: its callers are not given.
 
     They do not matter if nothing outside of the function gets the model. `importing_files` also
-    searches for files that import it.
+    searches for files that import it. A program may find the function by a value.
     """
+    called = {
+        event.site.node
+        for trace in migration.program.traces
+        if trace.entry
+        for event in trace.of(Wrapped)
+        if isinstance(event.site, NodeSite)
+    }
     for source, call in calls:
         function = outer_function(source, call)
         if (
             function is None
+            or call in called
             or is_mentioned(migration.program.sources.values(), function)
             or PROGRAM.search(source.text)
             or _keeps_model(source, function, call)

@@ -204,3 +204,36 @@ def test_a_file_that_passes_names_of_two_files_on(tmp_path: Path, used: str) -> 
     (plan,) = plans_of(load([tmp_path / "train.py"]))
     places = [one.source.location(one.node) for one in plan.blockers]
     assert f"{used}.py" in {Path(place.path).name for place in places}
+
+
+BY_NAME = """\
+import os
+import torch
+import torch.nn as nn
+import wrap
+
+
+def main():
+    torch.cuda.set_device(0)
+    torch.distributed.init_process_group("nccl")
+    shard = getattr(wrap, os.environ["WRAP"])
+    model = shard(nn.Linear(4, 4))
+    model.clip_grad_norm_(1.0)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_program_may_find_the_function_by_a_value(tmp_path: Path) -> None:
+    (tmp_path / "wrap.py").write_text(WRAP)
+    (tmp_path / "train.py").write_text(BY_NAME)
+    (plan,) = plans_of(load([tmp_path / "train.py", tmp_path / "wrap.py"]))
+    assert not plan.blockers
+
+
+def test_a_function_that_no_program_calls_blocks(tmp_path: Path) -> None:
+    (tmp_path / "wrap.py").write_text(WRAP)
+    (plan,) = plans_of(load([tmp_path / "wrap.py"]))
+    assert any("no given file calls it" in one.reason for one in plan.blockers)
