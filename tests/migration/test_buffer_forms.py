@@ -41,6 +41,65 @@ FORMS = {
                 buffer.data = buffer.data.to(torch.float16)
         """,
     ),
+    "buffers of several policies": (
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        half = MixedPrecision(param_dtype=torch.float16, reduce_dtype=torch.float32, buffer_dtype=torch.float16)
+        mixed = MixedPrecision(param_dtype=torch.float32, reduce_dtype=torch.float32, buffer_dtype=torch.bfloat16)
+
+
+        def choose():
+            precision = None
+            if os.environ.get("MIXED"):
+                precision = mixed
+            elif os.environ.get("HALF"):
+                precision = half
+            return precision
+
+
+        model = FSDP(Table(), mixed_precision=choose())
+        """,
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        half = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float32)
+        mixed = MixedPrecisionPolicy(param_dtype=torch.float32, reduce_dtype=torch.float32)
+
+
+        def choose():
+            precision = None
+            if os.environ.get("MIXED"):
+                precision = mixed
+            elif os.environ.get("HALF"):
+                precision = half
+            return precision
+
+
+        model = Table()
+        mp_policy = choose() or MixedPrecisionPolicy()
+        fully_shard(model, mp_policy=mp_policy)
+        if mp_policy.param_dtype is not None:
+            dtype_of_buffers = torch.bfloat16 if mp_policy.param_dtype == torch.float32 else mp_policy.param_dtype
+            for buffer in model.buffers():
+                if buffer.is_floating_point():
+                    buffer.data = buffer.data.to(dtype_of_buffers)
+        """,
+    ),
     "buffers under mixed precision that may be None": (
         """
         class Table(nn.Module):

@@ -16,11 +16,12 @@ from fsdplint.migration.blockers.constructor import BUFFER_DTYPE_UNKNOWN, BUFFER
 from fsdplint.migration.constructor import batch_norms
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.library_layers import lacks_buffers
+from fsdplint.migration.constructor.precision import PARAMETERS
 from fsdplint.migration.context import Migration
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace import ModuleMoved, Wrapped
@@ -66,6 +67,8 @@ class Buffers:
             keywords.buffers_as = "reduce_dtype"
         elif text and (guard := self._guard(value)):
             keywords.buffers, keywords.buffers_if = text, guard
+        elif choice := self._choice(found):
+            keywords.buffers_as, keywords.buffers_to = "param_dtype", choice
         else:
             raise Blocked(self.source, value, BUFFER_DTYPE_UNKNOWN())
         if not any(
@@ -78,6 +81,34 @@ class Buffers:
             value,
             detail="FSDP1 saved the same rounded values in the original type.",
         )
+
+    def _choice(self, found: set[cst.Call]) -> str:
+        """The dtype of buffers by the `param_dtype` of the policy that is used; "" if it is not known.
+
+        `{policy}` stands for the policy.
+        """
+        torch = self.migration.torch(self.source, self.at)
+        chosen: dict[str, str] = {}
+        for call in sorted(found, key=self._position):
+            param = arguments(call, PARAMETERS)[0].get("param_dtype")
+            symbol = self.migration.symbol(param.value) if param is not None else ""
+            buffer = self._text(call)
+            if not re.fullmatch(r"torch\.\w+", symbol) or buffer is None:
+                return ""
+            param_dtype = torch + symbol.removeprefix("torch")
+            if chosen.setdefault(param_dtype, buffer) != buffer:
+                return ""
+        field = "{policy}.param_dtype"
+        other = [(one, dtype) for one, dtype in chosen.items() if one != dtype]
+        if len(other) == 1:
+            ((one, dtype),) = other
+            return f"{dtype} if {field} == {one} else {field}"
+        items = ", ".join(f"{one}: {dtype}" for one, dtype in chosen.items())
+        return f"{{{{{items}}}}}[{field}]"
+
+    def _position(self, call: cst.Call) -> tuple[str, int]:
+        source = next(s for s in self.migration.sources if s.parent(call) is not None)
+        return source.path, source.span(call)[0]
 
     def _guard(self, value: cst.BaseExpression) -> str:
         """The condition under which an argument is a policy, "" if it cannot be written twice."""

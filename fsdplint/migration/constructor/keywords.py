@@ -39,7 +39,8 @@ class Keywords(StartingWeights):
         buffers: the dtype of the casts of floating point buffers, or "".
         buffers_if: the condition of these casts, or "".
         buffers_as: the field of the policy that decides whether buffers are cast, or "".
-        buffers_to: the dtype of these casts, "" for the dtype in that field.
+        buffers_to: the dtype of these casts, "" for the dtype in that field. `{policy}` stands for
+            the policy.
         ignored_modules: the text of the modules whose parameters are not sharded, or "".
         ignored_parameters: the text of a set of parameters that are not sharded, or "".
         ignored_values: the values of these modules, or of the ignored parameters, in the runs.
@@ -325,8 +326,13 @@ class Keywords(StartingWeights):
             lines += [f"if {self.buffers_if}:"] if self.buffers_if else []
             lines += [f"\t{line}" for line in casts] if self.buffers_if else casts
         if self.buffers_as and self._policy:
-            dtype = self.buffers_to or f"{self._policy}.{self.buffers_as}"
-            casts = self._buffer_casts(model, floating, dtype)
+            dtype = self.buffers_to.format(policy=self._policy)
+            dtype = dtype or f"{self._policy}.{self.buffers_as}"
+            chosen = []
+            if not is_simple(dtype):
+                name = fresh(self.source, self.at, "dtype_of_buffers")
+                chosen, dtype = [f"{name} = {dtype}"], name
+            casts = [*chosen, *self._buffer_casts(model, floating, dtype)]
             lines.append(f"if {self._policy}.{self.buffers_as} is not None:")
             lines += [f"\t{line}" for line in casts]
         lines = [*self.lines_of_weights(model), *lines]
