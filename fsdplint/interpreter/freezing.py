@@ -33,6 +33,7 @@ def set_frozen(
             if isinstance(held, ModuleValue):
                 held.some_frozen = frozen and surely
                 held.all_frozen = frozen and (held.all_frozen or (wholly and not run.guards))
+                _note_flags(held, Const(not frozen) if wholly and not run.guards else Unknown())
 
 
 def note_construction(run: Run, module: ModuleValue) -> None:
@@ -41,8 +42,16 @@ def note_construction(run: Run, module: ModuleValue) -> None:
     if run.guards or info.escaped or not (info.frozen and info.children_known):
         return
     module.all_frozen = module.some_frozen and all(
-        _has_no_gradient(run, value) for value in module.attributes.values()
+        (module.id, name) in run.registered_buffers or _has_no_gradient(run, value)
+        for name, value in module.attributes.items()
     )
+
+
+def _note_flags(module: ModuleValue, flag: Value) -> None:
+    """The parameters that a module has made for itself get a flag `requires_grad`."""
+    for value in module.attributes.values():
+        if is_new_parameter(value):
+            value.args["requires_grad"] = flag
 
 
 def note_requires_grad(run: Run, parameter: LibraryObject, value: Value) -> None:
@@ -65,7 +74,7 @@ def _has_no_gradient(run: Run, value: Value) -> bool:
         bare = info.own_parameters is False and info.children_known and not info.children
         return value.all_frozen or (bare and not info.escaped)
     if is_new_parameter(value):
-        return constant(value.get("requires_grad", "1")) is False
+        return constant(value.get("requires_grad")) is False
     if isinstance(value, Sequence):
         return all(isinstance(one, Const) for one in value.items)
     return isinstance(value, Const)

@@ -242,7 +242,7 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
         info.own_parameters = True
         doubt_if_given(run, module, value.modules)
     elif is_new_parameter(value):
-        note_new_parameter(run, module, value.get("requires_grad", "1"))
+        note_new_parameter(run, module, value.get("requires_grad"))
     elif isinstance(value, Unknown) and may_be_module(value.library, value.origin):
         info.children_known = False
     elif name in info.children and is_none(value):

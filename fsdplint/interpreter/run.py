@@ -165,6 +165,7 @@ class Run:
         # The buffers with `persistent=False`, those among them that `to_empty` left without values,
         # with its event, and those that the current forward has read.
         self.temporary_buffers: set[tuple[str, str]] = set()
+        self.registered_buffers: set[tuple[str, str]] = set()  # module and name
         self.unset_buffers: dict[tuple[str, str], ModuleMoved] = {}
         self.unset_buffers_read: set[tuple[str, str]] = set()
         self.emptied_at = 0  # the number of events before the last `to_empty` of one

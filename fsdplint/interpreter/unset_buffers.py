@@ -35,6 +35,7 @@ _READING_FUNCTIONS = uninitialized.READING_FUNCTIONS + uninitialized.LOADING_FUN
 def register(run: Run, module: ModuleValue, name: str, call: Call) -> None:
     """`register_buffer`: the buffer has the value of its argument."""
     run.unset_buffers.pop((module.id, name), None)
+    run.registered_buffers.add((module.id, name))
     tensor, persistent = call.arg(1, "tensor"), call.arg(2, "persistent")
     temporary = persistent is not None and constant(persistent) is False
     if temporary and tensor is not None and not is_none(tensor) and not call.open:
@@ -59,6 +60,7 @@ def begin(run: Run, module: ModuleValue, event: ModuleMoved) -> None:
 def note_set(run: Run, module: ModuleValue, name: str) -> None:
     """An attribute of a module is set."""
     run.unset_buffers.pop((module.id, name), None)
+    run.registered_buffers.discard((module.id, name))
 
 
 def note_read(run: Run, module: ModuleValue, name: str) -> None:

@@ -42,9 +42,44 @@ FROZEN = {
     ),
     "a part without parameters": ("self.act = nn.GELU()", ""),
     "a part that is frozen": ("self.proj = nn.Linear(dim, dim).requires_grad_(False)", ""),
+    "a buffer": ('self.register_buffer("scale", torch.ones(dim))', ""),
+    "a flag by its position": ("self.bias = nn.Parameter(torch.zeros(dim), False)", ""),
+    "the module": (
+        "self.bias = nn.Parameter(torch.zeros(dim))\n        self.requires_grad_(False)",
+        "",
+    ),
+    "each parameter": (
+        "self.bias = nn.Parameter(torch.zeros(dim))\n"
+        "        for p in self.parameters():\n            p.requires_grad = False",
+        "",
+    ),
+    "a buffer and each parameter": (
+        'self.register_buffer("scale", torch.ones(dim))\n'
+        "        self.bias = nn.Parameter(torch.zeros(dim))\n"
+        "        for p in self.parameters():\n            p.requires_grad_(False)",
+        "",
+    ),
     "more values": ("self.sizes = (dim, rows)", "net.table.extra = 3"),
 }
 TRAINED = {
+    "a parameter after the others": (
+        "self.requires_grad_(False)\n        self.bias = nn.Parameter(torch.zeros(dim))",
+        "",
+    ),
+    "some parameters": (
+        "self.bias = nn.Parameter(torch.zeros(dim))\n"
+        "        for n, p in self.named_parameters():\n"
+        "            if 'table' in n:\n                p.requires_grad = False",
+        "",
+    ),
+    "a flag by its position, that is not known": (
+        "self.bias = nn.Parameter(torch.zeros(dim), bool(os.environ.get('LEARN')))",
+        "",
+    ),
+    "a parameter in the place of a buffer": (
+        'self.register_buffer("scale", None)\n        self.scale = nn.Parameter(torch.ones(dim))',
+        "",
+    ),
     "one of two": ("self.bias = nn.Parameter(torch.zeros(dim))", ""),
     "a part": ("self.proj = nn.Linear(dim, dim)", ""),
     "a registered parameter": (

@@ -48,7 +48,9 @@ def torch_class(run: Run, name: str, call: Call) -> Value:
     if last.endswith("Loss"):
         return LibraryObject(name, dict(call.kwargs))
     if last in {"Parameter", "Buffer", "UninitializedParameter"}:
-        return LibraryObject(name, _scalar_data(run, call) | call.kwargs)
+        flag = call.arg(1, "requires_grad") if last == "Parameter" else None
+        given = {"requires_grad": flag} if flag is not None else {}
+        return LibraryObject(name, _scalar_data(run, call) | given | call.kwargs)
     return _library_module(run, last, call)
 
 
