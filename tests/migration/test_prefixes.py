@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from forms import migrated, plan
 
-MODEL = "model = FSDP(Net())\n"
+MODEL = "import re\nmodel = FSDP(Net())\n"
 REMOVALS = {
     "a loop over prefixes": """
         weights = {}
@@ -43,6 +43,26 @@ REMOVALS = {
                 name = name.replace(old, new)
             print(name)
     """,
+    "a loop while there is one": """
+        WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.")
+
+
+        def clean(name):
+            while any(w in name for w in WRAPPERS):
+                for w in WRAPPERS:
+                    name = name.replace(w, "")
+            return name
+
+
+        names = [clean(name) for name, _ in model.named_parameters()]
+    """,
+    "a pattern": """
+        PATTERN = re.compile(r"_fsdp_wrapped_module\\.|_orig_mod\\.")
+        names = [PATTERN.sub("", name) for name, _ in model.named_parameters()]
+    """,
+    "a pattern that is not compiled": """
+        names = [re.sub(r"\\._fsdp_wrapped_module\\.", ".", n) for n, _ in model.named_parameters()]
+    """,
     "a constant": """
         PREFIX = "_fsdp_wrapped_module."
         names = [
@@ -74,6 +94,21 @@ SEARCHES = {
     "any prefix": """
         WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.")
         names = [n for n, _ in model.named_parameters() if any(w in n for w in WRAPPERS)]
+    """,
+    "a pattern that finds the prefix": """
+        PATTERN = re.compile(r"_fsdp_wrapped_module\\.")
+        names = [name for name, _ in model.named_parameters() if PATTERN.search(name)]
+    """,
+    "a pattern for another text": """
+        names = [re.sub("_fsdp_wrapped_module", "module", n) for n, _ in model.named_parameters()]
+    """,
+    "a loop while there is one that does more": """
+        WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.")
+        for name, _ in model.named_parameters():
+            while any(w in name for w in WRAPPERS):
+                print(name)
+                for w in WRAPPERS:
+                    name = name.replace(w, "")
     """,
     "one prefix of several": """
         WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.")

@@ -55,7 +55,27 @@ def _takes_off(read: PrefixRead) -> bool:
     if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
         if call.args[0] is arg and call.func.attr.value in (*REMOVES, *PRINTS):
             return not _puts_another(read, call)
-    return _guards_removal(read)
+    return _substitutes(read) or _guards_removal(read)
+
+
+def _substitutes(read: PrefixRead) -> bool:
+    """Whether a compiled pattern removes a prefix: `pattern.sub("", name)`."""
+    func = read.source.parent(read.node)
+    call = read.source.parent(func) if isinstance(func, cst.Attribute) else None
+    if not isinstance(call, cst.Call) or call.func is not func:
+        return False
+    assert isinstance(func, cst.Attribute)
+    return func.attr.value == "sub" and _is_nothing(call, 0)
+
+
+def _is_nothing(call: cst.Call, position: int) -> bool:
+    """Whether a pattern is replaced by nothing, or by the dot that a name keeps."""
+    given = call.args[position : position + 1]
+    return (
+        bool(given)
+        and isinstance(given[0].value, cst.SimpleString)
+        and (text_of(given[0].value) in ("", "."))
+    )
 
 
 def _is_cut_off(read: PrefixRead, length: cst.Call) -> bool:
@@ -93,7 +113,9 @@ def _guards_removal(read: PrefixRead) -> bool:
         test, parent = parent, source.parent(parent)
     if isinstance(parent, cst.IfExp) and parent.test is test:
         return _is_removal(read, parent.body, name) and source.code(parent.orelse) == name
-    if not isinstance(parent, cst.If) or parent.test is not test or parent.orelse is not None:
+    if not isinstance(parent, cst.If | cst.While) or parent.test is not test:
+        return False
+    if parent.orelse is not None:
         return False
     return all(_assigns_removal(read, line, name) for line in parent.body.body)
 
@@ -109,12 +131,28 @@ def _tested_name(source: Source, node: cst.CSTNode) -> tuple[str, cst.CSTNode]:
     if isinstance(parent, cst.Comparison) and parent.left is node and len(parent.comparisons) == 1:
         (target,) = parent.comparisons
         if isinstance(target.operator, cst.In):
-            return source.code(target.comparator), parent
+            return source.code(target.comparator), _any_of(source, parent)
     return "", node
+
+
+def _any_of(source: Source, test: cst.Comparison) -> cst.CSTNode:
+    """The call `any(prefix in name for prefix in prefixes)` of a test; else the test itself."""
+    around = source.parent(test)
+    if not isinstance(around, cst.GeneratorExp) or around.elt is not test:
+        return test
+    inner = around.for_in
+    call = source.parent(source.parent(around) or around)
+    if inner.ifs or inner.inner_for_in is not None or not isinstance(call, cst.Call):
+        return test
+    return call if isinstance(call.func, cst.Name) and call.func.value == "any" else test
 
 
 def _assigns_removal(read: PrefixRead, line: cst.CSTNode, name: str) -> bool:
     """Whether a line gives a name the text without the prefix."""
+    if isinstance(line, cst.For) and line.orelse is None and isinstance(line.target, cst.Name):
+        return line.target.value == read.source.code(read.node) and all(
+            _assigns_removal(read, one, name) for one in line.body.body
+        )
     small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else line
     if not isinstance(small, cst.Assign) or len(small.targets) != 1:
         return False
@@ -142,7 +180,11 @@ def _is_removal(read: PrefixRead, value: cst.BaseExpression, name: str) -> bool:
 
 def _puts_another(read: PrefixRead, call: cst.Call) -> bool:
     """Whether `name.replace(prefix, other)` leaves another text than the name without the prefix."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "replace":
+    if not isinstance(call.func, cst.Attribute):
+        return False
+    if call.func.attr.value == "sub":
+        return not _is_nothing(call, 1)
+    if call.func.attr.value != "replace":
         return False
     texts = [_text(read, arg.value) for arg in call.args[:2]]
     if len(texts) != 2 or None in texts:

@@ -39,6 +39,12 @@ def reads_of(
     found: list[PrefixRead] = []
     text = text_of(node)
     for use in uses_of(migration, source, node) or ():
+        if (pattern := _pattern_of(migration, use)) is not None:
+            held = uses_of(migration, use.source, pattern)
+            if not held:
+                return None
+            found += [PrefixRead(one.source, one.node, text) for one in held]
+            continue
         display = _display_of(use)
         if display is None:
             found.append(PrefixRead(use.source, use.node, text))
@@ -48,6 +54,15 @@ def reads_of(
             return None
         found += more
     return found or None
+
+
+def _pattern_of(migration: Migration, use: Use) -> cst.Call | None:
+    """The call `re.compile(text)` that gets a text, or None."""
+    call = use.source.parent(use.place) if isinstance(use.place, cst.Arg) else None
+    if isinstance(call, cst.Call) and call.args[0] is use.place:
+        if migration.symbol(call.func) == "re.compile":
+            return call
+    return None
 
 
 def text_of(node: cst.CSTNode) -> str:
