@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.torch_values import ParametersOf, RankValue, TensorValue
 from fsdplint.interpreter.values import Const, Method, Sequence, Symbol, Unknown, Value
 
 # Functions that return a number, or raise.
 _NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})
+_CLOCKS = frozenset(f"time.{name}" for name in "monotonic perf_counter process_time time".split())
+_OF_NUMBERS = frozenset(f"builtins.{name}" for name in "abs max min pow round sum".split())
 # Functions that return a number or a tensor without dimensions if they get only these.
 _KEEPS = frozenset(
     "abs acos add asin atan ceil clamp cos deg2rad div divide erf exp exp2 expm1 float16 float32 "
@@ -32,6 +34,36 @@ def is_dimensionless(value: Value | None) -> bool:
     if isinstance(value, Const):
         return type(value.value) in (int, float)
     return isinstance(value, Unknown | TensorValue) and value.dimensionless
+
+
+def is_number(value: Value | None) -> bool:
+    """Whether a value is certainly a number of Python, and no tensor."""
+    if isinstance(value, Const):
+        return isinstance(value.value, int | float)
+    if isinstance(value, RankValue):
+        return True
+    return isinstance(value, Unknown | TensorValue) and value.number
+
+
+def note_number(function: Value, call: Call, result: Value) -> None:
+    """Note that a call has returned a number of Python."""
+    if result.created_at is not None or call.open:
+        return
+    if isinstance(result, Unknown | TensorValue):
+        result.number = _returns_number(function, call)
+
+
+def _returns_number(function: Value, call: Call) -> bool:
+    if isinstance(function, Symbol):
+        library = function.name.rpartition(".")[0]
+        if library == "math" or function.name in _NUMBERS | _CLOCKS:
+            return True
+        return function.name in _OF_NUMBERS and all(map(is_number, call.values))
+    if isinstance(function, Method):
+        return function.name == "item" and isinstance(function.receiver, TensorValue | ParametersOf)
+    if isinstance(function, Unknown) and function.owner is not None and not call.values:
+        return function.owner.parts.get("item") is function
+    return False
 
 
 def note_call(function: Value, call: Call, result: Value) -> None:

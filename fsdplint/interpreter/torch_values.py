@@ -264,6 +264,7 @@ class TensorValue(Value):
     blended: whether unknown values may have been added to it.
     on_cpu: whether it is certainly on the CPU.
     dimensionless: whether it certainly has no dimensions.
+    number: whether it is certainly the number of a tensor with one element, and no tensor.
     """
 
     source: str = ""  # "output", "norm", ...
@@ -271,6 +272,7 @@ class TensorValue(Value):
     blended: bool = field(default=False, kw_only=True)
     on_cpu: bool = field(default=False, kw_only=True)
     dimensionless: bool = field(default=False, kw_only=True)
+    number: bool = field(default=False, kw_only=True)
     summed: bool = False
     averaged: bool = False
     divided_by: str = ""

@@ -89,3 +89,45 @@ def found(tmp_path: Path, program: str) -> int:
     path.write_text(program)
     rule = rule_by_code("FSDP508")()
     return sum(len(list(rule.check(trace))) for trace in load([path]).traces)
+
+
+REDUCED = """\
+import math, time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("nccl")
+model = nn.Linear(4, 4).cuda()
+fully_shard(model)
+begin, total, seen = time.time(), 0.0, 0
+for batch in batches:
+    loss = model(batch.cuda()).sum()
+    loss.backward()
+    total += loss.item()
+    seen += len(batch)
+values = TENSOR
+dist.all_reduce(values)
+"""
+
+
+@pytest.mark.parametrize(
+    "tensor, count",
+    [
+        ("torch.tensor(loss.item())", 1),
+        ("torch.tensor(total / seen)", 1),
+        ("torch.tensor(float(loss))", 1),
+        ("torch.tensor(time.time() - begin)", 1),
+        ("torch.tensor(max(math.exp(total), seen))", 1),
+        ("torch.tensor(dist.get_rank())", 1),
+        ("torch.tensor(total / seen, device='cuda')", 0),
+        ("torch.tensor(total / seen).cuda()", 0),
+        ("torch.tensor(loss)", 0),
+        ("torch.tensor(loss / seen)", 0),
+        ("torch.tensor(unknown())", 0),
+        ("torch.tensor(max(loss, seen))", 0),
+    ],
+)
+def test_tensors_of_numbers(tmp_path: Path, tensor: str, count: int) -> None:
+    assert found(tmp_path, REDUCED.replace("TENSOR", tensor)) == count

@@ -109,6 +109,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     rank_local.through_call(run, function, call, result, begin)
     losses.keep_sum_and_size(function, result)
     scalars.note_call(function, call, result)
+    scalars.note_number(function, call, result)
     own_sizes.note_call(function, call, result)
     if result.created_at is None:
         result.created_at = run.site(node)

@@ -20,7 +20,7 @@ from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_o
 from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_distinct
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.scalars import is_dimensionless
+from fsdplint.interpreter.scalars import is_dimensionless, is_number
 from fsdplint.interpreter.templates import fill_template, template_of
 from fsdplint.interpreter.torch_values import (
     ParametersOf,
@@ -170,6 +170,15 @@ def arithmetic(
     right: Value,
     op: cst.BaseBinaryOp | None = None,
     node: cst.CSTNode | None = None,
+) -> Value:
+    result = _arithmetic(run, left, right, op, node)
+    if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:
+        result.number = is_number(left) and is_number(right)
+    return result
+
+
+def _arithmetic(
+    run: Run, left: Value, right: Value, op: cst.BaseBinaryOp | None, node: cst.CSTNode | None
 ) -> Value:
     if isinstance(left, Const) and isinstance(right, Const) and op is not None:
         return _fold_numbers(op, left, right)

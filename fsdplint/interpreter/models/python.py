@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fsdplint.discovery.module_resolver import absolute
+from fsdplint.interpreter import losses
 from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module
@@ -80,6 +81,8 @@ def convert(run: Run, name: str, call: Call) -> Value:
     if isinstance(value, ShardTensor):
         tensors.read_number(run, value, name.rpartition(".")[2], call.node)
         return Unknown(varying=True)
+    if isinstance(value, TensorValue) and name in ("builtins.float", "builtins.int"):
+        return losses.through_method(value, "item", Call(call.node))
     if isinstance(value, RankValue | TensorValue | Unknown):
         return value
     if isinstance(value, RankTest | Condition) and name == "builtins.bool":

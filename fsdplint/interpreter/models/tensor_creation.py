@@ -13,6 +13,7 @@ from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_sizes import fills_by_data
 from fsdplint.interpreter.ranks import depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.scalars import is_number
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
@@ -52,10 +53,11 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
 def new_tensor(run: Run, name: str, call: Call) -> Value:
     """A tensor that is not computed from others, unless `torch.tensor` copies one."""
     result = tensor_result(run, name, call)
-    if isinstance(result, Unknown):
+    if isinstance(result, Unknown | TensorValue):
         result.on_cpu = _is_cpu(run, call.kwargs.get("device")) or _is_cpu_by_default(
             run, name, call
         )
+    if isinstance(result, Unknown):
         result.own_size = _has_own_size(run, name, call)
         result.rank_local = _own_number(run, name, call)
         result.few_elements = _has_few_elements(run, name, call)
@@ -116,7 +118,7 @@ def _is_cpu_by_default(run: Run, name: str, call: Call) -> bool:
     if any(_is_device(context) for context in run.contexts):
         return False
     data = run.settle(call.arg(0, "data") or Unknown())
-    return name != "torch.tensor" or isinstance(data, Const | Sequence)
+    return name != "torch.tensor" or isinstance(data, Const | Sequence) or is_number(data)
 
 
 def _is_device(context: object) -> bool:

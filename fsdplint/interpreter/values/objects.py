@@ -51,6 +51,7 @@ class Unknown(Value):
     own_size: whether it is a tensor whose size certainly differs between ranks.
     few_elements: whether it is a tensor of a few elements that the program made, such as a count.
     dimensionless: whether it is certainly a number, or a tensor without dimensions.
+    number: whether it is certainly a number of Python, and no tensor.
     distinct: whether it is certainly another number on each rank: a multiple of the rank, perhaps
         plus a number that is the same on all ranks.
     own_number: set if it is the length of a list, and the length may differ between ranks.
@@ -95,6 +96,7 @@ class Unknown(Value):
     # Not fields: with 30 of them, Python no longer shares the keys of the objects' dicts.
     few_elements = False
     dimensionless = False
+    number = False
     called = False
     own_order = False
     symbolic = False
