@@ -33,6 +33,25 @@ args = parser.parse_args()
 args.func(args)
 """,
     ),
+    "set_defaults of lists": (
+        "import argparse",
+        """\
+def show(args):
+    print(args)
+def train(args):
+    step(0, args=args)
+""",
+        """\
+parser = argparse.ArgumentParser()
+commands = parser.add_subparsers()
+commands.add_parser("show").set_defaults(todo=[show])
+commands.add_parser("train").set_defaults(todo=[train])
+parser.set_defaults(todo=[show, train])
+args = parser.parse_args()
+for command in args.todo:
+    command(args)
+""",
+    ),
     "set_defaults getattr": (
         "import argparse",
         "",

@@ -263,6 +263,26 @@ FORMS = {
         )
         """,
     ),
+    "a scattered state that the call chooses": (
+        """
+        model = FSDP(Net(), use_orig_params=True)
+        optimizer = torch.optim.Adam(model.parameters())
+        saved = torch.load("o.pt")
+        scattered = FSDP.scatter_full_optim_state_dict(saved if dist.get_rank() == 0 else None, model)
+        optimizer.load_state_dict(scattered)
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.Adam(model.parameters())
+        saved = torch.load("o.pt")
+        set_optimizer_state_dict(
+            model,
+            optimizer,
+            (saved if dist.get_rank() == 0 else None) or {},
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+        )
+        """,
+    ),
     "a scattered state for no optimizer": (
         """
         def load(model):

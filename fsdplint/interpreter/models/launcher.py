@@ -41,10 +41,17 @@ def set_defaults(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     note_defaults(run, call)
     for key, value in call.kwargs.items():
         value = run.settle(value)
-        if isinstance(value, Function | Class | Bound | Partial):
+        if _holds_code(run, value):
             known = run.argument_values.setdefault(key, [])
             known += [value] if value not in known else []
     return Const(None)
+
+
+def _holds_code(run: Run, value: Value) -> bool:
+    """Whether a value is a function or class, or a list of them."""
+    if isinstance(value, Sequence):
+        return bool(value.items) and all(_holds_code(run, run.settle(one)) for one in value.items)
+    return isinstance(value, Function | Class | Bound | Partial)
 
 
 @method("Unknown", "add_arguments")

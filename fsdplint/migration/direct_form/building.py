@@ -28,6 +28,7 @@ FILLING = {"update", "setdefault", "pop", "append", "extend", "add"}  # of an ob
 LIBRARY = BUILDING | {
     *("torch.cuda.is_available", "torch.cuda.current_device", "copy.copy", "copy.deepcopy"),
     *("dataclasses.asdict", "dataclasses.fields", "dataclasses.replace"),
+    *(f"torch.distributed.{name}" for name in ("get_rank", "get_world_size", "is_initialized")),
 }
 EXPRESSIONS = (
     *(cst.Name, cst.Attribute, cst.BaseNumber, cst.BaseString, cst.Lambda, cst.Subscript),

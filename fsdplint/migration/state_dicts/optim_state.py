@@ -17,6 +17,7 @@ from fsdplint.migration.blockers.state_dicts import (
     STATE_COMPUTED_IN_CALL,
 )
 from fsdplint.migration.context import expression
+from fsdplint.migration.direct_form.building import only_builds
 from fsdplint.migration.state_dicts import (
     branch_loads,
     compiled_states,
@@ -27,10 +28,10 @@ from fsdplint.migration.state_dicts import (
 from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
 from fsdplint.migration.state_dicts.loaded_states import LoadReader
 from fsdplint.migration.state_dicts.state import ModelStates
-from fsdplint.migration.text import call, is_repeatable, on_one_line, statement
+from fsdplint.migration.text import atom, call, is_repeatable, on_one_line, statement
 from fsdplint.source.source import NodeSite
 from fsdplint.syntax.arguments import arguments, is_constant
-from fsdplint.syntax.layout import statement_of
+from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.unused_results import is_result_unused
 from fsdplint.trace import OptimizerBuilt
 
@@ -210,12 +211,19 @@ class States(ModelStates):
             raise Blocked(
                 self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="scatter_full_optim_state_dict")
             )
-        state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
-        if not is_repeatable(named["full_optim_state_dict"].value):
+        given = named["full_optim_state_dict"].value
+        state = atom(expression(self.migration, self.source, given))
+        if not is_repeatable(given) and not self._may_move(given):
             raise Blocked(self.source, node, STATE_COMPUTED_IN_CALL())
         options = self.make_options(["full_state_dict=True", "broadcast_from_rank0=True"], node)
         state = self._with_separate_steps(node, f"{state} or {{}}", named["optim"].value)
         self._set_optimizer(node, named, state, options)
+
+    def _may_move(self, node: cst.BaseExpression) -> bool:
+        """Whether an expression has the same value in a later statement of its function."""
+        names = [part for part in (node, *descend(node)) if isinstance(part, cst.Name)]
+        known = all(len(definitions(self.source, name) or ()) <= 1 for name in names)
+        return known and only_builds(self.migration, self.source, node)
 
     def _drop_unloaded(self, node: cst.Call, state: cst.BaseExpression) -> bool:
         """Remove a call whose result no code loads into an optimizer. Returns whether it is one."""
