@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rules import rule_by_code
 
@@ -131,3 +133,30 @@ dist.all_reduce(values)
 )
 def test_tensors_of_numbers(tmp_path: Path, tensor: str, count: int) -> None:
     assert found(tmp_path, REDUCED.replace("TENSOR", tensor)) == count
+
+
+BOTH = '"cpu:gloo,cuda:nccl"'
+
+
+@pytest.mark.parametrize(
+    "begin, after",
+    [
+        ('dist.init_process_group("nccl")', f"dist.init_process_group({BOTH})"),
+        (
+            'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")',
+            f'dist.init_process_group({BOTH} if torch.cuda.is_available() else "gloo")',
+        ),
+        (
+            'backend = "nccl" if torch.cuda.is_available() else "gloo"\n'
+            "dist.init_process_group(backend)",
+            'backend = "nccl" if torch.cuda.is_available() else "gloo"\n'
+            f'dist.init_process_group({BOTH} if backend == "nccl" else backend)',
+        ),
+    ],
+)
+def test_the_fix(tmp_path: Path, begin: str, after: str) -> None:
+    text = GATHERED.replace("OFFLOADED", WHOLE).replace("GATHER", "model[0].weight.full_tensor()")
+    path = tmp_path / "program.py"
+    path.write_text(text.replace('dist.init_process_group("nccl")', begin))
+    result = fix(Workspace([path]), [rule_by_code("FSDP508")()])
+    assert result.texts[path].count(after) == 1

@@ -21,6 +21,7 @@ from fsdplint.migration.training import (
     inner_module,
     inner_names,
     loop,
+    parameter_sums,
     part_forward,
     replaced_data,
     summon,
@@ -160,5 +161,6 @@ def rewrite_gradients(state: PassState) -> None:
     for source in state.migration.sources:
         gradients.rewrite(state.migration, source)
         counts.rewrite(state.migration, source)
+        parameter_sums.rewrite(state.migration, source)
         inner_names.check_names(state.migration, source)
         classes.rewrite_quoted_annotations(state.migration, source)
