@@ -10,6 +10,7 @@ from two_ranks import TwoRanks
 
 from fsdplint.engine.fix import fix
 from fsdplint.engine.workspace import Workspace
+from fsdplint.migration.blockers.constructor import CLASSES_TO_IGNORE
 from fsdplint.registry.rules import all_rules
 
 PROGRAM = """
@@ -121,6 +122,34 @@ def test_models_with_and_without_mixed_precision(tmp_path: Path) -> None:
     text = migrated(tmp_path, body)
     assert text.count("def shard_large_modules") == 1
     assert text.count("if isinstance(module, nn.modules.batchnorm._BatchNorm)") == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "ignored", "same"),
+    [
+        ("nn.BatchNorm1d", "(nn.BatchNorm1d,)", True),
+        ("nn.BatchNorm1d", "[nn.BatchNorm1d, nn.BatchNorm2d]", True),
+        ("nn.BatchNorm1d", "(nn.modules.batchnorm._BatchNorm,)", True),
+        ("nn.BatchNorm1d", "(nn.BatchNorm2d,)", False),
+        ("nn.BatchNorm1d", "(nn.BatchNorm1d, nn.LayerNorm)", False),
+        ("nn.BatchNorm1d", "None", False),
+        ("nn.BatchNorm1d", "()", False),
+        ("nn.GroupNorm", "None", True),
+        ("nn.GroupNorm", "()", True),
+        ("nn.GroupNorm", "(nn.GroupNorm,)", False),
+    ],
+)
+def test_classes_to_ignore(tmp_path: Path, made: str, ignored: str, *, same: bool) -> None:
+    body = f"""
+    norm = {made}(8)
+    precision = MixedPrecision(param_dtype=torch.bfloat16, _module_classes_to_ignore={ignored})
+    model = FSDP(Net(), {POLICY}, mixed_precision=precision)
+    """
+    found, text = plan(tmp_path, body)
+    assert [one.code for one in found.blockers] == ([] if same else [CLASSES_TO_IGNORE.code])
+    assert "_module_classes_to_ignore" not in text
+    if same:
+        assert ("_BatchNorm" in text) == (made == "nn.BatchNorm1d")
 
 
 MAYBE = "MixedPrecision(param_dtype=torch.bfloat16)"

@@ -19,6 +19,7 @@ from fsdplint.migration.blockers.constructor import (
     LOW_PRECISION_GRADS,
     PRECISION_ARGUMENTS,
 )
+from fsdplint.migration.constructor import batch_norms
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.facts import Precision
 from fsdplint.source.source import Source
@@ -48,7 +49,7 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     if keep is not None and not is_constant(keep.value, "False"):
         raise Blocked(source, keep, LOW_PRECISION_GRADS())
     ignored = named.get("_module_classes_to_ignore")
-    if ignored is not None:
+    if ignored is not None and not batch_norms.are_all(migration, ignored.value):
         raise Blocked(source, ignored, CLASSES_TO_IGNORE())
     _read_input_casts(migration, source, call, named, known)
     _read_dtypes(migration, source, call, named, known)
@@ -61,6 +62,7 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
             "keep_low_precision_grads",
             "cast_forward_inputs",
             "cast_root_forward_inputs",
+            "_module_classes_to_ignore",
         )
         if name in named
     ]
