@@ -281,8 +281,8 @@ class _Choice:
 
 def is_choice(value: Value) -> bool:
     """Whether a value is worth a configuration: code, a model, an optimizer or a strategy."""
-    if isinstance(value, Sequence):  # a class and its arguments
-        return value.kind == "tuple" and any(map(is_choice, value.items))
+    if isinstance(value, Sequence):  # a class and its arguments, or functions to call in turn
+        return not value.open and any(map(is_choice, value.items))
     if isinstance(value, Dict):  # the same by name
         return not value.open and any(map(is_choice, value.items.values()))
     return isinstance(value, _CHOSEN) or _is_optimizer_class(value) or _is_strategy(value)

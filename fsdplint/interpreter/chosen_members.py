@@ -16,6 +16,7 @@ from fsdplint.interpreter.values import (
     LazyImport,
     Namespace,
     ProjectModule,
+    Sequence,
     Symbol,
     Unknown,
     Value,
@@ -132,5 +133,12 @@ def parsed_object(run: Run, arguments: Unknown, name: str, node: cst.CSTNode) ->
     offered = run.argument_values.get(name)
     if offered is None or "parse_args()" not in arguments.origin:
         return None
-    named = {getattr(value, "name", number): value for number, value in enumerate(offered)}
+    named = {_title(value, number): value for number, value in enumerate(offered)}
     return choose(run, Unknown(origin=f"{arguments.origin}.{name}"), named, node)
+
+
+def _title(value: Value, number: int) -> object:
+    """The name of a function, or the names of those in a list; the number of any other object."""
+    if isinstance(value, Sequence):
+        return f"[{', '.join(str(_title(one, at)) for at, one in enumerate(value.items))}]"
+    return getattr(value, "name", number)

@@ -63,6 +63,27 @@ FORMS = {
         + "optimizer.load_state_dict(state)\n",
         1,
     ),
+    "the model's weights": (
+        STEP + EVALUATION + "model.load_state_dict(torch.load('m.pt'))\n",
+        1,
+    ),
+    "the model's weights after a step": (
+        EVALUATION + STEP + "model.load_state_dict(torch.load('m.pt'))\n",
+        0,
+    ),
+    "the model's sharded weights": (
+        EVALUATION
+        + "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        + "    model.load_state_dict(model.state_dict())\n",
+        0,
+    ),
+    "the model's weights and the optimizer's state": (
+        EVALUATION
+        + "model.load_state_dict(torch.load('m.pt'))\n"
+        + "state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load('o.pt'))\n"
+        + "optimizer.load_state_dict(state)\n",
+        1,
+    ),
     "in functions": (
         textwrap.dedent(
             """

@@ -1,7 +1,8 @@
-"""States of optimizers that are taken or loaded after a forward without a backward.
+"""States of optimizers, and whole states that are loaded, after a forward without a backward.
 
-FSDP2 leaves parameters gathered there, and torch's functions do not find gathered parameters in the
-optimizer (`KeyError`, seen with 2.13). So the model is sharded again before.
+FSDP2 leaves parameters gathered there. torch's functions do not find gathered parameters in the
+optimizer (`KeyError`, seen with 2.13), nor the shards that take a whole state (`RuntimeError`). So the
+model is sharded again before.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def reshard_before(
     model: cst.BaseExpression,
     use: cst.Call | None = None,
 ) -> None:
-    """Shard a model again before a call that becomes a call of torch for an optimizer's state.
+    """Shard a model again before a call that becomes a call of torch for a state.
 
     use: the call of FSDP1's method that converts the state, if that is another one.
 
@@ -98,6 +99,8 @@ def _modules(trace: Trace, event: Event) -> list[str]:
             return [event.module] if event.module in trace.modules else []
         case StateTaken():
             return _updated(trace, event.of)
+        case StateLoaded() if event.into in trace.modules:
+            return [event.into]
         case StateLoaded():
             return _updated(trace, event.into)
     return []

@@ -29,6 +29,7 @@ from fsdplint.migration.state_dicts import (
     library_states,
     part_states,
     pretrained,
+    resharding,
     sharded_files,
     state_functions,
 )
@@ -308,6 +309,8 @@ class ModelStates(StateOptions):
             more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
         if compiled:
             state = compiled_states.without_prefix(self.source, compiled, state)
+        if kind.full:
+            resharding.reshard_before(self.migration, self.source, node, node.func.value)
         options = self.set_options(kind, more, node)
         self.put_state_call(node, "set_model_state_dict", [model, state], options)
 

@@ -16,6 +16,7 @@ from fsdplint.trace import (
     Event,
     Gathered,
     GradMode,
+    Layout,
     ModuleMoved,
     OptimizerBuilt,
     OptimizerStepped,
@@ -68,21 +69,31 @@ def optimizers_over_gathered(
         yield event, whole
 
 
-def optimizer_states_over_gathered(
+def states_over_gathered(
     groups: Groups,
 ) -> Iterator[tuple[StateTaken | StateLoaded, dict[str, Called]]]:
-    """The same for each state that is taken of an optimizer by its model, or set so."""
-    for event, whole in _events_over_gathered(groups, _is_of_optimizer_and_model):
+    """The same for each state that is taken of an optimizer by its model, or set so, and for each
+    whole state that is set into a model."""
+    for event, whole in _events_over_gathered(groups, _needs_shards):
         assert isinstance(event, StateTaken | StateLoaded)
         yield event, whole
 
 
-def _is_of_optimizer_and_model(event: Event) -> bool:
-    """Whether a state of an optimizer is taken or set with the names of a model's parameters."""
-    return isinstance(event, StateTaken | StateLoaded) and event.api.rpartition(".")[2] in (
+def sets_whole_state(event: Event) -> bool:
+    """Whether a whole state is set into a model, whose shards take their parts of it."""
+    if not isinstance(event, StateLoaded) or event.layout is Layout.SHARDED:
+        return False
+    name = event.api.rpartition(".")[2]
+    return name in ("set_model_state_dict", "set_state_dict") and event.full is True
+
+
+def _needs_shards(event: Event) -> bool:
+    """Whether a state is taken or set through the names or shards of a model's parameters."""
+    by_name = isinstance(event, StateTaken | StateLoaded) and event.api.rpartition(".")[2] in (
         "get_optimizer_state_dict",
         "set_optimizer_state_dict",
     )
+    return by_name or sets_whole_state(event)
 
 
 def _events_over_gathered(
@@ -101,9 +112,9 @@ def _events_over_gathered(
                 whole[module] = event
         elif isinstance(event, BackwardRun):
             whole = {m: call for m, call in whole.items() if call.grad in _WITHOUT_BACKWARD}
-        elif wanted(event):
-            yield event, dict(whole)
         else:
+            if wanted(event):
+                yield event, dict(whole)
             forget(groups.trace, whole, resharded_module(event))
 
 
@@ -169,6 +180,14 @@ def holds_group(
     return any(
         member in held and modules[member].own_parameters and not modules[member].frozen
         for member in groups.members(module, before=gathering)
+    )
+
+
+def holds_parameters(groups: Groups, module: str, gathering: Called | Gathered) -> bool:
+    """Whether the group of a module certainly has parameters at an event."""
+    modules = groups.trace.modules
+    return any(
+        modules[member].own_parameters for member in groups.members(module, before=gathering)
     )
 
 
