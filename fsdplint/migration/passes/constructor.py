@@ -13,6 +13,7 @@ from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.training import (
     classes,
     forward_methods,
+    fsdp_modules,
 )
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
@@ -35,7 +36,7 @@ def rewrite_class(state: PassState) -> None:
         with migration.collecting(source, node):
             if name == f"{FSDP}.fsdp_modules":
                 migration.consumed.add(node)
-                classes.rewrite_modules(migration, source, node)
+                fsdp_modules.rewrite_modules(migration, source, node)
             elif name == FSDP:
                 _rewrite_class(state, source, node)
 

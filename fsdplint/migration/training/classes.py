@@ -6,8 +6,6 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.constructor import (
     CLASS_AS_ARGUMENT,
@@ -19,30 +17,17 @@ from fsdplint.migration.blockers.constructor import (
     SUBCLASS,
     WRAPPER_CLS,
 )
-from fsdplint.migration.blockers.training import (
-    FSDP_MODULES_NOT_CALLED,
-    FSDP_MODULES_OF_ROOTS,
-    FSDP_MODULES_USE,
-)
 from fsdplint.migration.constructor.constructor_arguments import read_keywords
 from fsdplint.migration.constructor.keywords import is_simple
-from fsdplint.migration.context import Migration, expression, nodes
+from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import FSDP, fsdp1_name
 from fsdplint.source.source import Source
-from fsdplint.syntax.arguments import arguments, is_constant
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import ancestors, annotation_around, function_around
-from fsdplint.syntax.layout import descend, statement_of
+from fsdplint.syntax.layout import statement_of
 from fsdplint.syntax.qualified_names import canonical
-from fsdplint.trace import Wrapped
-
-SIMPLE = {
-    "parameters", "named_parameters", "modules", "named_modules", "children", "named_children",
-    "buffers", "named_buffers", "train", "eval", "zero_grad", "requires_grad_", "training",
-    "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
-    "__class__",
-}  # fmt: skip
 
 
 def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTNode) -> None:
@@ -161,97 +146,6 @@ def rewrite_quoted_annotations(migration: Migration, source: Source) -> None:
         if any(isinstance(around, cst.Annotation) for around in ancestors(source, node)):
             name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
             migration.substitute(source, node, word.sub(name, node.value))
-
-
-def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """Rewrite `FSDP.fsdp_modules(model)` to the list of its modules that are FSDPModules.
-
-    Raises:
-        Blocked: the call selects roots only, or the code uses attributes that FSDP2 does not have.
-    """
-    call = source.parent(node)
-    if not isinstance(call, cst.Call) or call.func is not node:
-        raise Blocked(source, node, FSDP_MODULES_NOT_CALLED())
-    named, rest = arguments(call, ("module", "root_only"))
-    root_only = named.get("root_only")
-    of_roots = root_only is not None and not is_constant(root_only.value, "False")
-    if rest or "module" not in named or (of_roots and not _is_root(migration, source, named)):
-        raise Blocked(source, call, FSDP_MODULES_OF_ROOTS())
-    if not _has_simple_uses(source, call):
-        raise Blocked(
-            source,
-            call,
-            FSDP_MODULES_USE(),
-        )
-    model = expression(migration, source, named["module"].value)
-    if of_roots:
-        migration.account_for(source, node)
-        migration.substitute(source, call, f"[{model}]")
-        migration.step(source, call, "The wrapped model is the only root")
-        return
-    module = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
-    one = fresh(source, node, "m", "module")
-    migration.account_for(source, node)
-    migration.substitute(
-        source, call, f"[{one} for {one} in {model}.modules() if isinstance({one}, {module})]"
-    )
-    migration.step(source, call, "Ask for FSDPModule")
-
-
-def _is_root(migration: Migration, source: Source, named: dict[str, cst.Arg]) -> bool:
-    """Whether the module of `fsdp_modules(module, root_only=True)` is itself the only root in it.
-
-    That is so if FSDP1 wraps it, and it is no part of another wrapped module.
-    """
-    model = named["module"].value
-    if not is_constant(named["root_only"].value, "True"):
-        return False
-    if migration.wrapping_of(model) != "always":
-        return False
-    ids = {value.id for value in migration.values(model) if isinstance(value, ModuleValue)}
-    return bool(ids) and not any(
-        trace.contains(event.module, one)
-        for trace in migration.program.traces
-        for event in trace.of(Wrapped)
-        for one in ids
-        if event.module != one
-    )
-
-
-def _has_simple_uses(source: Source, call: cst.Call) -> bool:
-    """Whether code only counts the modules, or loops over them for attributes of any module."""
-    parent = source.parent(call)
-    if isinstance(parent, cst.Arg):
-        outer = source.parent(parent)
-        return (
-            isinstance(outer, cst.Call)
-            and isinstance(outer.func, cst.Name)
-            and (outer.func.value in ("len", "bool", "print"))
-        )
-    if isinstance(parent, cst.For) and isinstance(parent.target, cst.Name):
-        return _simple_uses(source, parent.body, parent.target.value)
-    if isinstance(parent, cst.CompFor) and isinstance(parent.target, cst.Name):
-        whole = source.parent(parent)
-        return whole is not None and _simple_uses(source, whole, parent.target.value)
-    return isinstance(parent, cst.If | cst.While | cst.UnaryOperation)
-
-
-def _simple_uses(source: Source, body: cst.CSTNode, name: str) -> bool:
-    for node in descend(body):
-        if not isinstance(node, cst.Name) or node.value != name:
-            continue
-        parent = source.parent(node)
-        if isinstance(parent, cst.Attribute) and parent.value is node:
-            if parent.attr.value not in SIMPLE:
-                return False
-        elif isinstance(parent, cst.Arg):
-            outer = source.parent(parent)
-            simple = isinstance(outer, cst.Call) and isinstance(outer.func, cst.Name)
-            if not simple or outer.func.value not in ("print", "isinstance", "type", "id"):  # type: ignore[union-attr]
-                return False
-        elif not isinstance(parent, cst.For | cst.CompFor | cst.FormattedStringExpression):
-            return False
-    return True
 
 
 def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
