@@ -96,8 +96,9 @@ def covers(run: Run, value: Value) -> bool:
 
 def read_all(run: Run, value: Value, kind: str = "list") -> Sequence:
     """The elements that are left in a value, as `list(value)` has them."""
-    if isinstance(value, Sequence) and value.kind == "iter" and not (value.items or value.open):
-        return Sequence([], kind, every=True)  # a loop over it would make one turn
+    if isinstance(value, Sequence) and not (value.items or value.open):
+        if value.kind == "iter" or value.every:
+            return Sequence([], kind, every=True)  # a loop over it would make one turn
     whole = isinstance(value, ParametersOf) and value.every  # asked before it is used up
     items, exact = iterate(run, value)
     return Sequence(items, kind, not exact, whole or covers(run, value))

@@ -357,3 +357,40 @@ def test_a_migration_that_does_otherwise_is_refused_at_once(
     assert migrated == {"one", "two", "four"}
     assert others == {"one", "two", "three", "four"}
     assert len(trials) <= 2 + len(paths)  # each migration alone, and twice all together
+
+
+BETWEEN = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+model = FSDP(net, device_id=torch.device("cpu"), use_orig_params=True)
+optimizer = torch.optim.AdamW(model.parameters())
+
+
+def report(model):
+    with FSDP.summon_full_params(model, with_grads=True, writeback=False):
+        for name, p in model.named_parameters():
+            if p.grad is not None:
+                g = p.grad.detach().float()
+                print(name, g.norm().item(), g.abs().flatten().max())
+
+
+for x in torch.randn(4, 2, 4):
+    model(x).sum().backward()
+    report(model)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_norms_of_gathered_gradients_between_a_backward_and_its_step(tmp_path: Path) -> None:
+    """The root, which has no parameters of its own, gives a loop over them no turn (FSDP413)."""
+    path = tmp_path / "train.py"
+    path.write_text(BETWEEN)
+    migrated = MigrationRun([path]).migrate(fix=True)
+    assert [one.is_written for one in migrated.report.sections] == [True]
+    assert "full.grad = parameter.grad.full_tensor()" in migrated.contents[path][1].decode()

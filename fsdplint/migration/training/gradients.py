@@ -119,6 +119,8 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             for node in _gradients(function):
                 if node in seen or _harmless(migration, source, node, symbols):
                     continue
+                if _is_gathered(migration, source, node):
+                    continue
                 if is_own_tensor(migration, source, node.value, symbols):
                     continue
                 if _is_never_sharded(migration, source, function, node.value):
@@ -131,6 +133,22 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                     continue
                 reason = _reason(source, function, node, symbols)
                 migration.blockers.append(Blocked(source, node, reason))
+
+
+def _is_gathered(migration: Migration, source: Source, node: cst.Attribute) -> bool:
+    """Whether a gradient is read where `summon_full_params(with_grads=True)` has gathered it."""
+    return any(
+        isinstance(item.item, cst.Call)
+        and any(
+            arg.keyword is not None
+            and arg.keyword.value == "with_grads"
+            and is_constant(arg.value, "True")
+            for arg in item.item.args
+        )
+        for block in migration.blocks.whole_parameters.intersection(ancestors(source, node))
+        if isinstance(block, cst.With)
+        for item in block.items
+    )
 
 
 def _reason(
