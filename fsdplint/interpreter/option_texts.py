@@ -19,12 +19,15 @@ from fsdplint.interpreter.values import (
 PRECISION = "torch.distributed.fsdp.MixedPrecision"
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 INFINITE = (float("inf"), "math.inf", "numpy.inf", "torch.inf")  # bounds that clip nothing
-_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
+# `settings.clip`, and what a file of settings has: `json.load(f).train.clip`.
+_ENTRY = r"(\.\w+|\[['\"]\w+['\"]\])+"
+_ATTRIBUTE = re.compile(r"([A-Za-z_]\w*|(json|yaml|toml|tomllib)\.\w+\(.*\))" + _ENTRY)
 
 
 def bound(value: Value | None) -> object:
     """The bound of a clipping: see `option`. The origin of a setting of the program's users, which
-    is an argument of the command line, an attribute or a variable of the environment."""
+    is an argument of the command line, an attribute, an entry of a file or a variable of the
+    environment."""
     if isinstance(value, Unknown) and not value.is_default:
         setting = "parse_args()" in value.origin or value.origin.startswith("os.environ[")
         if setting or _ATTRIBUTE.fullmatch(value.origin):

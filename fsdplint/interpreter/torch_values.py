@@ -265,6 +265,7 @@ class TensorValue(Value):
     on_cpu: whether it is certainly on the CPU.
     dimensionless: whether it certainly has no dimensions.
     number: whether it is certainly the number of a tensor with one element, and no tensor.
+    few_elements: whether it is a tensor of a few elements that the program made, such as a count.
     """
 
     source: str = ""  # "output", "norm", ...
@@ -273,6 +274,7 @@ class TensorValue(Value):
     on_cpu: bool = field(default=False, kw_only=True)
     dimensionless: bool = field(default=False, kw_only=True)
     number: bool = field(default=False, kw_only=True)
+    few_elements: bool = field(default=False, kw_only=True)
     summed: bool = False
     averaged: bool = False
     divided_by: str = ""

@@ -41,6 +41,8 @@ def count(folder: Path, body: str) -> int:
     [
         "hits = torch.zeros(2)\nhits[0] += 1\ndist.all_reduce(hits)",
         "seen = torch.tensor([1.0, 2.0])\ndist.all_reduce(seen, op=dist.ReduceOp.SUM)",
+        "loss = torch.zeros(())\nwith torch.no_grad():\n    loss += model(torch.ones(2, 8)).sum()\n"
+        "dist.all_reduce(loss)",
         "def score():\n    total = torch.zeros(())\n    dist.all_reduce(total)\n    return total\nscore()",
     ],
 )

@@ -134,6 +134,9 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     if isinstance(left, Unknown | TensorValue) and left.on_cpu:
         if result is not right and isinstance(result, Unknown | TensorValue):
             result.on_cpu = True  # the operation is in place
+    if isinstance(left, Unknown | TensorValue) and left.few_elements:
+        if result is not right and isinstance(result, Unknown | TensorValue):
+            result.few_elements = True  # an operation in place keeps the size
     if isinstance(result, Unknown) and result.term is None and isinstance(left, Unknown):
         result.term = number_of_operation(left, node.operator, right)
     if run.loop_depth and isinstance(result, Unknown):

@@ -165,7 +165,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         gradient_of=_gradient_of(tensor),
         own_gradient=isinstance(tensor, ShardTensor) and tensor.own,
         few_elements=is_dimensionless(tensor)
-        or (isinstance(tensor, Unknown) and tensor.few_elements),
+        or (isinstance(tensor, Unknown | TensorValue) and tensor.few_elements),
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=_sizes_differ(run, last, tensor, call),
     )
