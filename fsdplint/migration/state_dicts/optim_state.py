@@ -21,6 +21,7 @@ from fsdplint.migration.direct_form.building import only_builds
 from fsdplint.migration.state_dicts import (
     branch_loads,
     compiled_states,
+    kept_states,
     resharding,
     sharded_files,
     state_functions,
@@ -68,6 +69,10 @@ class States(ModelStates):
         self.migration.account_for(self.source, node.func)
         resharding.reshard_before(self.migration, self.source, node, named["model"].value)
         function, given = self._getter(node, named, options)
+        if kept_states.is_kept(self.migration, node):
+            indent = self.migration.indent(self.source, node)
+            given = [call(self.source, indent, function, given, depth=1)]
+            function = self.migration.need(self.source, "copy", "deepcopy", node)
         self.migration.put_call(self.source, node, function, given)
         self.migration.step(
             self.source, node, "Take the optimizer's state with get_optimizer_state_dict"
