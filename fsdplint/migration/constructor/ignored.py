@@ -69,7 +69,7 @@ def ignored_params(
             return members_of(text, "parameters")
     if not modules and _frozen_parameters(migration, value) and not _selects(source, display):
         return f"set({_without_list(text)})"
-    if argument == "ignored_modules" and ignored_training.is_supported(migration):
+    if ignored_training.is_supported(migration):
         ignored_training.step_singly(migration)
         migration.note(
             "ignored parameters stay plain tensors, which the program trains beside sharded ones",
@@ -78,7 +78,7 @@ def ignored_params(
             detail="`clip_grad_norm_`, a gradient scaler, and optimizers with `foreach=True` or "
             "`fused=True` do not take both together.",
         )
-        return members_of(text, "parameters")
+        return members_of(text, "parameters") if modules else f"set({_without_list(text)})"
     raise Blocked(source, value, IGNORED_PERHAPS_TRAINED(argument=argument))
 
 

@@ -3,7 +3,7 @@
 An optimizer of torch with `foreach=False` updates both one by one. On the CPU, this is the default. On
 GPUs, the default is to take functions for lists of tensors, which refuse to mix the two (seen with
 torch 2.11): the migration adds the argument. Clipping and a gradient scaler are not able to mix the two
-at all. FSDP1's states of optimizers have other entries for such parameters.
+at all. States of optimizers have the same entries in both versions (seen with torch 2.13).
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.interpreter.values import ModuleValue, Sequence
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import ModuleValue, Sequence, Value
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.context import Migration, nodes
-from fsdplint.migration.names import FSDP
+from fsdplint.migration.names import FSDP, IGNORED
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import OptimizerBuilt, ProcessGroupInit, Trace
 from fsdplint.trace.queries.optimizers import STEPPING_SINGLY
 
 _CPU_BACKENDS = {"gloo", "mpi"}
 MIXING = (
-    "foreach", "fused", "clip_grad", "get_total_norm", "GradScaler", "optim_state_dict",
-    "optimizer_state_dict", "get_state_dict",
+    "foreach", "fused", "clip_grad", "get_total_norm", "GradScaler",
 )  # fmt: skip
 
 
@@ -35,13 +36,13 @@ def is_supported(migration: Migration) -> bool:
 
 def step_singly(migration: Migration) -> None:
     """Add `foreach=False` to the optimizers that may get both kinds of tensors on accelerators."""
-    ignored = ignored_modules(migration)
+    ignored, single = ignored_modules(migration), _has_single_parameters(migration)
     for trace in migration.program.traces:
         if runs_on_cpu(trace):
             continue
         for built in trace.of(OptimizerBuilt):
             parts = set(trace.submodules(*built.modules))
-            mixes = bool(parts & ignored and parts - ignored) or not built.complete
+            mixes = bool(parts & ignored and parts - ignored) or not built.complete or single
             if mixes and isinstance(built.site, NodeSite) and isinstance(built.site.node, cst.Call):
                 add_foreach(migration, built.site.source, built.site.node)
 
@@ -86,23 +87,53 @@ def _words(node: cst.CSTNode) -> Iterator[str]:
 
 
 def ignored_modules(migration: Migration) -> set[str]:
-    """The modules that constructor calls ignore, with their parts."""
-    given = [
-        arg.value
+    """The modules that constructor calls ignore with all of their parameters, with their parts."""
+    held = [id for _, values in _given(migration) for value in values for id in _modules_in(value)]
+    return {
+        part for trace in migration.program.traces for part in (*held, *trace.submodules(*held))
+    }
+
+
+def _given(migration: Migration) -> list[tuple[cst.BaseExpression, list[Value]]]:
+    """What constructor calls ignore, with its values."""
+    return [
+        (part, migration.values(part))
         for source in migration.sources
         for node in nodes(source)
         if isinstance(node, cst.Call) and migration.fsdp1(node.func) == FSDP
         for arg in node.args
-        if arg.keyword is not None and arg.keyword.value == "ignored_modules"
+        if arg.keyword is not None and arg.keyword.value in IGNORED
+        for part in _summands(source, arg.value)
     ]
-    held = [
-        item.id
-        for node in given
-        for value in migration.values(node)
-        if isinstance(value, Sequence)
-        for item in value.items
-        if isinstance(item, ModuleValue)
-    ]
-    return {
-        part for trace in migration.program.traces for part in (*held, *trace.submodules(*held))
-    }
+
+
+def _summands(source: Source, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The lists of a sum of lists, each of which has a more exact value than the sum."""
+    found = definitions(source, node) if isinstance(node, cst.Name) else None
+    if found and len(found) == 1 and isinstance(found[0].value, cst.BinaryOperation):
+        node = found[0].value
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
+        yield from _summands(source, node.left)
+        yield from _summands(source, node.right)
+    else:
+        yield node
+
+
+def _modules_in(value: Value) -> Iterator[str]:
+    """The modules of which a value has all parameters."""
+    if isinstance(value, ModuleValue):
+        yield value.id
+    elif isinstance(value, ParametersOf):
+        if value.complete and not (value.name or value.element or value.filtered_by):
+            yield from (module.id for module in value.modules)
+    elif isinstance(value, Sequence):
+        for item in value.items:
+            yield from _modules_in(item)
+
+
+def _has_single_parameters(migration: Migration) -> bool:
+    """Whether a constructor call may ignore parameters of a module that has others."""
+    return any(
+        not values or any(not list(_modules_in(value)) for value in values)
+        for _, values in _given(migration)
+    )
