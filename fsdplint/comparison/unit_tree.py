@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fsdplint.comparison.layout_conditions import UNKNOWN, Run, conditions_of, run_of
 from fsdplint.comparison.model_names import ModelNames
 from fsdplint.comparison.module_selection import selection_text
 from fsdplint.comparison.options import RESHARD
@@ -16,7 +17,6 @@ from fsdplint.comparison.unit_collectives import unit_collectives
 from fsdplint.trace import (
     Checkpointed,
     Compiled,
-    GuardKind,
     Location,
     ModuleAttached,
     ModuleBuilt,
@@ -39,12 +39,11 @@ from fsdplint.trace.arguments import (
 PLACEMENT = "shard_placement_fn"
 OFFLOAD = "offload to the CPU"
 _IGNORED = "ignored parameters"
+_PARSED = "argparse.ArgumentParser.parse_args()"
 _IGNORED_BY = ("ignored_params", "ignored_modules", "ignored_states", "ignored_parameters")
 
 # The events that a layout is made of.
 _OF_LAYOUTS = (ModuleBuilt, ModuleAttached, ModuleCopied, Wrapped, Sharded, Checkpointed, Compiled)
-
-Condition = tuple[str, bool]
 
 
 @dataclass
@@ -66,7 +65,7 @@ class Unit:
             what is ignored where the modules are not known.
         marks: what else is done with it, such as "torch.compile".
         collectives: the calls of each collective in a forward and a backward of the module while
-            its parameters are trained; None if they are not known.
+            its parameters are trained; none if it has no parameters; None if they are not known.
         selection: in words, which of the modules at this path are sharded; empty for all of them.
         units: the units inside of it.
     """
@@ -112,89 +111,20 @@ def layouts(traces: Iterable[Trace]) -> list[Layout]:
     """The different layouts in the runs of a program that shard; those of whole runs, if any."""
     sharding = [one for one in traces if one.shardings()]
     whole = [one for one in sharding if one.entry is not None and one.complete]
-    spelling = _spelling(whole or sharding)
-    groups: list[tuple[Layout, list[set[Condition]]]] = []
-    deciding = {text for trace in whole or sharding for text in _deciding(trace, spelling)}
+    groups: list[tuple[Layout, list[Run]]] = []
     for trace in whole or sharding:
         layout = _layout(trace)
         known = next((one for one in groups if one[0] == layout), None)
         if known is None:
             known = layout, []
             groups.append(known)
-        decided = {(spelling.get(text, text), holds) for text, holds in trace.decisions.items()}
-        known[1].append(_tests(trace) | decided)
-    written = {text for trace in whole or sharding for text, _ in _tests(trace)}
-    for layout, runs in groups:
-        others = [run for other, found in groups if other is not layout for run in found]
-        distinctive = _distinctive(runs, others)
-        # Runs may differ in more settings than those that the sharding depends on.
-        certain = [one for one in distinctive if one[0] in deciding]
-        # The program's own tests say it better than what they depend on.
-        own = [(text, holds) for text, holds in certain if text in written]
-        distinctive = own or certain or distinctive
-        texts = [f"`{text}` is {'true' if holds else 'false'}" for text, holds in distinctive]
-        layout.conditions = texts
+        known[1].append(run_of(trace, _OF_LAYOUTS))
+    found = conditions_of([runs for _, runs in groups])
+    for (layout, _), (conditions, clear) in zip(groups, found, strict=True):
+        layout.conditions = conditions
+        if not clear:
+            layout.gaps.append(UNKNOWN)
     return [layout for layout, _ in groups]
-
-
-def _distinctive(runs: list[set[Condition]], others: list[set[Condition]]) -> list[Condition]:
-    """The conditions of some runs by which they differ from other runs.
-
-    If no condition differs from all others, those that the others do not all share.
-    """
-    if not others:
-        return []
-    shared, elsewhere = _common(runs), _common(others)
-    clear = [(text, holds) for text, holds in shared if (text, not holds) in elsewhere]
-    return sorted(clear or shared - elsewhere)
-
-
-def _common(runs: list[set[Condition]]) -> set[Condition]:
-    return runs[0].intersection(*runs[1:])
-
-
-def _tests(trace: Trace) -> set[Condition]:
-    """The tests of the configuration around the events of a run, as the program's text has them."""
-    return {
-        (guard.text, guard.holds)
-        for event in trace
-        for guard in event.guards
-        if guard.kind is GuardKind.CONFIG
-    }
-
-
-def _deciding(trace: Trace, spelling: Mapping[str, str]) -> Iterator[str]:
-    """The conditions that the modules, and what is done with them, depend on."""
-    for event in trace.of(*_OF_LAYOUTS):
-        yield from (guard.text for guard in event.guards if guard.kind is GuardKind.CONFIG)
-    for text in trace.sharding_keys:
-        yield spelling.get(text, text)
-
-
-def _spelling(traces: Iterable[Trace]) -> dict[str, str]:
-    """The program's own text for what the interpreter decided, where a test has it.
-
-    The interpreter names a setting by where it comes from, such as `parse_args().blocks` for
-    `args.blocks`.
-    """
-    found: dict[str, str] = {}
-    chosen: dict[str, str] = {}
-    for trace in traces:
-        tests = _tests(trace)
-        for text, holds in trace.decisions.items():
-            own = [test for test, held in tests if held is holds and _tail(test) == _tail(text)]
-            if own:
-                found.setdefault(text, min(own, key=len))
-            spelled = trace.spellings.get(text, "")
-            if _tail(spelled) == _tail(text):
-                chosen.setdefault(text, spelled)
-    several = Counter(chosen.values())
-    return {text: one for text, one in chosen.items() if several[one] == 1} | found
-
-
-def _tail(text: str) -> str:
-    """What is the same in two spellings of a setting."""
-    return text.rpartition(".")[2].replace('"', "'")
 
 
 # One run ------------------------------------------------------------------------------------------
@@ -248,6 +178,9 @@ class _Model:
         }
         for path, module in modules.items():
             self._add_to_owners(units, path, module)
+        for unit in units.values():
+            if not unit.parameters and not unit.has_unknown_parts:
+                unit.collectives = {}  # nothing is gathered
         for path, unit in units.items():
             if path != self.top:
                 units[_owner(path.rpartition(".")[0], units)].units.append(unit)
@@ -325,6 +258,9 @@ class _Model:
                 yield from self._ignored_paths(part)
         elif isinstance(given, PartOfModel) and given.complete:
             yield from (self._path(one) for one in given.modules if one in self.trace.modules)
+        elif isinstance(given, PartOfModel):
+            parts = ", ".join(self._path(one) for one in given.modules if one in self.trace.modules)
+            yield f"some parameters of {parts}" if parts else "?"
         else:
             yield _text(given)
 
@@ -353,11 +289,11 @@ def _collectives(mesh: Argument, reshard: str) -> dict[str, int] | None:
 
 def _text(value: Argument) -> str:
     if isinstance(value, Opaque):
-        return value.code or value.origin or "?"
+        return value.code or value.origin.replace(_PARSED, "parse_args()") or "?"
     if isinstance(value, SomeOf):
         return " or ".join(map(_text, value.values))
     if isinstance(value, Built) and value.name == "mesh":
-        return "(" + ", ".join(str(part) for _, part in value.items) + ")"
+        return "(" + ", ".join(_text(part) for _, part in value.items) + ")"
     return str(value)
 
 

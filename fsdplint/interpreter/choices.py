@@ -251,7 +251,8 @@ class _Choice:
             self.run, self.candidates[name]
         )
         relation, operand = ("in", names) if len(names) > 1 else ("==", name)
-        result = Condition(key, key, False, self.name.origin, relation, operand, chooses=matters)
+        text = f"{self._name_in_text()} {self._is_one_of(name)}"
+        result = Condition(key, text, False, self.name.origin, relation, operand, chooses=matters)
         result.of_default = len(names) == 1 and default_of(self.name) == name
         return result
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from fsdplint.interpreter.values import Condition
+from fsdplint.trace.decided_tests import DecidedTest
 
 # Tests of a text, by the relation of their condition: each gets the text and the operand.
 TEXT_TESTS: Mapping[str, Callable[[str, str], bool]] = {
@@ -116,6 +117,8 @@ class Decisions:
     _parts: dict[str, list[Condition]] = field(default_factory=dict)  # tests of a part of a text
     _lower_bounds: dict[str, int] = field(default_factory=dict)  # it is greater than this
     _upper_bounds: dict[str, int] = field(default_factory=dict)
+    # What `get` returns for keys that a dict does not have, with the name of the dict.
+    _absent: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for condition, value in self.forced:
@@ -165,9 +168,12 @@ class Decisions:
             return prefer
         return self.preferred.get(key, prefer if self.base else not prefer)
 
-    def spellings(self) -> dict[str, str]:
-        """The code of a test for each key, if there is one that does not negate it."""
-        return {key: one.text for key, one in self.conditions.items() if not one.negated}
+    def tests(self) -> dict[str, DecidedTest]:
+        """The test of each key that was decided."""
+        return {
+            key: DecidedTest(one.text, one.negated, one.subject, one.relation, one.operand)
+            for key, one in self.conditions.items()
+        }
 
     def note_branch(self, node: object, taken: BranchTaken) -> None:
         """The run takes a branch with goals."""
@@ -222,10 +228,17 @@ class Decisions:
             self._members.setdefault(condition.subject, []).append((condition.operand, value))
         if condition.relation in TEXT_TESTS:
             self._parts.setdefault(condition.subject, []).append(condition)
+        if condition.relation == "contains" and not value:
+            self._absent[_got(condition)] = condition.subject
         if condition.relation == "is None":
             self._none[condition.subject] = value
         if condition.relation == "truth" and value:
             self._none[condition.subject] = False
+
+    def forget_absent(self, container: str) -> None:
+        """A dict may get new keys."""
+        for got in [got for got, one in self._absent.items() if one == container]:
+            del self._absent[got]
 
     def _note_values(self, condition: Condition) -> None:
         """Note the values that the subject can have at all."""
@@ -239,6 +252,12 @@ class Decisions:
         if not subject:
             return None
         self._note_values(condition)
+        if subject in self._absent:
+            return _outcome(condition, None)
+        if condition.relation == "contains":
+            got = _got(condition)
+            if self._none.get(got) is False or self._equal.get(got) is not None:
+                return True
         possible = self._possible_values(subject)
         if possible is not None:
             outcomes = {_outcome(condition, one) for one in possible}
@@ -325,6 +344,11 @@ class Decisions:
             < number
             <= self._upper_bounds.get(subject, number)
         )
+
+
+def _got(condition: Condition) -> str:
+    """What `get` returns for the key whose presence a condition tests."""
+    return f"{condition.subject}.get({condition.operand!r})"
 
 
 def _outcome(condition: Condition, value: object) -> bool | None:

@@ -175,7 +175,7 @@ class EntryRuns:
         """Add the results of a run."""
         result = self.result
         run.trace.decisions = dict(run.decisions.values_by_key)
-        run.trace.spellings = run.decisions.spellings()
+        run.trace.tests = run.decisions.tests()
         run.trace.sharding_keys = run.decisions.sharding | run.decisions.of_options
         if self.entry.complete:
             self._left.note(run)

@@ -75,9 +75,21 @@ def _is_backward(function: Unknown) -> bool:
     return function.owner is not None and function.owner.parts.get("backward") is function
 
 
+def _forget_absent_keys(run: Run, function: Value, call: Call) -> None:
+    """A dict gets new keys by its methods and by functions that get it."""
+    values = [*call.values]
+    if isinstance(function, Unknown) and function.owner is not None:
+        if function.owner.parts.get("get") is not function:
+            values.append(function.owner)
+    for value in values:
+        if isinstance(value, Unknown) and value.origin:
+            run.decisions.forget_absent(value.origin)
+
+
 @calls(Value)
 def call_unknown(run: Run, function: Value, call: Call) -> Value:
     """Call an unknown function. It may change modules, and call functions, that it gets."""
+    _forget_absent_keys(run, function, call)
     function = run.settle(function)
     with run.in_unknown_call(call.node):  # it may consume the iterators that it gets
         if isinstance(function, Method):

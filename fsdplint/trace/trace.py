@@ -15,6 +15,7 @@ from fsdplint.trace.training import BackwardRun, OptimizerStepped
 
 if TYPE_CHECKING:
     from fsdplint.trace.arguments import Arguments
+    from fsdplint.trace.decided_tests import DecidedTest
     from fsdplint.trace.torch_target import Target
 
 E = TypeVar("E", bound=Event)
@@ -40,9 +41,8 @@ class Trace:
         that made events, by the index of the event; they are empty unless the interpreter was
         asked. Its `unit_arguments` are those of units with arguments of their own, by the index of
         the event and the module. Its `decisions` are the conditions that the interpreter decided
-        for the run; its `spellings` are the code of the tests that they come from, if the code does
-        not negate them. Its `sharding_keys` are those of the decisions because of which it shards
-        what it shards, with these options.
+        for the run; its `tests` are the tests that they come from. Its `sharding_keys` are those of
+        the decisions because of which it shards what it shards, with these options.
         """
         self.producer = producer
         self.complete = complete
@@ -52,7 +52,7 @@ class Trace:
         self.arguments: dict[int, Arguments] = {}
         self.unit_arguments: dict[tuple[int, str], Arguments] = {}
         self.decisions: dict[str, bool] = {}
-        self.spellings: dict[str, str] = {}
+        self.tests: dict[str, DecidedTest] = {}
         self.sharding_keys: Set[str] = frozenset()
         self.target: Target | None = None
         self.entry: str | None = None

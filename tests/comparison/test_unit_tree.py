@@ -275,6 +275,74 @@ def test_the_conditions_are_those_of_the_sharding(choice: str, log: str, tmp_pat
         assert conditions(log + choice + RUN, tmp_path) == CHOSEN
 
 
+MESHES = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--units")
+parser.add_argument("--replicas", type=int)
+args = parser.parse_args()
+mesh = init_device_mesh("cpu", (args.replicas, 2) if args.replicas > 1 else (2,))
+if args.units == "blocks":
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+elif args.units == "ends":
+    fully_shard(model.stem, mesh=mesh)
+    fully_shard(model.head, mesh=mesh)
+fully_shard(model, mesh=mesh)
+"""
+
+
+def layouts_of(program: str, folder: Path) -> list[Layout]:
+    file = folder / "train.py"
+    file.write_text(program, encoding="utf-8")
+    return plans([file]).programs[0].layouts
+
+
+def test_each_layout_has_the_conditions_that_tell_it_from_each_other(tmp_path: Path) -> None:
+    """Also where no single condition tells it from all others."""
+    found = layouts_of(HEAD + MESHES + RUN, tmp_path)
+    conditions = [frozenset(one.conditions) for one in found]
+    assert len({*conditions}) == len(found) >= 4
+    assert not any(one.gaps for one in found)
+    for one in found:
+        several = "`args.replicas > 1` is true"
+        of_two = one.models[0].options["placements"] == "Replicate(), Shard(0)"
+        assert (several in one.conditions) == of_two
+        blocks = any(unit.path == "model.blocks.*" for unit in one.models[0].units)
+        assert ('`args.units == "blocks"` is true' in one.conditions) == blocks
+        # What a condition implies is not said again.
+        assert not (blocks and any('"ends"' in text for text in one.conditions))
+        assert "argparse" not in f"{one.conditions} {one.models[0].options}"
+    rest = [one for one in found if not one.models[0].units]
+    assert any("`args.units` is none of 'blocks', 'ends'" in one.conditions for one in rest)
+
+
+def test_a_layout_of_several_values(tmp_path: Path) -> None:
+    program = (
+        "import yaml\nfrom torch.distributed.fsdp import ShardingStrategy\n"
+        "cfg = yaml.safe_load(open('train.yaml'))\n"
+        "KINDS = {'full': ShardingStrategy.FULL_SHARD, 'grad': ShardingStrategy.SHARD_GRAD_OP,\n"
+        "         'hybrid': ShardingStrategy.HYBRID_SHARD}\n"
+        "model = FSDP(model, sharding_strategy=KINDS[cfg.get('fsdp')['kind']])\n"
+    )
+    found = layouts_of(HEAD + program + RUN, tmp_path)
+    assert {tuple(one.conditions) for one in found} == {
+        ("`cfg.get('fsdp')['kind']` is 'full' or 'grad'",),
+        ("`cfg.get('fsdp')['kind']` is none of 'full', 'grad'",),
+    }
+
+
+def test_a_root_without_parameters_has_no_collectives(tmp_path: Path) -> None:
+    program = "import torch\nfrom torch import nn\n"
+    program += "from torch.distributed.fsdp import fully_shard\n"
+    program += "model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))\n"
+    program += "fully_shard(model[0])\nfully_shard(model[2])\nfully_shard(model)\n"
+    (layout,) = layouts_of(program + RUN, tmp_path)
+    (model,) = layout.models
+    assert not model.collectives
+    assert [one.collectives for one in model.units] == [{"all_gather": 2, "reduce_scatter": 1}] * 2
+
+
 def test_what_is_unknown_is_said(tmp_path: Path) -> None:
     program = HEAD.replace("model = Net()", "import zoo\n\nmodel = zoo.build()")
     layout = one_layout(program + "fully_shard(model)\n" + RUN, tmp_path)

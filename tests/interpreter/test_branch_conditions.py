@@ -47,6 +47,41 @@ if info["engine"] != "fsdp":
     assert [len(found) for found in seen] == [1, 1]
 
 
+ABSENT = """
+import json
+opts = json.load(open("options.json"))
+model = Net()
+{first}
+if {test}:
+    fully_shard(model)
+    state = model.state_dict()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "test", "possible"),
+    [
+        ('if "a" in opts:\n    del opts["a"]', 'opts.get("a")', False),
+        ('if "a" in opts:\n    raise SystemExit', 'opts.get("a") == "x"', False),
+        ("", 'opts.get("a") and "a" not in opts', False),
+        ("", '"a" not in opts and opts.get("a")', False),
+        ("", '"a" not in opts and opts.get("a") is None', True),
+        ("", '"a" not in opts and not opts.get("a")', True),
+        ("", '"a" not in opts and opts.get("a", True)', True),
+        ("", '"a" in opts and not opts.get("a")', True),
+        ("", '"a" not in opts and opts.get("b")', True),
+        ('if "a" not in opts:\n    opts.update(json.load(open("b")))', 'opts.get("a")', True),
+        ('if "a" not in opts:\n    opts.setdefault("a", 1)', 'opts.get("a")', True),
+        ('import x\nif "a" not in opts:\n    x.fill(opts)', 'opts.get("a")', True),
+    ],
+)
+def test_a_key_that_a_dict_does_not_have(
+    first: str, test: str, possible: bool, tmp_path: Path
+) -> None:
+    found = program(tmp_path, ABSENT.format(first=first, test=test))
+    assert bool(list(events(found, Sharded))) == possible
+
+
 def test_values_of_one_choice_exclude_each_other(tmp_path: Path) -> None:
     found = program(
         tmp_path,
