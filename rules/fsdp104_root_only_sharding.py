@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Called, Gathered, Sharded, Site, Trace, Wrapped
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Gathered,
+    OptimizerBuilt,
+    Sharded,
+    Site,
+    Trace,
+    Wrapped,
+)
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by, shards_unknown_part
 
 if TYPE_CHECKING:
@@ -89,10 +98,11 @@ class RootOnlySharding(Rule):
     def _finding(self, trace: Trace, event: Shard, blocks: str, each: str) -> Finding:
         inner = event.inner if isinstance(event, Wrapped) else event.module
         root = trace.module(inner).class_name
+        passes = "forward and backward" if _may_train(trace) else "forward"
         return self.finding(
             event,
-            f"only the root `{root}` is sharded, and {blocks}: every forward and "
-            f"backward gathers the whole model at once",
+            f"only the root `{root}` is sharded, and {blocks}: every {passes} gathers the whole model "
+            "at once",
             help=f"Shard {each} first, then the root."
             if isinstance(event, Sharded)
             else f"Give an `auto_wrap_policy` that wraps {each}.",
@@ -141,6 +151,12 @@ class _RepeatedBlocks:
     path: str
     class_name: str
     uniform: bool
+
+
+def _may_train(trace: Trace) -> bool:
+    """Whether a program may train its models."""
+    is_known = trace.complete and trace.entry is not None
+    return not is_known or any(trace.of(BackwardRun, OptimizerBuilt))
 
 
 def _gathers_root(trace: Trace, site: Site) -> bool:

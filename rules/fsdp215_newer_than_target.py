@@ -9,15 +9,24 @@ from fsdplint.registry.rule import Rule
 from fsdplint.syntax.version_guards import is_under_version_test
 from fsdplint.trace import Event, Fsdp2Used, Imported, Trace
 from fsdplint.trace.queries.common import asked_for
-from fsdplint.trace.torch_versions import ARGUMENTS, FSDP, METHODS, NAMES, Since
+from fsdplint.trace.torch_versions import (
+    ARGUMENTS,
+    FSDP,
+    METHODS,
+    NAMES,
+    OLD,
+    PRIVATE,
+    PRIVATE_NAMES,
+    Since,
+)
 
 
 class NewerThanTarget(Rule):
     """An API of FSDP2 is used that is newer than the torch that the program targets.
 
     ## What it does
-    Finds methods of `FSDPModule`, arguments of `fully_shard` and names imported from `torch.distributed.fsdp` that
-    the target torch does not have.
+    Finds methods of `FSDPModule`, arguments of `fully_shard` and names imported from `torch.distributed.fsdp`, or
+    from its private home before torch 2.6 (`torch.distributed._composable.fsdp`), that the target torch does not have.
 
     The target has to be certain: `target-torch` (or `--target-torch`), or a pin or an upper bound of torch in every
     requirement of the project that names it (`torch==2.6.0`, `torch~=2.6.0`, `torch<2.8`). A lower bound alone
@@ -26,10 +35,10 @@ class NewerThanTarget(Rule):
 
     ## Why is this bad?
     The use raises an ImportError, an AttributeError or a TypeError on that torch. (The versions come from the wheels
-    of torch 2.4 to 2.15; the examples run on a newer torch, where nothing fails.)
+    of torch 2.2 to 2.15; the examples run on a newer torch, where nothing fails.)
 
     ## Since
-    torch 2.4.
+    torch 2.3, the first with the private package; before, no FSDP2 can be imported.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -66,5 +75,9 @@ def _newer_apis(event: Event) -> Iterator[Since]:
         since = ARGUMENTS.get(argument) if argument else METHODS.get(head)
         if since is not None and not asked_for(event, event.api):
             yield since
-    elif isinstance(event, Imported) and event.package == FSDP and not event.optional:
-        yield from (NAMES[name] for name in event.names if name in NAMES)
+    elif isinstance(event, Imported) and not event.optional:
+        if event.package == FSDP:
+            yield from (NAMES[name] for name in event.names if name in NAMES)
+        elif event.package == OLD:
+            names = [PRIVATE_NAMES[name] for name in event.names if name in PRIVATE_NAMES]
+            yield from names or [PRIVATE]

@@ -257,6 +257,8 @@ def _known_sharded(trace: Trace, built: OptimizerBuilt, event: Event) -> bool:
         for wrapped in trace.before(event, Wrapped)
     ):
         return False  # every rank has all of it
+    known = [module for module in built.modules if module in trace.modules]
     return any(
-        m in trace.modules and trace.sharded_within(m, event) is not None for m in built.modules
+        trace.sharded_within(one, event) is not None or unit_around(trace, one) is not None
+        for one in known
     )

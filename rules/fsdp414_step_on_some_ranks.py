@@ -107,8 +107,9 @@ class StepOnSomeRanks(Rule):
         built = optimizer_of(trace, event.optimizer)
         name = optimizer_named(built) if built is not None else "the optimizer"
         guard = deciding_test(event)
-        own = guard is not None and guard.own_data is not None
-        why = "each rank decides by its own data" if own else "only some ranks do"
+        why = "only some ranks do"
+        if guard is not None and guard.own_data is not None:
+            why = f"each rank decides by its own {guard.decides_by}"
         test = f" ({guard})" if guard is not None else ""
         finding = self.finding(
             event,
@@ -118,7 +119,7 @@ class StepOnSomeRanks(Rule):
             "same result on all ranks.",
         )
         if guard is not None:
-            places = [(guard.site, "test"), (guard.own_data, "each rank has its own data here")]
+            places = [(guard.site, "test"), (guard.own_data, guard.own_data_here)]
             known = tuple((site, word) for site, word in places if site is not None)
             finding.related = (*known, *finding.related)
         return finding

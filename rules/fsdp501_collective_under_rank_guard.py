@@ -28,6 +28,9 @@ from fsdplint.trace.queries.rank_matching import ran_out
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
+# How ranks agree on what each of them decides by its data, or by its clock.
+_AGREE = {False: "all-reduce what is tested", True: "broadcast what one rank decides"}
+
 
 class CollectiveUnderRankGuard(Rule):
     """A collective runs on some of the ranks only.
@@ -108,14 +111,14 @@ class CollectiveUnderRankGuard(Rule):
             finding = self.finding(
                 event,
                 f"{describe(trace, event)} has to run on every rank, but each rank decides by its "
-                f"own data whether it does ({guard})",
-                help="Let the ranks decide together: all-reduce what is tested, so that the test has the same "
+                f"own {guard.decides_by} whether it does ({guard})",
+                help=f"Let the ranks decide together: {_AGREE[guard.by_clock]}, so that the test has the same "
                 "result on all ranks.",
                 because=[
                     (other, f"{describe(trace, other)} too") for other in _at_distinct_sites(events)
                 ],
             )
-            related = [(guard.site, "test"), (guard.own_data, "each rank has its own data here")]
+            related = [(guard.site, "test"), (guard.own_data, guard.own_data_here)]
             places = tuple((site, word) for site, word in related if site is not None)
             finding.related = (*places, *finding.related)
             finding.cause = guard.site

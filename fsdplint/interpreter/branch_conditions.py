@@ -290,6 +290,7 @@ def varying_guard(
         holds,
         run.site(node),
         own_data=own_data,
+        by_clock=own_data in run.clocks,
         of_tensor=tests_tensor(run, node),
         asks_for=attributes_asked_for(run, node),
         predicate=predicate,

@@ -285,6 +285,7 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
         return own_data(run, run.site(call.node), part=any(map(is_global_rank, call.values)))
     if isinstance(function, Symbol):
         if _reads_clock(function, call) and not run.decisions.single_rank:
+            run.clocks.add(run.site(call.node))
             return own_data(run, run.site(call.node), immutable=True)
         if _draws(function) and _draws_own(run, function, call) and not run.decisions.single_rank:
             own = own_data(run, run.site(call.node))

@@ -93,6 +93,24 @@ NAMES: dict[str, Since] = {
     "GradientReductionHandle": Since("2.15", f"`{FSDP}.GradientReductionHandle`"),
 }
 
+
+def _private(name: str, version: str) -> tuple[str, Since]:
+    return name, Since(
+        version, f"`{OLD}.{name}`", source="read from the wheels of torch 2.2 to 2.4"
+    )
+
+
+# The package that had these names before 2.6, and the names that it did not have from the start.
+PRIVATE = Since("2.3", f"`{OLD}`", source="read from the wheels of torch 2.2 to 2.4")
+PRIVATE_NAMES: dict[str, Since] = dict(
+    (
+        _private("FSDPModule", "2.4"),
+        _private("register_fsdp_forward_method", "2.4"),
+        _private("OffloadPolicy", "2.4"),
+        _private("CPUOffloadPolicy", "2.4"),
+    )
+)
+
 # The modules of the FSDP2 names before 2.6. Torch 2.13 keeps the first two as aliases; an import of
 # another one raises ModuleNotFoundError.
 ALIASES = (OLD, f"{OLD}.fully_shard")

@@ -125,6 +125,23 @@ def test_who_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--target-torch must be a version" in wrong.output
 
 
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("2.2", "`torch.distributed._composable.fsdp` came with torch 2.3; target-torch is 2.2"),
+        ("2.3", ""),
+    ],
+)
+def test_a_target_before_fsdp2(
+    version: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    options = ["--select", "FSDP215", "--target-torch", version, "train.py"]
+    output = CliRunner().invoke(main, options).output
+    assert message in output and ("FSDP215" in output) == bool(message)
+
+
 def test_a_fix_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(

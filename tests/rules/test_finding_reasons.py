@@ -39,3 +39,85 @@ def test_a_saved_state_of_an_optimizer(
     assert rule is not None
     (finding,) = check(load([path]), [rule()])
     assert ("moments" in finding.why) == of_optimizer
+
+
+CLOCK = """\
+import time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+model = nn.Linear(8, 8)
+fully_shard(model)
+start = time.time()
+for x in range(8):
+    model(torch.randn(2, 8)).sum().backward()
+    if {test}:
+        break
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "cause", "place"),
+    [
+        ("time.time() - start > 60", "by its own clock", "each rank reads its own clock here"),
+        ("time.monotonic() > 9", "by its own clock", "each rank reads its own clock here"),
+    ],
+)
+def test_what_each_rank_decides_by(test: str, cause: str, place: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(CLOCK.format(test=test))
+    rule = rule_by_code("FSDP501")
+    assert rule is not None
+    found = check(load([path]), [rule()])
+    assert found
+    for one in found:
+        assert cause in one.message and "own data" not in one.message
+        assert place in [text for _, text in one.related]
+        assert "all-reduce" not in one.help
+
+
+BLOCKS = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.up(x)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+model = Net()
+fully_shard(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "passes"),
+    [
+        ("with torch.no_grad():\n    model(torch.randn(2, 8))\n", "every forward gathers"),
+        ("model(torch.randn(2, 8)).sum().backward()\n", "every forward and backward gathers"),
+    ],
+)
+def test_the_passes_that_gather(use: str, passes: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(BLOCKS + use)
+    rule = rule_by_code("FSDP104")
+    assert rule is not None
+    (found,) = check(load([path]), [rule()])
+    assert passes in found.message

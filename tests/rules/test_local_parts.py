@@ -76,3 +76,29 @@ state = {n: p.to_local() for n, p in model.named_parameters()}
 torch.save(state, f"model-{dist.get_rank()}.pt")
 """
     assert codes(tmp_path, body) == []
+
+
+UNKNOWN_GROUPS = """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from timm.optim import param_groups_weight_decay
+
+wrapper = FSDP(nn.Linear(8, 8), use_orig_params=True{options})
+optimizer = torch.optim.AdamW(param_groups_weight_decay({given}, 0.1))
+wrapper(torch.randn(2, 8)).sum().backward()
+optimizer.step()
+if dist.get_rank() == 0:
+    torch.save(optimizer.state_dict(), "optimizer.pt")
+"""
+
+
+@pytest.mark.parametrize("given", ["wrapper", "wrapper.module"])
+def test_groups_that_an_unknown_function_makes_of_a_module(tmp_path: Path, given: str) -> None:
+    assert codes(tmp_path, UNKNOWN_GROUPS.format(given=given, options="")) == ["FSDP301"]
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [("model.state_dict()", ""), ("wrapper.module", ", ignored_modules=parts()")],
+)
+def test_groups_that_may_be_whole(tmp_path: Path, given: str, options: str) -> None:
+    assert codes(tmp_path, UNKNOWN_GROUPS.format(given=given, options=options)) == []
