@@ -36,18 +36,24 @@ class ChangedLines:
 
 
 def changed_lines(
-    before: Source, after: Source, compared: Set[Location], words: re.Pattern[str]
+    before: Source,
+    after: Source,
+    compared: Set[Location],
+    words: re.Pattern[str],
+    own: str | None = None,
 ) -> Iterator[ChangedLines]:
     """The changed statements that no compared fact judges, without imports and such words.
 
     A statement with the place of a fact is judged by it, unless the other version lacks it and it
-    has no words of the API.
+    has no words of the API. own: the text that the own migration makes of the first version; what
+    it removes and adds is known to be right.
     """
     sides = _statements(before.text), _statements(after.text)
     counts = [Counter(one.text for one in side) for side in sides]
     matcher = difflib.SequenceMatcher(
         None, [one.text for one in sides[0]], [one.text for one in sides[1]], autojunk=False
     )
+    known = _own_changes(counts[0], own)
     marks = _lines_at(before.path, compared), _lines_at(after.path, compared)
     for kind, start, end, other, last in matcher.get_opcodes():
         if kind == "equal":
@@ -55,6 +61,8 @@ def changed_lines(
         more, fewer = counts[0] - counts[1], counts[1] - counts[0]
         removed = [one for one in sides[0][start:end] if one.is_unknown(marks[0], words, more)]
         added = [one for one in sides[1][other:last] if one.is_unknown(marks[1], words, fewer)]
+        removed = [one for one in removed if one.text not in known[0]]
+        added = [one for one in added if one.text not in known[1]]
         for one in list(removed):
             two = next((two for two in added if _in_numbers(one, two)), None)
             if two is None:
@@ -64,6 +72,14 @@ def changed_lines(
             yield ChangedLines(_place(before.path, [one]), _place(after.path, [two]), True)
         if removed or added:
             yield ChangedLines(_place(before.path, removed), _place(after.path, added))
+
+
+def _own_changes(before: Counter[str], own: str | None) -> tuple[Counter[str], Counter[str]]:
+    """The statements that the own migration removes and adds."""
+    after = Counter(one.text for one in _statements(own or ""))
+    if not after:
+        return Counter(), Counter()
+    return before - after, after - before
 
 
 def _in_numbers(one: _Statement, other: _Statement) -> bool:

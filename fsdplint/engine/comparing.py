@@ -11,11 +11,13 @@ from pathlib import Path
 
 from fsdplint.comparison.changed_code import changed_lines
 from fsdplint.comparison.compare import ABSENT, Compared, Outcome
+from fsdplint.comparison.joined_gaps import join_units
 from fsdplint.comparison.remaining_uses import class_by_name, fsdp1_uses
 from fsdplint.comparison.result import Result
 from fsdplint.config.command_line import CommandLine
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.engine.check import check
+from fsdplint.engine.migration import MigrationRun
 from fsdplint.engine.program_facts import ALONE, Half, compared_facts
 from fsdplint.engine.session import Session
 from fsdplint.engine.workspace import Effort
@@ -131,6 +133,7 @@ def compare_sides(before: Side, after: Side) -> Result:
     ]
     result.facts += compared_facts(before.half, after.half)
     places = {at for one in result.facts for at in (one.before_at, one.after_at) if at is not None}
+    result.facts = join_units(result.facts)
     result.facts += _new_findings(before, after)
     result.facts += _remaining_uses(before, after)
     result.facts += _changes(before, after, places)
@@ -183,12 +186,14 @@ def _remaining_uses(before: Side, after: Side) -> Iterator[Compared]:
 
 
 def _changes(before: Side, after: Side, places: set[Location]) -> Iterator[Compared]:
-    """The changed code that nothing here judges."""
+    """The changed code that nothing here judges, and that `fsdplint migrate` would not write."""
     old = _sources(before)
-    for key, source in _sources(after).items():
-        if key not in old:
-            continue
-        for one in changed_lines(old[key], source, places, _WORDS):
+    new = {key: source for key, source in _sources(after).items() if key in old}
+    if not any(any(changed_lines(old[key], one, places, _WORDS)) for key, one in new.items()):
+        return
+    own = _own_migration(before)
+    for key, source in new.items():
+        for one in changed_lines(old[key], source, places, _WORDS, own.get(key)):
             texts = _excerpt(old[key], one.before), _excerpt(source, one.after)
             if one.in_numbers:
                 yield Compared("number", "", Outcome.DIFFERS, *texts, one.before, one.after)
@@ -196,6 +201,15 @@ def _changes(before: Side, after: Side, places: set[Location]) -> Iterator[Compa
             reason = "no fact is about it"
             outcome = Outcome.NOT_FOLLOWED
             yield Compared("changed code", "", outcome, *texts, one.before, one.after, reason)
+
+
+def _own_migration(before: Side) -> dict[str, str]:
+    """The texts that the migration of fsdplint makes of the files of a program."""
+    run = MigrationRun([before.root], project=True)
+    contents = run.migrate(fix=True).contents
+    return {
+        before.key(str(path)): new.decode("utf-8", "replace") for path, (_, new) in contents.items()
+    }
 
 
 def _excerpt(source: Source, at: Location | None) -> str:

@@ -237,3 +237,69 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert result.exit_code == 0
     (line,) = [one for one in result.stdout.splitlines() if "broken.py" in one]
     assert line.startswith("not followed")
+
+
+HELPERS = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.up(x)
+
+
+dist.init_process_group("gloo")
+model = nn.Sequential(nn.Linear(8, 8), Block(), Block())
+model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"))
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    model(torch.randn(2, 8)).sum().backward()
+    optimizer.step()
+with FSDP.summon_full_params(model, writeback=False):
+    total = sum(p.double().sum().item() for p in model.parameters())
+    print(total)
+"""
+
+
+def test_what_the_own_migration_writes_is_known(tmp_path: Path) -> None:
+    """What someone changes in it is not."""
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    for file in (before, after):
+        file.write_text(HELPERS, encoding="utf-8")
+    migrated = CliRunner().invoke(main, ["migrate", "--fix", str(after)])
+    assert migrated.exit_code == 0, migrated.output
+
+    def changed() -> list[str]:
+        result = run(str(before), str(after), "--output-format", "json")
+        facts = json.loads(result.stdout)["facts"]
+        return [one["after"]["value"] for one in facts if one["outcome"] != "agrees"]
+
+    assert changed() == []
+    text = after.read_text(encoding="utf-8")
+    start = text.rindex("model.modules()")
+    text = f"{text[:start]}model.children(){text[start + len('model.modules()') :]}"
+    after.write_text(text, encoding="utf-8")
+    assert any("model.children()" in one for one in changed())
+
+
+def test_units_that_an_unknown_policy_hides_are_one_fact(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    text = HELPERS.replace("ModuleWrapPolicy({Block})", "policies.mine()", 1)
+    before.write_text(f"import policies\n{text}", encoding="utf-8")
+    shards = "for block in model[1:]:\n    fully_shard(block)\nfully_shard(model[0])\n"
+    start, end = text.index("model = FSDP("), text.index("optimizer =")
+    new = f"{text[:start]}{shards}fully_shard(model)\n{text[end:]}"
+    new = new[: new.index("with FSDP")].replace("FullyShardedDataParallel as FSDP", "fully_shard")
+    after.write_text(new, encoding="utf-8")
+    result = run(str(before), str(after), "--output-format", "json")
+    units = [one for one in json.loads(result.stdout)["facts"] if one["topic"] == "unit"]
+    hidden = [one for one in units if one["reason"] == "the wrap policy is unknown"]
+    assert [(one["subject"], one["after"]["value"]) for one in hidden] == [("model", "3 units")]
