@@ -190,13 +190,14 @@ def _show_summary(report: Report) -> None:
 def _show_diff(migrated: Migrated) -> None:
     """Show the changes, and on standard error what is not among them."""
     from fsdplint.cli.output import show_problems
-    from fsdplint.migration.report.as_text import blocked_lines
+    from fsdplint.migration.report.as_text import blocked_lines, outside_lines
     from fsdplint.migration.report.model import summary
 
     _show_contents(migrated.contents)
     show_problems(migrated.report.problems)
     migrated.report.wrote = False
-    for line in (*blocked_lines(migrated.report), *summary(migrated.report)):
+    report = migrated.report
+    for line in (*blocked_lines(report), *outside_lines(report), *summary(report)):
         click.echo(line, err=True)
 
 

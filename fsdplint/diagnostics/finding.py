@@ -153,6 +153,8 @@ class Finding:
         group: the group of fixes it belongs to (a migration), see `Fix.group`.
         blocker: why the group cannot be rewritten, if this finding prevents it.
         blocker_codes: the stable codes of the reasons in `blocker`.
+        missing_torch: why the torch that the program targets keeps it from being rewritten, besides
+            all other reasons; empty if it does not.
         fix: filled in by the engine from `Rule.fix`.
     """
 
@@ -169,6 +171,7 @@ class Finding:
     group: str | None = None
     blocker: str | None = None
     blocker_codes: tuple[str, ...] = ()
+    missing_torch: str = ""
     fix: Fix | None = None
 
 

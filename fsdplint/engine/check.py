@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fsdplint.config.options import DEFAULT, Options
-from fsdplint.diagnostics.finding import Finding, Fix, finding_order, sorted_findings
+from fsdplint.diagnostics.finding import Finding, Fix, finding_order, group_of, sorted_findings
 from fsdplint.diagnostics.plugins import plugin_problem
-from fsdplint.engine.requirements import raise_bound
+from fsdplint.engine.requirements import bound_edits, raise_bound
 from fsdplint.engine.sharding_conditions import FoundIn, add_sharding_conditions
 from fsdplint.engine.workspace import COMPLETE, Effort, Workspace
 from fsdplint.interpreter import load
@@ -104,7 +104,8 @@ def check(
     A finding of several configurations is given with the fewest conditions. One that the traces
     show both with and without conditions holds always.
     """
-    program.options, target = options, options.target
+    target = options.target
+    program.options = _without_vain_assistance(options, rules, program)
     found: list[FoundIn] = []
     rule_by_code = {rule.code: rule for rule in rules}
     for trace in program.traces:
@@ -159,15 +160,57 @@ def _needed_conditions(
     return configuration
 
 
+def _without_vain_assistance(options: Options, rules: Sequence[Rule], program: Program) -> Options:
+    """The options, without an assisted migration if the targeted torch has no FSDP2 anyway."""
+    since = next((rule.fix_since for rule in rules if rule.grouped), None)
+    target = options.target
+    if options.assist is None or since is None or target is None or not target.predates(since):
+        return options
+    return options if bound_edits(program, target, since) else replace(options, assist=None)
+
+
 def offer_fix(rule: Rule, finding: Finding, program: Program, target: Target | None) -> None:
-    """Give a finding its fix, or the reason why it has none."""
+    """Give a finding its fix, or the reason why it has none.
+
+    A migration that needs a newer torch keeps its fix until it has been tried, so that all that is
+    wrong with it is named: see `take_untargeted_fixes`.
+    """
     finding.fix = _fix_of(rule, finding, program)
-    if finding.fix is None or target is None or not target.predates(rule.fix_since):
+    if target is None or not target.predates(rule.fix_since):
         return
-    fix = raise_bound(finding.fix, program, target, rule.fix_since) if rule.grouped else None
-    if fix is None:
-        finding.blocker = f"the fix needs torch {rule.fix_since}; {target.description()}"
-    finding.fix = fix
+    reason = f"the fix needs torch {rule.fix_since}; {target.description()}"
+    if not rule.grouped:
+        if finding.fix is not None:
+            finding.fix, finding.blocker = None, reason
+        return
+    if group_of(finding) is None:
+        return
+    fix = None
+    if finding.fix is not None:
+        fix = raise_bound(finding.fix, program, target, rule.fix_since)
+    elif bound_edits(program, target, rule.fix_since):
+        return
+    if fix is not None:
+        finding.fix = fix
+    else:
+        finding.missing_torch = reason
+
+
+def take_untargeted_fixes(found: Iterable[Finding]) -> None:
+    """Take the fixes away that the targeted torch does not allow, and say so.
+
+    Where something else is in the way, too, that is said first.
+    """
+    blocked: dict[str | None, list[Finding]] = {}
+    for one in found:
+        if one.missing_torch and one.fix is not None:
+            one.fix, one.blocker = None, one.missing_torch
+        elif one.missing_torch and one.help:
+            blocked.setdefault(group_of(one), []).append(one)
+    for group in blocked.values():
+        # Reports give the list of the blockers once; what blocks itself is only a part of them.
+        for one in [one for one in group if one.blocker is None] or group[:1]:
+            one.help += f" Besides, {one.missing_torch}."
 
 
 def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:

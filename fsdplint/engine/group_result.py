@@ -136,6 +136,7 @@ def _finding_data(finding: Finding) -> dict[str, Any]:
         "group": finding.group,
         "blocker": finding.blocker,
         "blocker_codes": finding.blocker_codes,
+        "missing_torch": finding.missing_torch,
         "fix": None if fix is None else _fix_data(fix),
     }
 
@@ -166,6 +167,7 @@ def _finding(data: Mapping[str, Any]) -> Finding:
         group=data["group"],
         blocker=data["blocker"],
         blocker_codes=tuple(data["blocker_codes"]),
+        missing_torch=data["missing_torch"],
         fix=None if data["fix"] is None else _fix(data["fix"]),
     )
 

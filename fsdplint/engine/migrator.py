@@ -124,7 +124,7 @@ class Migrator:
         for _ in range(MAX_REFUSALS):
             checked = self._check_once(paths, changes)
             assist = self._session.assist
-            if assist is None:
+            if assist is None or checked.program.options.assist is None:
                 return checked
             refused = [*assist.refused, *_refused_code(checked.program)]
             if len(refused) == len(assist.refused):

@@ -23,14 +23,7 @@ DETAIL = "torch {since} is the first release with the public `fully_shard`."
 
 def raise_bound(fix: Fix, program: Program, target: Target, since: str) -> Fix | None:
     """A fix that also raises the lower bound of torch; None if the requirements exclude it."""
-    edits: list[Edit] = []
-    for path, texts in (raise_lower_bound(target, since) or {}).items():
-        source = _source(program, path)
-        for old, new in texts.items():
-            found = list(_edits(source, old, new)) if source is not None else []
-            if not found:
-                return None
-            edits += found
+    edits = bound_edits(program, target, since)
     if not edits:
         return None
     return replace(
@@ -39,6 +32,19 @@ def raise_bound(fix: Fix, program: Program, target: Target, since: str) -> Fix |
         requirements=frozenset(edit.path for edit in edits),
         notes=(*fix.notes, Note(NOTE.format(since=since), DETAIL.format(since=since))),
     )
+
+
+def bound_edits(program: Program, target: Target, since: str) -> list[Edit]:
+    """The edits that raise the lower bound of torch; none if the requirements exclude it."""
+    edits: list[Edit] = []
+    for path, texts in (raise_lower_bound(target, since) or {}).items():
+        source = _source(program, path)
+        for old, new in texts.items():
+            found = list(_edits(source, old, new)) if source is not None else []
+            if not found:
+                return []
+            edits += found
+    return edits
 
 
 def without_bound(target: Target | None) -> Target | None:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity, group_of
 from fsdplint.edits import apply
 from fsdplint.edits.unbound import lost_names
-from fsdplint.engine.check import CheckedProgram, FixedProgram, check, load_program, offer_fix
+from fsdplint.engine.check import (
+    CheckedProgram,
+    FixedProgram,
+    check,
+    load_program,
+    offer_fix,
+    take_untargeted_fixes,
+)
 from fsdplint.engine.known_findings import Known
 from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.refusal import Harm, Refusal
@@ -329,9 +336,11 @@ def without_harmful_fixes(
     candidates: the findings whose fixes are tried; all by default.
     """
     if all(one.fix is None for one in checked.found):
+        take_untargeted_fixes(checked.found)
         return checked
     validation = Validation(workspace, checked, rules, candidates)
     validation.settle()
+    take_untargeted_fixes(checked.found)
     return replace(checked, validated=[*checked.validated, *validation.results])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix
@@ -88,14 +89,28 @@ class MigrationRule(Rule):
 
 
 def _blocked_elsewhere(plan: Plan) -> str:
-    every: dict[str, None] = {}
-    for blocker in plan.blockers:
-        at = blocker.source.location(blocker.node)
-        every[f"{at.path}:{at.line} ({blocker.reason})"] = None
-    places = list(every)[:MAX_BLOCKERS]
-    if len(every) > MAX_BLOCKERS:
-        places.append(f"{len(every) - MAX_BLOCKERS} more")
-    return f"Not migrated, because of {'; '.join(places)}."
+    """The blockers in the order of their places; a reason of several places is given once."""
+    places: dict[str, dict[tuple[str, int], None]] = {}
+    located = [(one.source.location(one.node), one.reason) for one in plan.blockers]
+    for at, reason in sorted(located, key=lambda one: (one[0].path, one[0].line)):
+        places.setdefault(reason, {})[at.path, at.line] = None
+    texts = [f"{_places(one)} ({reason})" for reason, one in places.items()]
+    if len(texts) > MAX_BLOCKERS:
+        texts[MAX_BLOCKERS:] = [f"{len(texts) - MAX_BLOCKERS} more"]
+    return f"Not migrated, because of {'; '.join(texts)}."
+
+
+def _places(found: Iterable[tuple[str, int]]) -> str:
+    """Some places; a path is given once for its lines."""
+    lines: dict[str, list[str]] = {}
+    for path, line in found:
+        lines.setdefault(path, []).append(str(line))
+    parts = []
+    for path, numbers in lines.items():
+        shown = numbers[:MAX_BLOCKERS]
+        more = [f"{len(numbers) - MAX_BLOCKERS} more"] if len(numbers) > MAX_BLOCKERS else []
+        parts.append(f"{path}:{', '.join([*shown, *more])}")
+    return ", ".join(parts)
 
 
 STATE_APIS = ("state_dict_type", "set_state_dict_type", "get_state_dict_type")

@@ -205,6 +205,9 @@ def test_files_outside_of_the_paths(folder: Path) -> None:
     result = run("migrate", "--fix", "train.py")
     assert result.exit_code == 1, result.output
     assert "Files outside of the paths that must change too: wrap.py" in result.output
+    shown = run("migrate", "--diff", "train.py")
+    assert shown.stdout == ""
+    assert "train.py: files outside of the paths must change too: wrap.py" in shown.stderr
     assert (folder / "train.py").read_text() == text
     assert "give --project" in result.output
     (folder / "pyproject.toml").touch()

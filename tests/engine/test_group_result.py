@@ -37,6 +37,7 @@ FINDING = Finding(
     group="migration",
     blocker="blocked",
     blocker_codes=("FSDP201-x",),
+    missing_torch="a reason",
     fix=FIX,
 )
 

@@ -9,7 +9,7 @@ import pytest
 from fsdplint.config.command_line import CommandLine
 from fsdplint.engine.changes import Changes
 from fsdplint.engine.migration import MigrationRun
-from fsdplint.engine.operations import fix_files
+from fsdplint.engine.operations import check_files, fix_files
 from fsdplint.engine.session import Session
 from fsdplint.source.files import read_bytes
 
@@ -99,3 +99,43 @@ def test_the_report_names_the_bound(tmp_path: Path) -> None:
         one.after for one in section.changes if one.titles == ["Require a torch with FSDP2"]
     ] == [["torch>=2.6"]]
     assert read_bytes(tmp_path / "requirements.txt") == b"torch>=2.1\n"
+
+
+HOOK = (
+    PROGRAM
+    + """\
+model.register_comm_hook(None, print)
+print(model._flat_param.shape)
+print(model._flat_param.numel())
+"""
+)
+PIN = "the fix needs torch 2.6; requirements.txt asks for torch==2.1"
+
+
+def _report(folder: Path, program: str, *, assist: bool) -> list[str]:
+    (folder / ".git").mkdir()
+    (folder / "requirements.txt").write_text("torch==2.1\n")
+    (folder / "train.py").write_text(program)
+    migrated = MigrationRun([folder / "train.py"], assist=assist).migrate()
+    (section,) = migrated.report.sections
+    assert section.is_blocked and not migrated.contents
+    return [one.reason for one in section.obstacles]
+
+
+@pytest.mark.parametrize("assist", [False, True])
+def test_a_pin_hides_no_other_blocker(tmp_path: Path, assist: bool) -> None:
+    """It is named last, and an assisted migration does not promise what the pin prevents."""
+    reasons = _report(tmp_path, HOOK, assist=assist)
+    assert ["register_comm_hook" in one for one in reasons] == [True, False, False, False]
+    assert ["_flat_param" in one for one in reasons] == [False, True, True, False]
+    assert reasons[-1].startswith(PIN)
+
+
+def test_a_check_names_the_same_blockers_each_once(tmp_path: Path) -> None:
+    _report(tmp_path, HOOK, assist=False)
+    found = check_files(Session([tmp_path / "train.py"], CommandLine())).findings
+    helps = [one.help for one in found if one.rule.code == "FSDP201"]
+    (text,) = [one for one in helps if "because of" in one]
+    assert text.count("register_comm_hook") == text.count("_flat_param") == text.count(PIN) == 1
+    assert text.index("register_comm_hook") < text.index("_flat_param") < text.index(PIN)
+    assert "train.py:8 (" in text and "train.py:9, 10 (" in text

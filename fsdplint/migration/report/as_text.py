@@ -45,10 +45,21 @@ def blocked_lines(report: Report) -> Iterator[str]:
             yield ""
 
 
+def outside_lines(report: Report) -> Iterator[str]:
+    """For each program that is not written because of them, the files that were not given."""
+    for section in report.sections:
+        if section.outside and not section.is_blocked and not section.is_written:
+            files = ", ".join(section.outside)
+            yield from wrap_text(
+                f"{section.title}: ", f"files outside of the paths must change too: {files}"
+            )
+
+
 class _Writer:
     def __init__(self, colour: bool) -> None:
         self.colour = colour
         self.explained_rules: set[str] = set()
+        self.advised: dict[tuple[str, str], Obstacle] = {}
 
     def section(self, section: Section) -> Iterator[str]:
         yield self._style(f"{section.title}: {section.verdict}", BOLD)
@@ -107,7 +118,9 @@ class _Writer:
         margin = max((len(str(number)) for number, _ in obstacle.lines), default=0)
         for number, line in obstacle.lines:
             yield f"    {number:>{margin}} | {printable_line(line)}".rstrip()
-        yield from wrap_text("    = to do: ", obstacle.advice)
+        first = self.advised.setdefault((obstacle.reason, obstacle.advice), obstacle)
+        advice = obstacle.advice if first is obstacle else f"As at {first.place}."
+        yield from wrap_text("    = to do: ", advice)
 
     def open_place(self, place: OpenPlace) -> Iterator[str]:
         yield ""

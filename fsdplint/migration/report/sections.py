@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
 MAX_LINES = 6  # of the code of an obstacle
+RAISE_TORCH = (
+    "Raise the version of torch that the project requires, or give the version that it runs on with "
+    "--target-torch."
+)
 CODE = "FSDP201"  # of an obstacle without a finding: it keeps the constructor from being rewritten
 
 
@@ -161,13 +165,18 @@ class Sections:
                 obstacle = self._without_plan(finding)
                 if obstacle is not None:
                     result.setdefault((obstacle.place, obstacle.reason), obstacle)
-        first: dict[str, Obstacle] = {}
-        obstacles = sorted(result.values(), key=lambda one: (one.place.path, one.place.line))
-        for one in obstacles:  # a missing version of torch is reported once for the project
-            first.setdefault(
-                one.reason if one.reason.startswith("the fix needs") else str(id(one)), one
-            )
-        return list(first.values())
+        return [
+            *sorted(result.values(), key=lambda one: (one.place.path, one.place.line)),
+            *self._missing_torch(findings),
+        ]
+
+    def _missing_torch(self, findings: list[Finding]) -> list[Obstacle]:
+        """The obstacle of a torch without FSDP2; it is the same for the whole program."""
+        concerned = [one for one in findings if one.missing_torch and self.counts(one)]
+        if not concerned:
+            return []
+        first = next((one for one in concerned if one.rule.code == CODE), concerned[0])
+        return [self._at_finding(first, first.missing_torch, RAISE_TORCH, None)]
 
     def _without_plan(self, finding: Finding) -> Obstacle | None:
         """The obstacle of a finding that no plan covers, if it cannot be fixed."""
@@ -184,16 +193,19 @@ class Sections:
             if why in what:
                 by_hand = "Change the code that the reason names by hand; then run this again."
                 what = what.partition(f"{why}. ")[2] or by_hand
+            if why == finding.missing_torch:
+                return None
             if why.startswith("the fix needs"):
-                what = (
-                    "Raise the version of torch that the project requires, or give the version that it "
-                    "runs on with --target-torch."
-                )
+                what = RAISE_TORCH
         elif finding.fix.safety is Safety.UNSAFE and not self.unsafe:
             reason = UNSAFE_REWRITE(title=finding.fix.title)
             why, what, blocker = reason.message, reason.advice, reason.blocker.code
         else:
             return None
+        return self._at_finding(finding, why, what, blocker)
+
+    def _at_finding(self, finding: Finding, why: str, what: str, blocker: str | None) -> Obstacle:
+        code = finding.rule.code
         at = finding.site.location()
         source = self.files.get(at.path)
         lines = _excerpt(source, at.line, at.end_line) if source is not None else []
