@@ -117,7 +117,7 @@ def test_what_a_direct_form_solves_is_no_blocker(tmp_path: Path) -> None:
             return FSDP(*args, **kwargs)
 
 
-        model = shard(Net(), mixed_precision=MixedPrecision(torch.bfloat16, _module_classes_to_ignore=()))
+        model = shard(Net(), mixed_precision=MixedPrecision(torch.bfloat16, _module_classes_to_ignore=(nn.LayerNorm,)))
         print(model.sharding_strategy)
     """
     found, _ = plan(tmp_path, body)

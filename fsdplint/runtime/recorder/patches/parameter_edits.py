@@ -36,7 +36,7 @@ def install() -> None:
 
 
 def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    targets = _tensors(argument(args, kwargs, 0, "self"))
+    targets = [one for one in _tensors(argument(args, kwargs, 0, "self")) if _is_on_all_ranks(one)]
     of_shard = any(hasattr(one, "placements") for one in targets)
     if of_shard and not _is_new(frame, _local_address(targets[0])):
         return
@@ -58,6 +58,17 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         with_sharded=any(hasattr(one, "placements") for one in others),
         of_shard=of_shard,
     )
+
+
+def _is_on_all_ranks(tensor: Any) -> bool:
+    """Whether no rank's part of a DTensor is empty, so that each rank records a change of it."""
+    mesh = getattr(tensor, "device_mesh", None)
+    for number, placement in enumerate(tensor.placements if mesh is not None else ()):
+        if placement.is_shard():
+            ranks, size = mesh.size(number), tensor.shape[placement.dim]
+            if -(-size // ranks) * (ranks - 1) >= size:
+                return False
+    return True
 
 
 def _is_new(frame: FrameType, what: int | str) -> bool:
