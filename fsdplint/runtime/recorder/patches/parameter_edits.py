@@ -62,10 +62,9 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 def _is_on_all_ranks(tensor: Any) -> bool:
     """Whether no rank's part of a DTensor is empty, so that each rank records a change of it."""
-    mesh = getattr(tensor, "device_mesh", None)
-    for number, placement in enumerate(tensor.placements if mesh is not None else ()):
+    for number, placement in enumerate(getattr(tensor, "placements", ())):
         if placement.is_shard():
-            ranks, size = mesh.size(number), tensor.shape[placement.dim]
+            ranks, size = tensor.device_mesh.size(number), tensor.shape[placement.dim]
             if -(-size // ranks) * (ranks - 1) >= size:
                 return False
     return True
