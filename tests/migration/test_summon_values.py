@@ -9,6 +9,7 @@ import pytest
 from forms import plan
 from two_ranks import TwoRanks
 
+from fsdplint.diagnostics.finding import Safety
 from fsdplint.engine.fix import fix
 from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
@@ -229,21 +230,23 @@ AUTOCAST = 'torch.autocast("cuda", dtype=torch.bfloat16)'
 
 
 @pytest.mark.parametrize(
-    ("other", "method", "is_kept"),
+    ("other", "method", "is_kept", "safety"),
     [
-        (AUTOCAST, "generate", True),
-        ("torch.no_grad()", "generate", False),
-        (AUTOCAST, "transformer", False),
+        (AUTOCAST, "generate", True, Safety.SAFE),
+        ("torch.no_grad()", "generate", True, Safety.UNSAFE),
+        (AUTOCAST, "transformer", False, Safety.SAFE),
     ],
 )
 def test_generation_in_the_precision_of_training(
-    other: str, method: str, is_kept: bool, tmp_path: Path
+    other: str, method: str, is_kept: bool, safety: Safety, tmp_path: Path
 ) -> None:
-    """Under autocast, in the block that enters the value, `generate` may use gathered parameters."""
+    """In the block that enters the value, `generate` may use gathered parameters. Without autocast,
+    its precision changes."""
     found, text = plan(tmp_path, GENERATION.format(other, method))
     assert bool(found.blockers) is not is_kept
+    assert not is_kept or found.safety is safety
     assert ("unsharded_parameters(model) if whole" in text) is is_kept
-    assert any("compute in `param_dtype`" in note.text for note in found.notes) is is_kept
+    assert any("in `param_dtype`" in note.text for note in found.notes) is is_kept
 
 
 @pytest.mark.parametrize(
