@@ -61,8 +61,8 @@ def changed_lines(
         more, fewer = counts[0] - counts[1], counts[1] - counts[0]
         removed = [one for one in sides[0][start:end] if one.is_unknown(marks[0], words, more)]
         added = [one for one in sides[1][other:last] if one.is_unknown(marks[1], words, fewer)]
-        removed = [one for one in removed if one.text not in known[0]]
-        added = [one for one in added if one.text not in known[1]]
+        removed = [one for one in removed if not _take(known[0], one.text)]
+        added = [one for one in added if not _take(known[1], one.text)]
         for one in list(removed):
             two = next((two for two in added if _in_numbers(one, two)), None)
             if two is None:
@@ -80,6 +80,12 @@ def _own_changes(before: Counter[str], own: str | None) -> tuple[Counter[str], C
     if not after:
         return Counter(), Counter()
     return before - after, after - before
+
+
+def _take(known: Counter[str], text: str) -> bool:
+    """Whether a statement is left among some; each of them counts once."""
+    known[text] -= 1
+    return known[text] >= 0
 
 
 def _in_numbers(one: _Statement, other: _Statement) -> bool:

@@ -21,7 +21,7 @@ OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 INFINITE = (float("inf"), "math.inf", "numpy.inf", "torch.inf")  # bounds that clip nothing
 # `settings.clip`, and what a file of settings has: `json.load(f).train.clip`.
 _ENTRY = r"(\.\w+|\[['\"]\w+['\"]\])+"
-_ATTRIBUTE = re.compile(r"([A-Za-z_]\w*|(json|yaml|toml|tomllib)\.\w+\(.*\))" + _ENTRY)
+_ATTRIBUTE = re.compile(r"([A-Za-z_]\w*|(json|yaml|toml|tomllib)\.\w+\([^()]*\))" + _ENTRY)
 
 
 def bound(value: Value | None) -> object:

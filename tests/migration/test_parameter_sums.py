@@ -63,6 +63,8 @@ BLOCKED = {
     "the largest value": LOOP + "\ndist.all_reduce(total, op=dist.ReduceOp.MAX)\n",
     "a root before the reduction": LOOP + "\ntotal = total.sqrt()" + REDUCE,
     "a number that is printed, too": LOOP + "\nprint(total)" + REDUCE,
+    "a number that the loop prints first": LOOP.replace("    total", "    print(total)\n    total")
+    + REDUCE,
     "a norm without a square": ADDED["a norm"][0].replace(" ** 2", "") + REDUCE,
     "a sum of a dimension": LOOP.replace(".sum()", ".sum(0).max()") + REDUCE,
     "a mean": LOOP.replace(".sum()", ".mean()") + REDUCE,

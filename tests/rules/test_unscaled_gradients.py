@@ -63,6 +63,14 @@ def test_gradients_that_are_not(parts: dict[str, str], tmp_path: Path) -> None:
     assert found(tmp_path, **parts) == 1
 
 
-@pytest.mark.parametrize("bound", [f"{SETTING} * scaler.get_scale()", "unknown()", "1e9"])
+@pytest.mark.parametrize(
+    "bound",
+    [
+        f"{SETTING} * scaler.get_scale()",
+        "json.load(file).clip * scaler.scale_of(1).value",
+        "unknown()",
+        "1e9",
+    ],
+)
 def test_bounds_that_may_have_the_scale(bound: str, tmp_path: Path) -> None:
     assert not found(tmp_path, bound=bound)

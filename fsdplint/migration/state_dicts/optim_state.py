@@ -32,6 +32,7 @@ from fsdplint.migration.state_dicts.state import ModelStates
 from fsdplint.migration.text import atom, call, is_repeatable, on_one_line, statement
 from fsdplint.source.source import NodeSite
 from fsdplint.syntax.arguments import arguments, is_constant
+from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.unused_results import is_result_unused
 from fsdplint.trace import OptimizerBuilt
@@ -227,8 +228,15 @@ class States(ModelStates):
     def _may_move(self, node: cst.BaseExpression) -> bool:
         """Whether an expression has the same value in a later statement of its function."""
         names = [part for part in (node, *descend(node)) if isinstance(part, cst.Name)]
-        known = all(len(definitions(self.source, name) or ()) <= 1 for name in names)
-        return known and only_builds(self.migration, self.source, node)
+        return all(map(self._is_set_once, names)) and only_builds(self.migration, self.source, node)
+
+    def _is_set_once(self, name: cst.Name) -> bool:
+        """Whether a name has one value in its function: of one assignment, parameter or import."""
+        bindings = bindings_of(self.source)
+        scope = bindings.owner(bindings.scope_at(name), name.value)
+        targets = scope.others.get(name.value, ()) if scope is not None else ()
+        found = definitions(self.source, name)
+        return len(targets) <= 1 and (found is not None or not targets)
 
     def _drop_unloaded(self, node: cst.Call, state: cst.BaseExpression) -> bool:
         """Remove a call whose result no code loads into an optimizer. Returns whether it is one."""

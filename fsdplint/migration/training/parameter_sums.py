@@ -21,7 +21,7 @@ from fsdplint.migration.training.gradients import (
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.enclosing import function_around
-from fsdplint.syntax.layout import descend
+from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import symbols_in
 
 TITLE = "Add up this rank's part of the parameters: `to_local()`"
@@ -176,7 +176,11 @@ def _is_reduced(
     )
     for one in reads:
         parent = source.parent(one)
-        if source.span(one)[0] < begin or isinstance(parent, cst.AugAssign | cst.AssignTarget):
+        if isinstance(parent, cst.AugAssign | cst.AssignTarget):
+            continue
+        if source.span(one)[0] < begin:
+            if statement_of(source, one) is not statement_of(source, node):
+                return False  # a loop may read it before the next number is added
             continue
         call = source.parent(parent) if isinstance(parent, cst.Arg) else None
         if isinstance(call, cst.Call) and call.args[0] is parent:
