@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 
@@ -51,3 +52,22 @@ def test_brackets_in_yaml_are_refused_at_once(text: str) -> None:
     with pytest.raises(ConfigSyntaxError, match="too deeply"):
         ConfigSource("a.yaml", "x: " + text).parse()
     assert time.process_time() - started < 5
+
+
+def test_calls_at_any_depth_of_the_stack_take_the_same_memory_chunk() -> None:
+    """`deep_stack` gives the frames one chunk: no call maps memory and unmaps it again."""
+
+    def chunks(depth: int) -> int:
+        if depth:
+            return chunks(depth - 1)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(2_000):
+            nested(6)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    def nested(depth: int) -> None:
+        if depth:
+            nested(depth - 1)
+
+    faults = deep_stack(lambda: [chunks(depth) for depth in range(0, 200, 4)])
+    assert max(faults[1:]) < 1_000  # one for each call at the end of a chunk otherwise
