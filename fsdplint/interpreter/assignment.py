@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import meta_device, unset_buffers
+from fsdplint.interpreter import gathered_rows, meta_device, unset_buffers
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
@@ -156,6 +156,7 @@ def assign_element(run: Run, container: Value, key: Value, value: Value, text: s
     if not isinstance(container, TensorValue | Instance) and not _holds(container, key, value):
         run.note_change(container)
     note_group_change(run, container, key)
+    gathered_rows.note_element_set(run, container, value)
     unset_buffers.note_element_set(run, container)
     if isinstance(container, ModuleValue):
         set_element(run, container, key, value)

@@ -166,6 +166,8 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         return [rank_local.batch_of(run, value, run.executing)], False
     if isinstance(value, Batches) and value.element is not None:
         return [value.element], False
+    if isinstance(value, TensorValue) and value.count:
+        return [value] * value.count, True
     if isinstance(value, Unknown):
         if value.part_of is not None:
             return [_unknown_element(run, value)], True

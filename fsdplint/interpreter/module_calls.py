@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter import (
+    gathered_rows,
     grad_mode,
     lazy,
     meta_device,
@@ -23,7 +24,7 @@ from fsdplint.interpreter.refusals import note_mixed_dtypes
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.summoned_modules import summoned_details
 from fsdplint.interpreter.torch_values import TensorValue
-from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value
+from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown, Value
 from fsdplint.trace import Called, GradMode
 
 MAX_CALLED = 6  # nested modules that are followed
@@ -120,8 +121,14 @@ def _enter(
             fire(run, Moment.BEFORE_FORWARD, call.node, *_wrapped_modules(module))
         if via in {"call", "forward"}:
             result: Value = Unknown()
+            returned: list[Value] = []
             run_forward(
-                run, target, forward, call, event, lambda: _run_method(run, target, forward, call)
+                run,
+                target,
+                forward,
+                call,
+                event,
+                lambda: returned.append(_run_method(run, target, forward, call)),
             )
         else:
             result = _run_method(run, target, forward, call)
@@ -134,8 +141,21 @@ def _enter(
         unset_buffers.note_end_of_forward(run, module, event)
     if via in {"call", "forward"}:
         local = rank_local.of_forward(run, call, event)
-        return TensorValue("output", (module,), rank_local=local)
+        output = TensorValue("output", (module,), rank_local=local)
+        output.count = _count_returned(run, forward, returned)
+        gathered_rows.note_output(run, output, event, returned)
+        return output
     return result
+
+
+def _count_returned(run: Run, forward: Function | None, returned: list[Value]) -> int:
+    """The number of values in the tuple that a forward returns, now or when it was executed."""
+    if forward is None:
+        return 0
+    for value in map(run.settle, returned):
+        items = value.items if isinstance(value, Sequence) and not value.open else ()
+        run.returned[forward.node] = len(items)
+    return run.returned.get(forward.node, 0)
 
 
 def _run_method(run: Run, module: ModuleValue, function: Function | None, call: Call) -> Value:

@@ -193,8 +193,9 @@ def through_call(run: Run, function: Value, call: Call, result: Value, begin: in
     """Mark the new result of a call. `begin`: the number of events before it."""
     if not run.has_own_data and not _begins(function, call):
         return
-    if isinstance(function, Unknown) and function.owner is not None and _name(function) == "seed":
-        function.owner.rank_local = None  # a generator, which has another seed now
+    owner = function.owner if isinstance(function, Unknown) else None
+    if owner is not None and isinstance(function, Unknown) and attribute_name(function) == "seed":
+        owner.rank_local = None  # a generator, which has another seed now
     if not isinstance(result, Unknown | TensorValue) or result.created_at is not None:
         return
     if result.rank_local is not None:
@@ -212,7 +213,7 @@ def _draws_order(function: Value) -> bool:
         return function.name.rpartition(".")[2] in _ORDERS
     if not isinstance(function, Unknown) or function.owner is None:
         return False
-    return _name(function) in (_KEEPS_ORDER if function.owner.own_order else _ORDERS)
+    return attribute_name(function) in (_KEEPS_ORDER if function.owner.own_order else _ORDERS)
 
 
 def _begins(function: Value, call: Call) -> bool:
@@ -255,7 +256,7 @@ def _takes_part(function: Value, call: Call) -> bool:
     """Whether a library takes the part of a dataset that is the rank's."""
     name = function.name if isinstance(function, Symbol) else ""
     if isinstance(function, Unknown) and function.owner is not None:
-        name = _name(function)
+        name = attribute_name(function)
     by_rank = call.arg(1, "index" if name == "shard" else "rank")
     return name in _PARTS and isinstance(by_rank, RankValue)
 
@@ -275,7 +276,7 @@ def _reads_clock(function: Value, call: Call) -> bool:
 def _mark_items(function: Unknown, result: Unknown) -> None:
     """`batch.items()` yields names, which are the same on all ranks, and values, which are not."""
     local = local_of(function.owner)
-    if local is not None and _name(function) == "items":
+    if local is not None and attribute_name(function) == "items":
         pair: list[Value] = [Unknown(varying=True), Unknown(varying=True, rank_local=local)]
         result.parts["[]"] = Sequence(pair, "tuple")
 
@@ -306,12 +307,12 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
     if isinstance(function, Method):
         return of_method(function.receiver, function.name, call.values)
     if isinstance(function, Unknown) and function.owner is not None:
-        name = _name(function)
+        name = attribute_name(function)
         return of_method(function.owner, name, call.values if name == "size" else ())
     return None
 
 
-def _name(function: Unknown) -> str:
+def attribute_name(function: Unknown) -> str:
     """The name of the attribute that a function was read from."""
     parts = function.owner.parts if function.owner is not None else {}
     return next((name for name, part in parts.items() if part is function), "")

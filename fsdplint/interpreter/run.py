@@ -50,6 +50,7 @@ from fsdplint.interpreter.memoized_functions import Memory
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
+from fsdplint.interpreter.torch_values import Rows
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -174,6 +175,10 @@ class Run:
         # Whether the test holds of each conditional expression of which one side is evaluated.
         self.chosen_sides: dict[cst.IfExp, bool] = {}
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
+        self.rows: dict[Value, Rows] = {}  # see `gathered_rows`
+        self.with_gradient: set[Value] = set()  # tensors that certainly carry gradients
+        self.returned: dict[cst.CSTNode, int] = {}  # the number of values that a forward returns
+        self.row_numbers: set[Value] = set()  # `torch.arange(n)`
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
         self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`
         self.modes_known = True

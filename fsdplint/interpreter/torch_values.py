@@ -16,7 +16,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Layout, Loaded, ParameterMarked, Ranks
+from fsdplint.trace import Collective, Layout, Loaded, ParameterMarked, Ranks
 
 
 @dataclass(eq=False, repr=False)
@@ -266,6 +266,7 @@ class TensorValue(Value):
     dimensionless: whether it certainly has no dimensions.
     number: whether it is certainly the number of a tensor with one element, and no tensor.
     few_elements: whether it is a tensor of a few elements that the program made, such as a count.
+    count: the number of tensors that it stands for, if it is a tuple of them; 0 if unknown.
     """
 
     source: str = ""  # "output", "norm", ...
@@ -274,6 +275,7 @@ class TensorValue(Value):
     on_cpu: bool = field(default=False, kw_only=True)
     dimensionless: bool = field(default=False, kw_only=True)
     number: bool = field(default=False, kw_only=True)
+    count: int = field(default=0, kw_only=True)
     few_elements: bool = field(default=False, kw_only=True)
     summed: bool = False
     averaged: bool = False
@@ -376,3 +378,33 @@ class RankChoice(Unknown):
             if ranks is self.test.false_on:
                 return self.two or self
         return self
+
+
+@dataclass(eq=False)
+class Gather:
+    """One collection of the rows of all ranks, see `gathered_rows`.
+
+    holder: the list or tensor that holds the rows in the order of the ranks.
+    cuts: whether the rows lose gradients that they carried.
+    restored: whether the program may have put rows with gradients among them.
+    """
+
+    event: Collective
+    holder: Value
+    cuts: bool
+    restored: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a value has of gathered rows.
+
+    gathers: where they come from; one, if it is `ordered` or has `scores`.
+    ordered: whether it holds all of them in the order of the ranks.
+    scores: whether it has a row for each row of this rank, and a column for each of the gathered
+        ones.
+    """
+
+    gathers: tuple[Gather, ...]
+    ordered: bool = False
+    scores: bool = False

@@ -160,6 +160,10 @@ class Collective(Event):
     on_cpu: whether its tensor is certainly on the CPU of a program that may use other devices.
     sizes_differ: whether ranks give it tensors of different size, which it does not allow.
     unknown_group: whether its process group is not known, and may be that of all ranks.
+    gradient_lost: the index of the backward pass of a loss over what it gathered, if its tensor
+        carries gradients and the result does not.
+    labels_from_zero: the loss that compares rows of each rank with those that it gathered, with the
+        labels 0, 1, 2, ... on all ranks.
     """
 
     # The functions that need tensors of the same size.
@@ -177,6 +181,8 @@ class Collective(Event):
     on_cpu: bool = unrecorded("all tensors of a recorded run may be on the CPU", default=False)
     sizes_differ: bool = combined(differs, default=False)
     unknown_group: bool = unrecorded("a recorder knows the group", default=False)
+    gradient_lost: int | None = unrecorded("uses of a tensor are not recorded", default=None)
+    labels_from_zero: Site | None = unrecorded("uses of a tensor are not recorded", default=None)
 
 
 @event

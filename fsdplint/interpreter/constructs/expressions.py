@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions
+from fsdplint.interpreter import branch_conditions, gathered_rows
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
@@ -124,8 +124,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if is_slice and isinstance(value, ModulesOf):
         return replace(value, some=True)
     if is_slice:
-        return without_own_size(value)
-    return subscript(run, value, index, node)
+        return gathered_rows.part_of(run, value, without_own_size(value))
+    return gathered_rows.part_of(run, value, subscript(run, value, index, node))
 
 
 def _holds_elements(value: Unknown) -> bool:

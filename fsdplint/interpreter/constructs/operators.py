@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions, losses
+from fsdplint.interpreter import branch_conditions, gathered_rows, losses
 from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
@@ -164,6 +164,13 @@ def eval_binary_operation(run: Run, node: cst.BinaryOperation) -> Value:
     return arithmetic(run, left, right, node.operator, node)
 
 
+_OPERATIONS: dict[type[cst.BaseBinaryOp], str] = {
+    cst.MatrixMultiply: "matmul",
+    cst.Multiply: "mul",
+    cst.Divide: "div",
+}
+
+
 def arithmetic(
     run: Run,
     left: Value,
@@ -172,6 +179,9 @@ def arithmetic(
     node: cst.CSTNode | None = None,
 ) -> Value:
     result = _arithmetic(run, left, right, op, node)
+    if run.rows or run.with_gradient:
+        operation = _OPERATIONS.get(type(op), "other") if op is not None else "other"
+        gathered_rows.note_operation(run, operation, [left, right], result)
     if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:
         result.number = is_number(left) and is_number(right)
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter import hooks
+from fsdplint.interpreter import gathered_rows, hooks
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import communicates
@@ -49,7 +49,7 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         communicates(run, value) for value in run.objects.values() if isinstance(value, ModuleValue)
     )
     loss = receiver if isinstance(receiver, TensorValue) and not call.values else TensorValue()
-    run.emit(
+    event = run.emit(
         BackwardRun,
         call.node,
         collective=sharded,
@@ -59,5 +59,6 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         unsynchronized=_modules_in_no_sync(run),
         perhaps_unsynchronized=_modules_perhaps_in_no_sync(run),
     )
+    gathered_rows.note_backward(run, receiver, event)
     hooks.fire(run, hooks.Moment.BACKWARD, call.node)
     return Const(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fsdplint.interpreter import losses, meta_device
+from fsdplint.interpreter import gathered_rows, losses, meta_device
 from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
@@ -75,24 +75,28 @@ _REDUCTION = re.compile(r"^(all_)?(reduce|gather)")
 _OF_ONE_PROCESS = {"einops", "functools", "itertools", "numpy", "operator", "pandas"}
 
 
-def note_reduction(run: Run, name: str, call: Call, library: str = "") -> None:
-    """Record an unknown function whose name is that of a reduction.
+def note_reduction(run: Run, name: str, call: Call, library: str = "") -> Collective | None:
+    """Record an unknown function whose name is that of a reduction. Returns the event, if any.
 
     library: the dotted name of a function of a library.
     """
     if library.partition(".")[0] in _OF_ONE_PROCESS:
-        return
+        return None
     if call.values and _REDUCTION.search(name):
-        run.emit(Collective, call.node, api=name)
+        return run.emit(Collective, call.node, api=name)
+    return None
 
 
 @function(f"{DIST}.")
 def unmodelled_function(run: Run, name: str, call: Call) -> Value:
     """Names without a model: process groups, constants, helpers, functional collectives."""
-    note_reduction(run, name.rpartition(".")[2], call)
+    event = note_reduction(run, name.rpartition(".")[2], call)
     meta_device.leave_meta_in_arguments(run, call.values)
     note_weights_set(run, call.node, call.values)
-    return Unknown(origin="")
+    result = Unknown(origin="")
+    if event is not None:
+        gathered_rows.note_differentiable_gather(run, name, event, result)
+    return result
 
 
 @function(f"{DIST}.get_node_local_rank", "torch.distributed.get_group_rank")
@@ -155,7 +159,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
     if whole:
         note_use(run, name, call)
     tensor = run.settle(call.arg(0, _FIRST.get(last, "tensor")) or Unknown())
-    run.emit(
+    event = run.emit(
         Collective,
         call.node,
         api=last,
@@ -172,6 +176,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
     if last in AGREED:
         note_agreement(tensor)
         forget_rank(tensor)
+    gathered_rows.note_gather(run, event, call)
     if last == "all_reduce" and whole:
         tensors.note_shard_reduction(run, call.arg(0, "tensor"), call.node)
         losses.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from fsdplint.interpreter import meta_device
+from fsdplint.interpreter import gathered_rows, meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function
@@ -57,6 +57,8 @@ def new_tensor(run: Run, name: str, call: Call) -> Value:
         result.on_cpu = _is_cpu(run, call.kwargs.get("device")) or _is_cpu_by_default(
             run, name, call
         )
+    if name == "torch.arange":
+        gathered_rows.note_labels(run, call, result)
     if isinstance(result, Unknown):
         result.own_size = _has_own_size(run, name, call)
         result.rank_local = _own_number(run, name, call)
