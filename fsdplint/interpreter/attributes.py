@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import gathered_rows, rank_local
+from fsdplint.interpreter import rank_local, tensor_marks
 from fsdplint.interpreter.choices import entry_of, read_entry
 from fsdplint.interpreter.chosen_members import (
     is_strategy_class,
@@ -112,7 +112,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, Unknown):
         found = parsed_object(run, value, name, node) or _unknown_attribute(run, value, name)
         if value in run.rows:
-            gathered_rows.note_operation(run, name, [value], found)
+            tensor_marks.note_operation(run, name, [value], found)
         return found
     if isinstance(value, Const | Sequence | Dict) and name == "value":
         return value  # of a member of an enum, which stands for its value

@@ -15,16 +15,13 @@ from dataclasses import replace
 
 from fsdplint.interpreter import grad_mode
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.rank_local import STRUCTURE, attribute_name
+from fsdplint.interpreter.rank_local import STRUCTURE
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import Gather, Rows, ScalerValue, TensorValue
+from fsdplint.interpreter.torch_values import Gather, Rows, TensorValue
 from fsdplint.interpreter.values import (
     Class,
-    LibraryObject,
-    Method,
     Sequence,
-    Symbol,
     Unknown,
     Value,
 )
@@ -47,7 +44,6 @@ _ENDS_GRADIENT = STRUCTURE | frozenset(
     "tolist".split()
 )
 _KEEPS_LABELS = frozenset("cuda long to type".split())
-_COMMUNICATES = ("torch.distributed.", "torch.cuda.", "torch.utils.", "torch.optim.")
 
 
 def note_output(run: Run, output: Value, event: Called, returned: Iterable[Value]) -> None:
@@ -111,38 +107,11 @@ def note_element_set(run: Run, container: Value, value: Value) -> None:
             gather.restored = True
 
 
-def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
-    """Note what the result of a call has of its operands."""
-    if not run.rows and not run.with_gradient and not run.row_numbers:
-        return
-    name, operands = _operation(run, function, call)
-    if name:
-        note_operation(run, name, operands, result)
-
-
 def note_labels(run: Run, call: Call, result: Value) -> None:
     """`torch.arange(n)`: the numbers of rows from zero."""
     if len(call.args) == 1 and not call.open and not {"start", "step"} & set(call.kwargs):
         if not depends_on_rank(call.args[0]):
             run.row_numbers.add(result)
-
-
-def _operation(run: Run, function: Value, call: Call) -> tuple[str, list[Value]]:
-    """The name of an operation on tensors, and its operands; "" for other calls."""
-    if isinstance(function, Symbol):
-        known = function.name.startswith("torch.") and not function.name.startswith(_COMMUNICATES)
-        return (function.name.rpartition(".")[2] if known else ""), [*call.values]
-    if isinstance(function, LibraryObject) and function.is_loss:
-        cross_entropy = function.name == "torch.nn.CrossEntropyLoss"
-        return ("cross_entropy" if cross_entropy else "loss"), [*call.values]
-    if isinstance(function, Method):
-        if isinstance(function.receiver, ScalerValue):
-            return function.name, [*call.values]
-        tensor = isinstance(function.receiver, Unknown | TensorValue)
-        return (function.name if tensor else ""), [function.receiver, *call.values]
-    if isinstance(function, Unknown) and function.owner is not None:
-        return attribute_name(function), [function.owner, *call.values]
-    return "", []
 
 
 def note_operation(run: Run, name: str, operands: Iterable[Value], result: Value) -> None:

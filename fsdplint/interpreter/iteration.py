@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, rank_local
+from fsdplint.interpreter import lazy, rank_local, tensor_marks
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.loop_certainty import loops_in, passes_all_on
 from fsdplint.interpreter.merging import matters
@@ -166,8 +166,8 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         return [rank_local.batch_of(run, value, run.executing)], False
     if isinstance(value, Batches) and value.element is not None:
         return [value.element], False
-    if isinstance(value, TensorValue) and value.count:
-        return [value] * value.count, True
+    if isinstance(value, TensorValue) and value.items:
+        return tensor_marks.elements_of(run, value), True
     if isinstance(value, Unknown):
         if value.part_of is not None:
             return [_unknown_element(run, value)], True
@@ -207,6 +207,8 @@ def unpack(run: Run, value: Value, count: int) -> list[Value]:
         return list(value.items)
     if isinstance(value, ModulesOf):
         return [Unknown(varying=True) for _ in range(count)]
+    if isinstance(value, TensorValue) and len(value.items) == count:
+        return tensor_marks.elements_of(run, value)
     if isinstance(value, StateValue | TensorValue):
         return [value for _ in range(count)]
     if isinstance(value, Unknown):

@@ -6,6 +6,7 @@ from fsdplint.interpreter import (
     gathered_rows,
     grad_mode,
     lazy,
+    mean_losses,
     meta_device,
     rank_local,
     training_modes,
@@ -109,6 +110,8 @@ def _enter(
     )
     if via != "forward" and not run.calling:
         event.training = training_modes.mode_of(run, module)
+        if event.training:
+            event.drops_while_frozen = training_modes.drops_while_frozen(run, module)
     if via == "call" and not run.calling:
         event.own_input = rank_local.own_of_each_rank(run, *call.values, *call.spread)
         event.on_meta = meta_device.stays_on_meta(run, module, event)
@@ -142,20 +145,21 @@ def _enter(
     if via in {"call", "forward"}:
         local = rank_local.of_forward(run, call, event)
         output = TensorValue("output", (module,), rank_local=local)
-        output.count = _count_returned(run, forward, returned)
+        output.items = _returned_items(run, forward, returned)
         gathered_rows.note_output(run, output, event, returned)
+        mean_losses.note_output(run, returned, output)
         return output
     return result
 
 
-def _count_returned(run: Run, forward: Function | None, returned: list[Value]) -> int:
-    """The number of values in the tuple that a forward returns, now or when it was executed."""
+def _returned_items(run: Run, forward: Function | None, returned: list[Value]) -> tuple[Value, ...]:
+    """The values in the tuple that a forward returns, now or when it was executed."""
     if forward is None:
-        return 0
+        return ()
     for value in map(run.settle, returned):
         items = value.items if isinstance(value, Sequence) and not value.open else ()
-        run.returned[forward.node] = len(items)
-    return run.returned.get(forward.node, 0)
+        run.returned[forward.node] = tuple(map(run.settle, items))
+    return run.returned.get(forward.node, ())
 
 
 def _run_method(run: Run, module: ModuleValue, function: Function | None, call: Call) -> Value:

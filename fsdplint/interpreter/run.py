@@ -177,7 +177,8 @@ class Run:
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.rows: dict[Value, Rows] = {}  # see `gathered_rows`
         self.with_gradient: set[Value] = set()  # tensors that certainly carry gradients
-        self.returned: dict[cst.CSTNode, int] = {}  # the number of values that a forward returns
+        self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns
+        self.means: set[Value] = set()  # losses, see `mean_losses`
         self.row_numbers: set[Value] = set()  # `torch.arange(n)`
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
         self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`

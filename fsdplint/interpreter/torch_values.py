@@ -266,7 +266,7 @@ class TensorValue(Value):
     dimensionless: whether it certainly has no dimensions.
     number: whether it is certainly the number of a tensor with one element, and no tensor.
     few_elements: whether it is a tensor of a few elements that the program made, such as a count.
-    count: the number of tensors that it stands for, if it is a tuple of them; 0 if unknown.
+    items: what a forward has returned, if this is its output and stands for a tuple of tensors.
     """
 
     source: str = ""  # "output", "norm", ...
@@ -275,7 +275,7 @@ class TensorValue(Value):
     on_cpu: bool = field(default=False, kw_only=True)
     dimensionless: bool = field(default=False, kw_only=True)
     number: bool = field(default=False, kw_only=True)
-    count: int = field(default=0, kw_only=True)
+    items: tuple[Value, ...] = field(default=(), kw_only=True, repr=False)
     few_elements: bool = field(default=False, kw_only=True)
     summed: bool = False
     averaged: bool = False

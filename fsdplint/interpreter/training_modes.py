@@ -17,14 +17,39 @@ from fsdplint.interpreter.values import ModuleValue, Unknown, constant
 _BY_MODE = re.compile(r"(Alpha|FeatureAlpha)?Dropout[123]?d?|(Sync)?BatchNorm(1d|2d|3d)?")
 
 
-def computes_by_mode(name: str, call: Call) -> bool:
-    """Whether a layer of torch.nn computes something else in evaluation mode."""
+DROPOUT = "dropout"  # that certainly sets elements to zero
+
+
+def computed_by_mode(name: str, call: Call) -> str:
+    """What a layer of torch.nn computes in training mode alone: "dropout", "perhaps dropout" or
+    "statistics"; "" if its mode makes no difference."""
     if not _BY_MODE.fullmatch(name):
-        return False
-    chance = call.arg(0, "p") if "Dropout" in name else None
+        return ""
+    if "Dropout" not in name:
+        return "statistics"
+    chance = call.arg(0, "p")
     if isinstance(chance, Unknown) and chance.default is not None:
         chance = chance.default
-    return chance is None or constant(chance) != 0
+    if chance is None:
+        return f"perhaps {DROPOUT}" if call.open else DROPOUT
+    value = constant(chance)
+    return "" if value == 0 else DROPOUT if value is not None else f"perhaps {DROPOUT}"
+
+
+def drops_while_frozen(run: Run, module: ModuleValue) -> bool:
+    """Whether a module has a dropout and certainly no parameter that is trained."""
+    parts = run.trace.submodules(module.id)
+    held = [one for part in parts if isinstance(one := run.objects.get(part), ModuleValue)]
+    return any(one.by_mode == DROPOUT for one in held) and is_frozen(run, module)
+
+
+def is_frozen(run: Run, module: ModuleValue) -> bool:
+    """Whether none of the parameters of a module certainly has a gradient."""
+    while not module.all_frozen and module.inner is not None:
+        module = module.inner
+    infos = [run.trace.modules[part] for part in run.trace.submodules(module.id)]
+    known = all(one.children_known and one.own_parameters is not None for one in infos)
+    return module.all_frozen or (known and all(one.frozen for one in infos if one.own_parameters))
 
 
 def set_mode(run: Run, module: ModuleValue, training: bool | None) -> None:

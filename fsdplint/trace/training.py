@@ -70,6 +70,8 @@ class Called(Event):
         (static traces only).
     training: whether it is in training mode, if it is an outermost call and a layer of torch.nn in
         it depends on the mode; None if that is not known.
+    drops_while_frozen: whether it has a dropout of torch.nn that is certainly not zero, and no
+        parameter that is trained, if `training` is true (static traces only).
     """
 
     kind: ClassVar[str] = "module-called"
@@ -87,6 +89,7 @@ class Called(Event):
     only_loaded_by: tuple[int, ...] = unrecorded("a record has the values", default=())
     own_input: Site | None = unrecorded("inputs are not compared", default=None)
     training: bool | None = None
+    drops_while_frozen: bool = unrecorded("it depends on modules that are parts", default=False)
 
 
 @event
@@ -98,6 +101,8 @@ class BackwardRun(Event):
     divided_by: "ranks" if the loss of each rank is divided by the number of ranks, "total" if it is
         divided by a number that an all_reduce summed; "" for any other loss.
     multiplied: whether the loss may have been multiplied by the number of ranks.
+    of_mean: whether the loss certainly is a mean over the elements of one micro-batch, and the
+        program scales neither it nor the gradients (static traces only).
     unsynchronized: the modules of FSDP1 and DDP under whose `no_sync()` it runs.
     perhaps_unsynchronized: the modules under whose `no_sync()` it may run, with the test that
         decides it; None if the test is not known (static traces only).
@@ -107,6 +112,7 @@ class BackwardRun(Event):
     averaged: bool = False
     divided_by: str = ""
     multiplied: bool = False
+    of_mean: bool = unrecorded("a number does not say how it was computed", default=False)
     unsynchronized: tuple[str, ...] = reference(default=())
     perhaps_unsynchronized: tuple[tuple[str, Predicate | None], ...] = unrecorded(
         "what was recorded has happened", default=()

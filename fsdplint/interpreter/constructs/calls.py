@@ -7,12 +7,12 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter import (
-    gathered_rows,
     lazy,
     losses,
     own_sizes,
     rank_local,
     scalars,
+    tensor_marks,
     uninitialized,
     unset_buffers,
 )
@@ -112,7 +112,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     scalars.note_call(function, call, result)
     scalars.note_number(function, call, result)
     own_sizes.note_call(function, call, result)
-    gathered_rows.note_call(run, function, call, result)
+    tensor_marks.note_call(run, function, call, result)
     if result.created_at is None:
         result.created_at = run.site(node)
     return result
@@ -179,7 +179,7 @@ def call_partial(run: Run, partial: Partial, call: Call) -> Value:
     begin = len(run.trace.events)
     result = run.call(partial.function, whole)
     rank_local.through_call(run, run.settle(partial.function), whole, result, begin)
-    gathered_rows.note_call(run, run.settle(partial.function), whole, result)
+    tensor_marks.note_call(run, run.settle(partial.function), whole, result)
     return result
 
 

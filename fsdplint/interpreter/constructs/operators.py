@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions, gathered_rows, losses
+from fsdplint.interpreter import branch_conditions, losses, tensor_marks
 from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
@@ -168,6 +168,7 @@ _OPERATIONS: dict[type[cst.BaseBinaryOp], str] = {
     cst.MatrixMultiply: "matmul",
     cst.Multiply: "mul",
     cst.Divide: "div",
+    cst.Add: "add",
 }
 
 
@@ -179,9 +180,9 @@ def arithmetic(
     node: cst.CSTNode | None = None,
 ) -> Value:
     result = _arithmetic(run, left, right, op, node)
-    if run.rows or run.with_gradient:
+    if run.rows or run.with_gradient or run.means:
         operation = _OPERATIONS.get(type(op), "other") if op is not None else "other"
-        gathered_rows.note_operation(run, operation, [left, right], result)
+        tensor_marks.note_operation(run, operation, [left, right], result)
     if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:
         result.number = is_number(left) and is_number(right)
     return result

@@ -24,7 +24,7 @@ from fsdplint.interpreter.modules import (
 from fsdplint.interpreter.precisions import dtype_of_new
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
-from fsdplint.interpreter.training_modes import computes_by_mode
+from fsdplint.interpreter.training_modes import computed_by_mode
 from fsdplint.interpreter.values import (
     Const,
     LibraryObject,
@@ -82,7 +82,7 @@ def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
         set_module_attribute(run, module, part, _library_module(run, kind, call))
     if name in {"TransformerEncoder", "TransformerDecoder"} and call.args:
         _stack(run, module, name, call)
-    module.by_mode = computes_by_mode(name, call)
+    module.by_mode = computed_by_mode(name, call)
     module.dtype = dtype_of_new(run, call)
     run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
     return module

@@ -293,7 +293,7 @@ class ModuleValue(Value):
         its wrapper.
     framework: "fsdp1" or "fsdp" (of either version) if a framework has certainly sharded it; its
         units are not known.
-    by_mode: whether it is a layer that computes something else in evaluation mode.
+    by_mode: what it computes in training mode alone, see `computed_by_mode`; "" for nothing.
     dtype: the dtype of its own parameters, "float32"; "" if it has none or it is not certain.
     called: whether it was called before it was known to be a module.
     """
@@ -314,7 +314,7 @@ class ModuleValue(Value):
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
     may_be_plain: bool = False
     framework: str = ""
-    by_mode: bool = False
+    by_mode: str = ""
     dtype: str = ""
     called: bool = False
 

@@ -1,0 +1,75 @@
+"""What the interpreter notes of tensors when an operation makes a new one of them.
+
+The marks of a tensor are kept in tables of the run, by the value. Each of them is certain: an
+operation that is not known here makes a tensor without marks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsdplint.interpreter import gathered_rows, mean_losses
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.rank_local import attribute_name
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ScalerValue, TensorValue
+from fsdplint.interpreter.values import LibraryObject, Method, Symbol, Unknown, Value
+
+_COMMUNICATES = ("torch.distributed.", "torch.cuda.", "torch.utils.", "torch.optim.")
+
+
+def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
+    """Note what the result of a call has of its operands."""
+    if not isinstance(result, Unknown | TensorValue):
+        return
+    name, operands = _operation(run, function, call)
+    if name:
+        mean_losses.note_loss(run, name, function, call, result)
+        note_operation(run, name, operands, result)
+
+
+def note_operation(run: Run, name: str, operands: list[Value], result: Value) -> None:
+    """Note what the result of an operation has of its operands.
+
+    name: that of the function or method of torch, or "matmul", "div", "mul", "add" or "other" for
+    an operator.
+    """
+    if not isinstance(result, Unknown | TensorValue):
+        return
+    if run.means:
+        mean_losses.note_operation(run, name, operands, result)
+    if run.rows or run.with_gradient or run.row_numbers:
+        gathered_rows.note_operation(run, name, operands, result)
+
+
+def _operation(run: Run, function: Value, call: Call) -> tuple[str, list[Value]]:
+    """The name of an operation on tensors, and its operands; "" for other calls."""
+    if isinstance(function, Symbol):
+        known = function.name.startswith("torch.") and not function.name.startswith(_COMMUNICATES)
+        return (function.name.rpartition(".")[2] if known else ""), [*call.values]
+    if isinstance(function, LibraryObject) and function.is_loss:
+        cross_entropy = function.name.endswith(".CrossEntropyLoss")
+        return ("cross_entropy" if cross_entropy else "loss"), [*call.values]
+    if isinstance(function, Method):
+        if isinstance(function.receiver, ScalerValue):
+            return function.name, [*call.values]
+        tensor = isinstance(function.receiver, Unknown | TensorValue)
+        return (function.name if tensor else ""), [function.receiver, *call.values]
+    if isinstance(function, Unknown) and function.owner is not None:
+        return attribute_name(function), [function.owner, *call.values]
+    return "", []
+
+
+def elements_of(run: Run, output: TensorValue) -> list[Value]:
+    """The tensors in a tuple that a forward has returned."""
+    made: list[Value] = []
+    for item in output.items:
+        element = replace(output, items=())
+        if output in run.with_gradient:
+            run.with_gradient.add(element)
+        if item in run.rows:
+            run.rows[element] = run.rows[item]
+        if item in run.means:
+            run.means.add(element)
+        made.append(element)
+    return made

@@ -1,0 +1,71 @@
+"""FSDP425: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import BackwardRun, Called, Trace, WeightsSet
+from fsdplint.trace.queries.common import class_name
+
+
+class FrozenModelInTrainingMode(Rule):
+    """A frozen model, such as a teacher, computes with dropout because it is in training mode.
+
+    ## What it does
+    Finds the forwards, in a training loop, of a model whose parameters are all frozen, which has a dropout of
+    `torch.nn` above zero, and which nothing has set to evaluation mode.
+
+    A model whose weights the program updates (an average of the trained model), parts of a model that is trained,
+    models that a library returns, and programs that read `model.training` are not reported.
+
+    ## Why is this bad?
+    There is no error. A new module is in training mode, and `requires_grad_(False)` does not change that. Each
+    forward of a teacher or reference then drops other elements, and the student learns from the noise. Two ranks
+    print how far two outputs for the same batch are from each other:
+
+        the teacher differs from itself by 0.66
+
+    Call `teacher.eval()`.
+
+    ## Since
+    All versions, with FSDP1 and FSDP2.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html
+    - https://docs.pytorch.org/docs/stable/notes/autograd.html (evaluation mode and `requires_grad` are independent)
+    """
+
+    code = "FSDP425"
+    name = "frozen-model-in-training-mode"
+    severity = Severity.WARNING
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        seen = set()
+        modes: dict[str, set[bool | None]] = {}
+        for event in trace.of(Called):
+            if event.inside is None:
+                modes.setdefault(event.module, set()).add(event.training)
+        for event in trace.of(Called):
+            if not event.drops_while_frozen or not event.in_loop or event.module in seen:
+                continue
+            if modes[event.module] == {True} and _in_training(trace, event):
+                seen.add(event.module)
+                yield self.finding(
+                    event,
+                    f"all parameters of `{class_name(trace, event.module)}` are frozen, but it is in training mode, "
+                    "and its dropout changes its outputs at random",
+                    help="Call `eval()` of the model before the training loop.",
+                )
+
+
+def _in_training(trace: Trace, event: Called) -> bool:
+    """Whether a backward pass follows, and nothing updates the weights of the module in a loop."""
+    if next(iter(trace.after(event, BackwardRun)), None) is None:
+        return False
+    return not any(
+        other.in_loop
+        and (not other.modules or any(trace.related(one, event.module) for one in other.modules))
+        for other in trace.of(WeightsSet)
+    )
