@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Called, Trace, WeightsSet
+from fsdplint.trace import BackwardRun, Called, StateLoaded, Trace, WeightsSet
 from fsdplint.trace.queries.common import class_name
 
 
@@ -25,7 +25,7 @@ class FrozenModelInTrainingMode(Rule):
     forward of a teacher or reference then drops other elements, and the student learns from the noise. Two ranks
     print how far two outputs for the same batch are from each other:
 
-        the teacher differs from itself by 0.66
+        the teacher differs from itself by 1.22
 
     Call `teacher.eval()`.
 
@@ -64,8 +64,10 @@ def _in_training(trace: Trace, event: Called) -> bool:
     """Whether a backward pass follows, and nothing updates the weights of the module in a loop."""
     if next(iter(trace.after(event, BackwardRun)), None) is None:
         return False
-    return not any(
-        other.in_loop
-        and (not other.modules or any(trace.related(one, event.module) for one in other.modules))
-        for other in trace.of(WeightsSet)
-    )
+    for other in trace.of(WeightsSet, StateLoaded):
+        modules = other.modules if isinstance(other, WeightsSet) else (other.into,)
+        if other.in_loop and (
+            not modules or any(trace.related(one, event.module) for one in modules)
+        ):
+            return False
+    return True

@@ -1,8 +1,8 @@
 """Whether modules are in training mode, where it makes a difference.
 
-A module of a class of the project is in training mode when it is made. From there on its mode is
-known if the program sets it by `train()` and `eval()` of known modules, and never reads it:
-a program that reads `module.training` may restore it in ways of its own. Library functions may
+A module of a class of the project or of torch.nn is in training mode when it is made. From there on
+its mode is known if the program sets it by `train()` and `eval()` of known modules, and never reads
+it: a program that reads `module.training` may restore it in ways of its own. Library functions may
 return models in evaluation mode.
 """
 
@@ -80,5 +80,6 @@ def mode_of(run: Run, module: ModuleValue) -> bool | None:
         return None
     while module.inner is not None:
         module = module.inner
-    made = True if module.cls is not None and run.first_modes_known else None
+    own = module.cls is not None or (module.library_class or "").startswith("torch.nn.")
+    made = True if own and run.first_modes_known else None
     return run.modes.get(module.id, made)

@@ -166,10 +166,14 @@ def _dtype(value: Value | None) -> str | None:
 # Methods ----------------------------------------------------------------------------------------
 
 
-@method("ModuleValue", "set_requires_gradient_sync", "set_is_last_backward",
-        "set_requires_all_reduce", "set_reshard_after_forward",
-        "set_reshard_after_backward", "set_gradient_divide_factor",
-        "set_reduce_scatter_divide_factor")  # fmt: skip
+_SWITCHES = (
+    "set_requires_gradient_sync", "set_is_last_backward", "set_requires_all_reduce",
+    "set_reshard_after_forward", "set_reshard_after_backward", "set_gradient_divide_factor",
+    "set_reduce_scatter_divide_factor",
+)  # fmt: skip
+
+
+@method("ModuleValue", *_SWITCHES)
 def set_sync(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     given = call.values
     enabled = constant(given[0]) if given else None
@@ -197,7 +201,7 @@ def set_sync_of_unknown(run: Run, receiver: Unknown, name: str, call: Call) -> V
     return set_sync(run, module, name, call)
 
 
-@method("ModuleValue", *METHODS.keys() - {"set_reshard_after_forward"})
+@method("ModuleValue", *METHODS.keys() - {*_SWITCHES})
 def newer_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     _emit_newer_api(run, name, receiver, call)
     return Unknown()

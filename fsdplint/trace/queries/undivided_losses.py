@@ -11,6 +11,7 @@ from fsdplint.trace import (
     SyncSwitched,
     Trace,
 )
+from fsdplint.trace.predicates import AllOf, AnyOf, Not, Positive, Predicate, Zero, tokens_in
 from fsdplint.trace.queries.sync_switches import (
     optimizers_over,
     out_of_sight,
@@ -33,19 +34,35 @@ def undivided_losses(trace: Trace) -> Iterator[tuple[SyncSwitched, BackwardRun]]
     if next(iter(trace.of(GradientScaled)), None) is not None:
         return
     for switch in switches:
-        if _accumulates(trace, switch) and not out_of_sight(trace, switch.api, switch.module):
-            yield from (
-                (switch, event) for event in backwards if _precedes_step(trace, event, switch)
-            )
+        if out_of_sight(trace, switch.api, switch.module):
+            continue
+        for backward in backwards:
+            if _accumulates(trace, switch, backward) and _precedes_step(trace, backward, switch):
+                yield switch, backward
 
 
-def _accumulates(trace: Trace, switch: SyncSwitched) -> bool:
-    """Whether a switch turns synchronisation off for some micro-batches."""
-    if switch.enabled is True or (switch.enabled is None and switch.test is None):
-        return False
+def _accumulates(trace: Trace, switch: SyncSwitched, backward: BackwardRun) -> bool:
+    """Whether the number of the turn decides whether a backward pass synchronises."""
     if switch.api == "no_sync":
-        return reduced_by_fsdp1(trace, switch.module)
-    return switch.api == "set_requires_gradient_sync" and reduces_fsdp2(trace, switch)
+        tests = [
+            test for module, test in backward.perhaps_unsynchronized if module == switch.module
+        ]
+        return reduced_by_fsdp1(trace, switch.module) and any(map(_is_of_turn, tests))
+    if switch.api != "set_requires_gradient_sync" or not reduces_fsdp2(trace, switch):
+        return False
+    return switch.index < backward.index and _is_of_turn(switch.test)
+
+
+def _is_of_turn(test: Predicate | None) -> bool:
+    """Whether a test compares the number of a turn, such as `(i + 1) % n == 0`."""
+    match test:
+        case Not():
+            return _is_of_turn(test.inner)
+        case AllOf() | AnyOf():
+            return any(map(_is_of_turn, test.parts))
+        case Zero() | Positive():
+            return bool(tokens_in([test]))
+    return False
 
 
 def _precedes_step(trace: Trace, backward: BackwardRun, switch: SyncSwitched) -> bool:
