@@ -65,7 +65,7 @@ def _in_training(trace: Trace, event: Called) -> bool:
     if next(iter(trace.after(event, BackwardRun)), None) is None:
         return False
     for other in trace.of(WeightsSet, StateLoaded):
-        modules = other.modules if isinstance(other, WeightsSet) else (other.into,)
+        modules = (other.into,) if isinstance(other, StateLoaded) else other.modules
         if other.in_loop and (
             not modules or any(trace.related(one, event.module) for one in modules)
         ):
