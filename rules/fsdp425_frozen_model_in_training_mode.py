@@ -64,10 +64,10 @@ def _in_training(trace: Trace, event: Called) -> bool:
     """Whether a backward pass follows, and nothing updates the weights of the module in a loop."""
     if next(iter(trace.after(event, BackwardRun)), None) is None:
         return False
-    for other in trace.of(WeightsSet, StateLoaded):
-        modules = (other.into,) if isinstance(other, StateLoaded) else other.modules
-        if other.in_loop and (
-            not modules or any(trace.related(one, event.module) for one in modules)
-        ):
+    updates = [(other, other.modules) for other in trace.of(WeightsSet)]
+    loads = [(other, (other.into,)) for other in trace.of(StateLoaded)]
+    for other, modules in (*updates, *loads):
+        related = any(trace.related(one, event.module) for one in modules)
+        if other.in_loop and (related or not modules):
             return False
     return True

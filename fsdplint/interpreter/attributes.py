@@ -294,6 +294,8 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
             return value.items[index.name]
         if len(value.tensors) == 1 and not isinstance(index, Const):
             return next(iter(value.tensors.values()))
+        if isinstance(index, Const) and value.factory is not None and not value.has(index.value):
+            return _made_entry(run, value, index.value, node)
         if isinstance(index, Const):
             local = rank_local.of_every_element(value)
             return _parameter_in(run, value, index.value) or Unknown(
@@ -343,6 +345,18 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     if isinstance(value, Unknown):
         return _unknown_element(value, index)
     return Unknown()
+
+
+def _made_entry(run: Run, value: Dict, key: object, node: cst.CSTNode) -> Value:
+    """The new entry of a `defaultdict`, also if it may have the key already."""
+    assert value.factory is not None
+    made = run.settle(run.call(value.factory, Call(node)))
+    if value.has(key) is False or isinstance(made, Sequence | Dict):
+        run.note_change(value)
+        value.items[key] = made
+    if value.has(key) is None and isinstance(made, Sequence | Dict):
+        made.open = True
+    return made
 
 
 def _unknown_entry(run: Run, value: Dict, node: cst.CSTNode) -> Unknown:

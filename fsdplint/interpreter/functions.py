@@ -213,7 +213,7 @@ def _after_error(run: Run, node: cst.CSTNode) -> Value:
     return Unknown(origin=run.text(node) if stable else "")
 
 
-def _signature_of(run: Run, function: Function) -> Signature:
+def signature_of(run: Run, function: Function) -> Signature:
     """The parameters of a function, worked out once for all runs."""
     known = run.project.signatures.get(function.node)
     if known is None:
@@ -240,7 +240,7 @@ def _bind_parameters(
     kwargs: dict[str, Value],
     open_call: bool,
 ) -> None:
-    signature = _signature_of(run, function)
+    signature = signature_of(run, function)
     given = [receiver, *args] if receiver is not None else args
     names = dict(zip(signature.positional, given, strict=False))
     rest = given[len(signature.positional) :]

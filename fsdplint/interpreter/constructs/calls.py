@@ -33,6 +33,7 @@ from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.parameter_marks import note_row_edit
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.spread_dicts import spread_dict
+from fsdplint.interpreter.spread_mappings import fill_from_mapping
 from fsdplint.interpreter.torch_values import (
     ParametersOf,
     RankTest,
@@ -99,6 +100,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
         elif arg.star == "**":
             run.spread_dicts.setdefault(arg, {})[spread_dict(as_dict(value))] = None
             _spread_argument(call, value)
+            fill_from_mapping(run, function, call, value)
         elif arg.keyword is not None:
             call.kwargs[arg.keyword.value] = value
         else:

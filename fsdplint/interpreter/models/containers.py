@@ -49,6 +49,7 @@ from fsdplint.interpreter.values import (
     Sequence,
     Unknown,
     Value,
+    is_none,
 )
 from fsdplint.trace.numbers import of_atom
 
@@ -69,7 +70,17 @@ def length(run: Run, name: str, call: Call) -> Value:
     return Unknown(origin=run.text(call.node))
 
 
-@function("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
+@function("collections.defaultdict")
+def make_defaultdict(run: Run, name: str, call: Call) -> Value:
+    """A dict that makes the value of a missing key, by the first argument."""
+    result = make_dict(run, name, Call(call.node, call.args[1:], call.kwargs, call.open))
+    factory = run.settle(call.args[0]) if call.args and not call.open else None
+    if isinstance(result, Dict) and factory is not None and not is_none(factory):
+        result.factory = factory
+    return result
+
+
+@function("builtins.dict", "collections.OrderedDict")
 def make_dict(run: Run, name: str, call: Call) -> Value:
     result = Dict({}, call.open, created_at=run.site(call.node), made_at=run.steps)
     for value in call.args:

@@ -167,6 +167,7 @@ class Dict(Value):
     removed: keys that the program has removed, if no unknown entry was added since then.
     empty_elsewhere: whether it is certainly empty on all ranks but one, or on all: see
         `one_rank_dicts`.
+    factory: what makes the value of a key that is missing, of a `defaultdict`.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
@@ -177,6 +178,7 @@ class Dict(Value):
     doubtful: bool = False
     removed: set[Any] = field(default_factory=set, repr=False)
     empty_elsewhere: bool = False
+    factory: Value | None = field(default=None, repr=False)
 
     @property
     def lacks_entries(self) -> bool:
