@@ -50,6 +50,7 @@ class GatheredWithoutGradient(Rule):
     code = "FSDP423"
     name = "gathered-without-gradient"
     severity = Severity.WARNING
+    static_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()

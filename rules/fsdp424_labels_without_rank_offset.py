@@ -38,6 +38,7 @@ class LabelsWithoutRankOffset(Rule):
     code = "FSDP424"
     name = "labels-without-rank-offset"
     severity = Severity.ERROR
+    static_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()

@@ -40,6 +40,7 @@ class FrozenModelInTrainingMode(Rule):
     code = "FSDP425"
     name = "frozen-model-in-training-mode"
     severity = Severity.WARNING
+    static_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()

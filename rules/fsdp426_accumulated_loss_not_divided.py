@@ -41,6 +41,7 @@ class AccumulatedLossNotDivided(Rule):
     code = "FSDP426"
     name = "accumulated-loss-not-divided"
     severity = Severity.WARNING
+    static_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()

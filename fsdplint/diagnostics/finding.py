@@ -122,6 +122,7 @@ class RuleInfo:
     # Whether the rule needs a recorded run (`fsdplint run`); it does not check the interpreter's
     # traces.
     runtime_only: ClassVar[bool] = False
+    static_only: ClassVar[bool] = False  # a record lacks what it needs
     # Whether its fix changes the data of the steps on purpose, so that the runs before and after it
     # differ. A proof leaves these fixes out, and says so.
     changes_data_order: ClassVar[bool] = False
