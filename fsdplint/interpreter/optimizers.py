@@ -9,6 +9,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.ignored_parameters import leaves_out
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.parameter_filters import filters_of, selected_by_name
@@ -208,6 +209,7 @@ def stale_modules(run: Run, value: Value | None) -> tuple[str, ...]:
             return ()
         groups = Groups(run.trace)
         since = [e for e in run.trace.events[value.taken_at :] if isinstance(e, Shard)]
+        since = [event for event in since if not leaves_out(run, event, value)]
         return tuple(
             module.id
             for module in value.modules

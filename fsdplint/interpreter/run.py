@@ -50,7 +50,7 @@ from fsdplint.interpreter.memoized_functions import Memory
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
-from fsdplint.interpreter.torch_values import Rows
+from fsdplint.interpreter.torch_values import ParametersOf, Rows, is_new_parameter
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -129,6 +129,7 @@ class Run:
         self.last_new = 0  # the last step that showed something: see `fruitless`
         self.costly: set[cst.CSTNode] = set()  # functions with a call of many steps
         self.marks: set[str] = set()  # names of attributes that were set on parameters
+        self.ignored: dict[int, Value] = {}  # what a sharding leaves out, by its event
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
         self.module_scopes: dict[str, Scope] = {}
         self.imports: list[LazyImport] = []  # of project files, in order
@@ -213,6 +214,8 @@ class Run:
                 self._keep_earlier(node, value)
             elif isinstance(value, _MADE) and isinstance(node, cst.Call | cst.Subscript):
                 self._keep_earlier_object(node, value)
+            elif isinstance(value, ParametersOf) or is_new_parameter(value):
+                self._keep_earlier_parameters(node, value)
             self.evaluations[node] = value
         return value
 
@@ -229,6 +232,17 @@ class Run:
             made = value.created_at
             if made is not None and made.node is not before.created_at.node:
                 self.earlier.setdefault(node, {})[f"{id(before.created_at.node)}"] = before
+
+    def _keep_earlier_parameters(self, node: cst.CSTNode, value: Value) -> None:
+        """Keep the earlier parameters: a function may get those of several models."""
+        before = self.evaluations.get(node)
+        if is_new_parameter(before) and before is not value:
+            self.earlier.setdefault(node, {})[f"parameter {id(before)}"] = before
+        elif isinstance(before, ParametersOf) and (
+            not isinstance(value, ParametersOf) or before.modules != value.modules
+        ):
+            names = " ".join(module.id for module in before.modules)
+            self.earlier.setdefault(node, {})[f"parameters {names}"] = before
 
     def execute(self, node: cst.CSTNode) -> Signal | None:
         """Execute a statement; the signal says how control leaves it early, None if it does not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -50,4 +51,6 @@ def _identity(value: Value) -> object:
         return "module", value.id
     if isinstance(value, Class | Function):
         return "definition", value.node
+    if isinstance(value, ParametersOf) and value.stands_for_all:
+        return "parameters", *(module.id for module in value.modules)
     return None

@@ -92,6 +92,12 @@ class ParametersOf(Value):
     each: bool = False
     optimizer: OptimizerValue | None = None
 
+    @property
+    def stands_for_all(self) -> bool:
+        """Whether this element of a list stands for all parameters of its modules."""
+        chosen = self.name or self.filtered_by or self.by_name or self.derived or self.each
+        return self.element and self.every and self.complete and not chosen
+
 
 def derived(value: ParametersOf) -> ParametersOf:
     """The result of an operation on parameters."""
@@ -107,7 +113,7 @@ def each_parameter(value: Value) -> Value:
     return value
 
 
-def is_new_parameter(value: Value) -> TypeGuard[LibraryObject]:
+def is_new_parameter(value: Value | None) -> TypeGuard[LibraryObject]:
     """Whether a value is an `nn.Parameter` that the program makes."""
     return isinstance(value, LibraryObject) and value.name == "torch.nn.Parameter"
 

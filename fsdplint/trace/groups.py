@@ -198,6 +198,7 @@ class Groups:
         else:
             return False
         held = {part for module in modules for part in self.trace.submodules(module)}
+        held.difference_update(self.trace.submodules(*event.ignored))
         ignores = any(name.startswith("ignored_") for name in event.options)
         if ignores and not held & set(targets):
             return False

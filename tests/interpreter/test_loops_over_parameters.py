@@ -53,3 +53,9 @@ def test_a_loop_over_all_parameters_freezes_the_module(tmp_path: Path, freeze: s
 @pytest.mark.parametrize("freeze", SOME)
 def test_a_loop_over_some_parameters_does_not(tmp_path: Path, freeze: str) -> None:
     assert not findings(program(tmp_path, FREEZES.format(freeze=freeze)), "FSDP602")
+
+
+def test_zip_with_unknown_numbers_keeps_the_parameters(tmp_path: Path) -> None:
+    train = "for p, scale in zip(teacher.parameters(), scales()):\n    p.requires_grad = False"
+    before = "from lib import scales\n" + FREEZES.format(freeze=train)
+    assert not findings(program(tmp_path, before), "FSDP602")  # `zip` may end early

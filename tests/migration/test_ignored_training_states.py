@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from forms import migrated, plan
 from two_ranks import TwoRanks
 
@@ -118,3 +119,120 @@ def test_an_optimizer_of_both_kinds_steps_singly(tmp_path: Path) -> None:
 def test_clipping_both_kinds_blocks(tmp_path: Path) -> None:
     found, _ = plan(tmp_path, FORM.format(step="model.clip_grad_norm_(1.0)"))
     assert any("ignored_states" in one.reason for one in found.blockers)
+
+
+VISITED = """
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+        self.table = nn.Embedding(4, 8)
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, i):
+        return self.inner(self.table(i)) * self.scale
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = Net()
+{whole}
+model = FSDP(net, {ignored}, use_orig_params=True, device_id=torch.device("cpu"))
+dense = torch.optim.SGD(model.module.inner.parameters(), lr=0.1)
+others = torch.optim.SGD(whole, lr=0.1)
+for step in range(3):
+    generator = torch.Generator().manual_seed(step * 2 + dist.get_rank())
+    loss = model(torch.randint(4, (3,), generator=generator)).square().mean()
+    loss.backward()
+    {average}
+    for one in (dense, others):
+        one.step()
+        one.zero_grad()
+    loss = loss.detach().clone()
+    dist.all_reduce(loss)
+    print(f"loss {{loss.item():.6f}}")
+dist.destroy_process_group()
+"""
+AVERAGER = """
+class Averager:
+    def __init__(self, module):
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+
+    def average(self):
+        flat = torch.cat([p.grad.reshape(-1) for p in self.parameters])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        sizes = [p.numel() for p in self.parameters]
+        for p, part in zip(self.parameters, flat.split(sizes)):
+            p.grad.copy_(part.view_as(p))
+
+
+"""
+LOOP = """for p in whole:
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+    for p in model.parameters():
+        p.requires_grad"""
+FORMS = {
+    "chosen by their names": (
+        'whole = [p for n, p in net.named_parameters() if n in ("scale", "table.weight")]',
+        "ignored_states=whole",
+        LOOP,
+    ),
+    "a parameter of the model": (
+        "whole = [net.scale, *net.table.parameters()]",
+        "ignored_states=whole",
+        """for p in net.table.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+    scale = net.scale
+    dist.all_reduce(scale.grad)
+    scale.grad /= dist.get_world_size()""",
+    ),
+    "an object that holds them": (
+        AVERAGER + "whole = list(net.table.parameters()); averager = Averager(net.table)",
+        "ignored_modules=[net.table]",
+        "averager.average()",
+    ),
+    "a dict of arguments": (
+        AVERAGER + "whole = list(net.table.parameters()); averager = Averager(net.table);"
+        ' kwargs = {"ignored_modules": [net.table]}',
+        "**kwargs",
+        "averager.average()",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", list(FORMS.values()), ids=list(FORMS))
+def test_gradients_of_ignored_parameters(
+    tmp_path: Path, two_ranks: TwoRanks, form: tuple[str, str, str]
+) -> None:
+    whole, ignored, average = form
+    before = VISITED.format(whole=whole, ignored=ignored, average=average)
+    path = tmp_path / "train.py"
+    path.write_text(before, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    assert "FSDP(" not in after
+    old, new = two_ranks.run(before), two_ranks.run(after)
+    assert old.status == new.status == "ok", f"{old.error}\n{new.error}"
+    assert sorted(new.stdout.split("\n")) == sorted(old.stdout.split("\n"))
+
+
+@pytest.mark.parametrize("calls", [("net.table", "model"), ("model", "net.table")])
+def test_gradients_of_ignored_and_sharded_parameters(
+    tmp_path: Path, calls: tuple[str, str]
+) -> None:
+    average = "\n    ".join(f"Averager({one}).average()" for one in calls)
+    body = VISITED.format(
+        whole=AVERAGER + "whole = list(net.table.parameters())",
+        ignored="ignored_modules=[net.table]",
+        average=average,
+    )
+    found, _ = plan(tmp_path, body, head="")
+    assert any("this rank's part" in one.reason for one in found.blockers)

@@ -11,7 +11,7 @@ from fsdplint.interpreter.choices import guards_of
 from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.flat_parameters import mixes_adapters, mixes_frozen
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.ignored_parameters import ignored_modules
+from fsdplint.interpreter.ignored_parameters import ignored_modules, note_ignored
 from fsdplint.interpreter.models.module_wrappers import wrap
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.wrap_policies import keeps_rest, not_classes, units_of
@@ -96,6 +96,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             weights_in=weights_in_param_dtype(run, [module], given.get("mixed_precision")),
             collective=True,
         )
+    note_ignored(run, event, given)
     _describe_own(run, event, own, call)
     return wrapper
 

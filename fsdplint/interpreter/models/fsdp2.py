@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.ignored_parameters import ignored_modules
+from fsdplint.interpreter.ignored_parameters import ignored_modules, note_ignored
 from fsdplint.interpreter.imports import can_do_without
 from fsdplint.interpreter.meshes import mesh_of
 from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
@@ -106,6 +106,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         ignored=() if call.open else ignored_modules(run, call.kwargs),
         weights_in=weights_in_param_dtype(run, modules, call.kwargs.get("mp_policy")),
     )
+    note_ignored(run, event, call.kwargs)
     note_scalars(run, event, call)
     for key in call.kwargs:
         if key in ARGUMENTS:

@@ -293,9 +293,22 @@ def _holds_each_parameter(run: Run, value: Value) -> bool:
 
 def _first_row(columns: list[list[Value]]) -> Value:
     """The elements of `zip` if their number is not known: the first one stands for all."""
-    if not all(columns) or any(matters(item) for items in columns for item in items):
+    if not all(columns) or any(_is_lost(items) for items in columns):
         return Unknown(varying=True)
-    return Sequence([Sequence([items[0] for items in columns], "tuple")], "list", True)
+    row = [_of_some(items[0]) for items in columns]
+    return Sequence([Sequence(row, "tuple")], "list", True)
+
+
+def _is_lost(items: list[Value]) -> bool:
+    """Whether the first of some elements does not stand for the others."""
+    if len(items) == 1 and isinstance(items[0], ParametersOf):
+        return False
+    return any(map(matters, items))
+
+
+def _of_some(value: Value) -> Value:
+    """The element of a loop that may end before it has visited all parameters."""
+    return replace(value, every=False) if isinstance(value, ParametersOf) else value
 
 
 @function("builtins.next")
@@ -313,7 +326,7 @@ def next_element(run: Run, name: str, call: Call) -> Value:
     empty = not value.items if isinstance(value, Sequence) else isinstance(value, ModulesOf)
     if exact and empty and not elements:
         return call.args[1] if len(call.args) > 1 else Unknown(varying=True)
-    return elements[0] if elements else Unknown(varying=True)
+    return _of_some(elements[0]) if elements else Unknown(varying=True)
 
 
 def _pass_each_on(generator: Lazy, made: Lazy, with_number: bool) -> None:

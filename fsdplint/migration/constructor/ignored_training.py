@@ -12,11 +12,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.interpreter.values import ModuleValue, Sequence, Value
-from fsdplint.migration.analysis.variables import definitions
+from fsdplint.migration.constructor.ignored_values import (
+    given_ignored,
+    ignored_modules,
+    modules_in,
+)
 from fsdplint.migration.context import Migration, nodes
-from fsdplint.migration.names import FSDP, IGNORED
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import OptimizerBuilt, ProcessGroupInit, Trace
 from fsdplint.trace.queries.optimizers import STEPPING_SINGLY
@@ -86,54 +87,9 @@ def _words(node: cst.CSTNode) -> Iterator[str]:
         yield node.value
 
 
-def ignored_modules(migration: Migration) -> set[str]:
-    """The modules that constructor calls ignore with all of their parameters, with their parts."""
-    held = [id for _, values in _given(migration) for value in values for id in _modules_in(value)]
-    return {
-        part for trace in migration.program.traces for part in (*held, *trace.submodules(*held))
-    }
-
-
-def _given(migration: Migration) -> list[tuple[cst.BaseExpression, list[Value]]]:
-    """What constructor calls ignore, with its values."""
-    return [
-        (part, migration.values(part))
-        for source in migration.sources
-        for node in nodes(source)
-        if isinstance(node, cst.Call) and migration.fsdp1(node.func) == FSDP
-        for arg in node.args
-        if arg.keyword is not None and arg.keyword.value in IGNORED
-        for part in _summands(source, arg.value)
-    ]
-
-
-def _summands(source: Source, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The lists of a sum of lists, each of which has a more exact value than the sum."""
-    found = definitions(source, node) if isinstance(node, cst.Name) else None
-    if found and len(found) == 1 and isinstance(found[0].value, cst.BinaryOperation):
-        node = found[0].value
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
-        yield from _summands(source, node.left)
-        yield from _summands(source, node.right)
-    else:
-        yield node
-
-
-def _modules_in(value: Value) -> Iterator[str]:
-    """The modules of which a value has all parameters."""
-    if isinstance(value, ModuleValue):
-        yield value.id
-    elif isinstance(value, ParametersOf):
-        if value.complete and not (value.name or value.element or value.filtered_by):
-            yield from (module.id for module in value.modules)
-    elif isinstance(value, Sequence):
-        for item in value.items:
-            yield from _modules_in(item)
-
-
 def _has_single_parameters(migration: Migration) -> bool:
     """Whether a constructor call may ignore parameters of a module that has others."""
     return any(
-        not values or any(not list(_modules_in(value)) for value in values)
-        for _, values in _given(migration)
+        not values or any(not list(modules_in(value)) for value in values)
+        for _, values in given_ignored(migration)
     )

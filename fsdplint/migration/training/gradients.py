@@ -16,7 +16,7 @@ from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
-from fsdplint.migration.constructor.ignored_training import ignored_modules
+from fsdplint.migration.constructor.ignored_values import is_ignored
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP, IGNORED
 from fsdplint.migration.training import gradient_sums
@@ -125,7 +125,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                     continue
                 if _is_never_sharded(migration, source, function, node.value):
                     continue
-                if is_ignored(migration, node.value):
+                if is_ignored(migration, source, node.value):
                     continue
                 seen.add(node)
                 if _called_by_nobody(migration, source, function):
@@ -311,16 +311,6 @@ def ignores_parameters(migration: Migration) -> bool:
         for source in migration.sources
         for node in nodes(source)
     )
-
-
-def is_ignored(migration: Migration, node: cst.BaseExpression) -> bool:
-    """Whether an expression is certainly a parameter of ignored modules, which stays whole."""
-    values = migration.values(node)
-    found = [one for one in values if isinstance(one, ParametersOf) and one.complete]
-    if not found or len(found) < len(values):
-        return False
-    ignored = ignored_modules(migration)
-    return all(module.id in ignored for one in found for module in one.modules)
 
 
 def _harmless(

@@ -14,7 +14,7 @@ import libcst as cst
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART, PARAMETER_PART
-from fsdplint.migration.constructor.ignored_training import ignored_modules
+from fsdplint.migration.constructor.ignored_values import ignored_modules, is_ignored
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors
@@ -120,7 +120,7 @@ def _use(
         for v in migration.values(node)
         if isinstance(v, ParametersOf) and v.element and not v.unsharded_copy
     ]
-    if not values:
+    if not values or is_ignored(migration, source, _first_name(node)):
         return None
     outer = isinstance(node, cst.Attribute) and migration.wrapping_of(node.value)
     sure = outer or any(is_fsdp1(module) for value in values for module in value.modules)
@@ -149,3 +149,10 @@ def _use(
             current = parent
         else:
             return None
+
+
+def _first_name(node: cst.BaseExpression) -> cst.BaseExpression:
+    """The expression with which a chain of attributes begins."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node
