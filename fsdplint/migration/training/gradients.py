@@ -13,7 +13,6 @@ import libcst as cst
 
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
 from fsdplint.migration.constructor.ignored_values import is_ignored
@@ -22,12 +21,12 @@ from fsdplint.migration.names import FSDP, IGNORED
 from fsdplint.migration.training import gradient_sums
 from fsdplint.migration.training.finite_tests import finite_test, is_truth
 from fsdplint.migration.training.own_tensors import is_own_tensor
-from fsdplint.source.source import NodeSite, Source
+from fsdplint.migration.training.plain_models import is_never_sharded
+from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
-from fsdplint.syntax.enclosing import ancestors, function_around, never_runs
+from fsdplint.syntax.enclosing import ancestors, never_runs
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
-from fsdplint.trace import ModuleBuilt, Wrapped
 
 SAME = {"data", "detach", "float", "double", "abs"}  # the same for each part
 SQUARES = {"pow", "square", "__pow__"}
@@ -123,7 +122,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                     continue
                 if is_own_tensor(migration, source, node.value, symbols):
                     continue
-                if _is_never_sharded(migration, source, function, node.value):
+                if is_never_sharded(migration, source, function, node.value):
                     continue
                 if is_ignored(migration, source, node.value):
                     continue
@@ -214,92 +213,6 @@ def is_of_fsdp1(program: Program, node: cst.BaseExpression) -> bool:
         isinstance(v, ParametersOf) and v.element and v.modules and all(map(is_fsdp1, v.modules))
         for v in values
     )
-
-
-def _is_never_sharded(
-    migration: Migration, source: Source, function: cst.FunctionDef, node: cst.BaseExpression
-) -> bool:
-    """Whether a node is a parameter of models that nothing wraps, and that its function makes.
-
-    A run keeps the last value of a node only, so that a model which a function gets does not count.
-    """
-    values = migration.program.values(node)
-    if isinstance(node, cst.Attribute) and values and not any(map(_is_parameters, values)):
-        owners = migration.program.values(node.value)
-        return bool(owners) and all(
-            isinstance(owner, ModuleValue)
-            and _is_outside(migration, owner)
-            and _is_made_in(migration, source, function, owner)
-            for owner in owners
-        )
-    return bool(values) and all(
-        isinstance(value, ParametersOf)
-        and bool(value.modules)
-        and value.complete
-        and all(_is_plain(migration, module) for module in value.modules)
-        and all(_is_made_in(migration, source, function, module) for module in value.modules)
-        for value in values
-    )
-
-
-def _is_parameters(value: Value) -> bool:
-    return isinstance(value, ParametersOf)
-
-
-def _is_outside(migration: Migration, module: ModuleValue) -> bool:
-    """Whether the own parameters of a module are in no wrapped module; its parts may be wrapped."""
-    if module.synthetic_for is not None or module.stands_for_parts or is_fsdp1(module):
-        return False
-    runs = [trace for trace in migration.program.traces if module.id in trace.modules]
-    if not runs or any(trace.family_escaped(module.id) for trace in runs):
-        return False
-    return not any(
-        module.id in trace.submodules(event.module, event.inner)
-        for trace in runs
-        for event in trace.of(Wrapped)
-    )
-
-
-def _is_plain(migration: Migration, module: ModuleValue) -> bool:
-    """Whether nothing wraps a module, a module around it, or a part of it."""
-    if module.synthetic_for is not None or module.stands_for_parts or is_fsdp1(module):
-        return False
-    runs = [trace for trace in migration.program.traces if module.id in trace.modules]
-    if not runs or any(trace.family_escaped(module.id) for trace in runs):
-        return False
-    return not any(
-        trace.related(event.module, module.id) or trace.related(event.inner, module.id)
-        for trace in runs
-        for event in trace.of(Wrapped)
-    )
-
-
-def _is_made_in(
-    migration: Migration, source: Source, function: cst.FunctionDef, module: ModuleValue
-) -> bool:
-    """Whether a function makes a module, or one whose constructor makes it."""
-    made = module.created_at
-    if made is None:
-        return False
-    if _is_within(source, made, function):
-        return True
-    constructor = function_around(made.source, made.node)
-    if not isinstance(constructor, cst.FunctionDef) or constructor.name.value != "__init__":
-        return False
-    runs = [trace for trace in migration.program.traces if module.id in trace.modules]
-    return all(
-        any(
-            isinstance(event.site, NodeSite)
-            and event.module in trace.ancestors(module.id)
-            and _is_within(source, event.site, function)
-            for event in trace.of(ModuleBuilt)
-        )
-        for trace in runs
-    )
-
-
-def _is_within(source: Source, site: NodeSite, function: cst.FunctionDef) -> bool:
-    return site.source is source and function in ancestors(source, site.node)
 
 
 def ignores_parameters(migration: Migration) -> bool:
