@@ -283,6 +283,47 @@ FORMS = {
         )
         """,
     ),
+    "a scattered state that an object chooses": (
+        """
+        class Trainer:
+            def __init__(self):
+                self.rank = dist.get_rank()
+                self.model = FSDP(Net(), use_orig_params=True)
+                self.optimizer = torch.optim.Adam(self.model.parameters())
+
+            def load(self):
+                saved = torch.load("o.pt")
+                state = FSDP.scatter_full_optim_state_dict(
+                    saved["optimizer"] if self.rank == 0 else None, self.model
+                )
+                self.rank = saved["rank"]
+                self.optimizer.load_state_dict(state)
+
+
+        Trainer().load()
+        """,
+        """
+        class Trainer:
+            def __init__(self):
+                self.rank = dist.get_rank()
+                self.model = fully_shard(Net())
+                self.optimizer = torch.optim.Adam(self.model.parameters())
+
+            def load(self):
+                saved = torch.load("o.pt")
+                state = (saved["optimizer"] if self.rank == 0 else None) or {}
+                self.rank = saved["rank"]
+                set_optimizer_state_dict(
+                    self.model,
+                    self.optimizer,
+                    state,
+                    options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+                )
+
+
+        Trainer().load()
+        """,
+    ),
     "a scattered state for no optimizer": (
         """
         def load(model):

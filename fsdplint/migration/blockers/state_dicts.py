@@ -109,11 +109,6 @@ OPTIMIZER_STATE_GROUP = Blocker(
     "`sharded_optim_state_dict` has a group",
     advice.DROP_ARGUMENTS,
 )
-STATE_COMPUTED_IN_CALL = Blocker(
-    "FSDP203-state-computed-in-call",
-    "the call itself computes the state that it gets",
-    advice.STATE_VARIABLE,
-)
 STATE_WHILE_GATHERED = Blocker(
     "FSDP203-state-while-gathered",
     "FSDP2 may have parameters gathered here, and torch does not find them in the optimizer",

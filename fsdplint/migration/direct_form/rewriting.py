@@ -35,6 +35,7 @@ from fsdplint.migration.direct_form import (
     refused_calls,
     returned_dicts,
     subclasses,
+    type_blocks,
 )
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.item_reads import ItemReads
@@ -64,6 +65,8 @@ FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
     cst.Call: _rewrite_call,
     cst.Name: refused_calls.rewrite_name,
     cst.With: contexts.rewrite_with,
+    cst.IndentedBlock: type_blocks.rewrite_block,
+    cst.Module: type_blocks.rewrite_block,
     cst.Attribute: attributes.rewrite_attribute,
     cst.Arg: constants.rewrite_argument,
     cst.Lambda: forwarding_policies.rewrite_lambda,

@@ -14,7 +14,6 @@ from fsdplint.migration.blockers.state_dicts import (
     OPTIMIZER_STATE_ARGUMENTS,
     OPTIMIZER_STATE_GROUP,
     STATE_ARGUMENTS,
-    STATE_COMPUTED_IN_CALL,
 )
 from fsdplint.migration.context import expression
 from fsdplint.migration.direct_form.building import only_builds
@@ -219,11 +218,10 @@ class States(ModelStates):
             )
         given = named["full_optim_state_dict"].value
         state = atom(expression(self.migration, self.source, given))
-        if not is_repeatable(given) and not self._may_move(given):
-            raise Blocked(self.source, node, STATE_COMPUTED_IN_CALL())
         options = self.make_options(["full_state_dict=True", "broadcast_from_rank0=True"], node)
         state = self._with_separate_steps(node, f"{state} or {{}}", named["optim"].value)
-        self._set_optimizer(node, named, state, options)
+        in_place = not is_repeatable(given) and not self._may_move(given)
+        self._set_optimizer(node, named, state, options, in_place=in_place)
 
     def _may_move(self, node: cst.BaseExpression) -> bool:
         """Whether an expression has the same value in a later statement of its function."""
@@ -334,9 +332,18 @@ class States(ModelStates):
         )
 
     def _set_optimizer(
-        self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
+        self,
+        node: cst.Call,
+        named: dict[str, cst.Arg],
+        state: str,
+        options: str,
+        *,
+        in_place: bool = False,
     ) -> None:
-        """Merge two calls, which convert the state and load it, into one."""
+        """Merge two calls, which convert the state and load it, into one.
+
+        in_place: whether the state has to be computed where it was converted.
+        """
         if compiled_states.compiled_names(self.migration, named["model"].value):
             state = f"{compiled_states.without_names(self.migration, self.source, node)}({state})"
         if self._set_by_value(node, named, state, options):
@@ -358,6 +365,12 @@ class States(ModelStates):
                 node, "set_optimizer_state_dict", [model, optimizer, state], options
             )
             branch_loads.move(self.migration, self.source, node, branch, self._moved)
+        elif in_place and not self._contains(node, load):
+            self.migration.substitute(self.source, node, state)
+            loaded = expression(self.migration, self.source, load.args[0].value)
+            self.put_state_call(
+                load, "set_optimizer_state_dict", [model, optimizer, loaded], options
+            )
         else:
             self.put_state_call(
                 load, "set_optimizer_state_dict", [model, optimizer, state], options
