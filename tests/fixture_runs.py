@@ -166,4 +166,6 @@ CASES = (
     Case("fsdp1/legacy_optim.py", OUT, (*OUT, "--epochs", "2", "--load", "scatter")),
     Case("fsdp1/legacy_optim.py", OUT, (*OUT, "--epochs", "2", "--load", "shard")),
     Case("fsdp1/set_type.py", OUT, (*OUT, "--steps", "4")),
+    Case("fsdp1/ignored_states.py", ()),
+    Case("fsdp1/by_number.py"),
 )

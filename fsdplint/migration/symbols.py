@@ -141,7 +141,8 @@ APIS = {
     ),
     f"{FSDP}.rekey_optim_state_dict": Api(
         "nothing: optimizer states of FSDP2 have the names of parameters "
-        "as keys, and `set_optimizer_state_dict` takes them"
+        "as keys, and `set_optimizer_state_dict` takes them",
+        rewritten_with_other=True,
     ),
     f"{FSDP}.rank": Api("`get_rank` of the group"),
     f"{FSDP}.world_size": Api("`get_world_size` of the group"),
@@ -225,7 +226,8 @@ APIS = {
     ),
     "StateDictSettings": Api("nothing: the options are arguments of each call"),
     "OptimStateKeyType": Api(
-        "nothing: optimizer states of FSDP2 have the names of parameters as keys"
+        "nothing: optimizer states of FSDP2 have the names of parameters as keys",
+        rewritten_with_other=True,
     ),
     "FlatParameter": Api(
         "nothing: each parameter is a DTensor with its own name", advice=advice.FLAT_PARAMETERS

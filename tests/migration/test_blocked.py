@@ -13,11 +13,9 @@ FOLDER = fixture_runs.FIXTURES / "fsdp1_blocked"
 # What stands in a line, and what is said of it.
 BLOCKED = {
     "batch_norm.py": {"_module_classes_to_ignore=": "`_module_classes_to_ignore`"},
-    "by_number.py": {"OptimStateKeyType.PARAM": "rekey_optim_state_dict"},
     "class_argument.py": {"parallelise(net, FSDP": "passed as an argument to `parallelise`"},
     "comm_hook.py": {"register_comm_hook": "communication hooks"},
     "custom_policy.py": {"CustomPolicy(wrap_or_not)": "gives single units their own `cpu_offload`"},
-    "ignored_states.py": {"dist.all_reduce(p.grad)": "reads this rank's part of the gradients"},
     "local_states.py": {"model.state_dict()": "LOCAL_STATE_DICT"},
     "partial_class.py": {
         "functools.partial(": "a partial of FSDP that does more than shard one module"

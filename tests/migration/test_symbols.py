@@ -172,8 +172,11 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         "set_optimizer_state_dict(",
     ),
     f"{FSDP}.rekey_optim_state_dict": (
-        OPTIMIZER + "FSDP.rekey_optim_state_dict({}, None, model)",
-        "! have the names of parameters",
+        "from torch.distributed.fsdp import OptimStateKeyType\n"
+        + OPTIMIZER
+        + "state = FSDP.optim_state_dict(model, optimizer)\n"
+        "state = FSDP.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_ID, Net())",
+        "state = with_numbers(state, Net())",
     ),
     f"{FSDP}.rank": (MODEL + "print(model.rank)", "print(dist.get_rank())"),
     f"{FSDP}.world_size": (MODEL + "print(model.world_size)", "print(dist.get_world_size())"),

@@ -28,6 +28,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf
 from fsdplint.interpreter.values import (
     Context,
+    Dict,
     LibraryObject,
     Method,
     ModuleValue,
@@ -231,10 +232,18 @@ def fsdp_modules(run: Run, name: str, call: Call) -> Value:
     return ModulesOf(module, "modules") if module is not None else Unknown()
 
 
-@function(f"{FSDP1}.get_state_dict_type", f"{FSDP1}.rekey_optim_state_dict")
+@function(f"{FSDP1}.get_state_dict_type")
 def static_query(run: Run, name: str, call: Call) -> Value:
     emit_use(run, name.rpartition(".")[2], call)
     return Unknown()
+
+
+@function(f"{FSDP1}.rekey_optim_state_dict")
+def rekey(run: Run, name: str, call: Call) -> Value:
+    """The same state with other keys, in a dict of its own."""
+    emit_use(run, "rekey_optim_state_dict", call)
+    state = call.arg(0, "optim_state_dict") or Unknown()
+    return Dict({"state": Dict(tensors={"name": state}), "param_groups": Unknown()})
 
 
 @method("ModuleValue", "summon_full_params")

@@ -99,6 +99,18 @@ OPTIMIZER_STATE_ARGUMENTS = Blocker(
     "`{method}` has further arguments",
     advice.DROP_ARGUMENTS,
 )
+REKEY_TYPE = Blocker(
+    "FSDP203-rekey-type",
+    "whether the state gets names or numbers as keys is only known at run time",
+    advice.WRITE_VALUE,
+)
+REKEY_WRAPPED = Blocker(
+    "FSDP203-rekey-wrapped",
+    "this numbers the parameters of a wrapped model, or of one that the code does not show: with "
+    "FSDP1 they may be flat and have other numbers",
+    "Decide which parameters the numbers are for. Give the call a model without FSDP, "
+    "such as the one that loads the state later.",
+)
 OPTIM_INPUT = Blocker(
     "FSDP203-optim-input",
     "`{method}` has the argument `optim_input`",

@@ -16,6 +16,7 @@ from fsdplint.migration.state_dicts import (
     optimizers,
     part_states,
     pretrained,
+    rekeyed_states,
 )
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors
@@ -80,6 +81,8 @@ def _rewrite_untyped_state(
         is_typed = name in ("optim_state_dict", "optim_state_dict_to_load")
         kind = _kind_of_optimizer(state, source, call) if is_typed else kinds.DEFAULT
         states.rewrite(call, kind)
+    elif name == rekeyed_states.NAME and func not in migration.consumed:
+        rekeyed_states.rewrite(migration, source, call)
     elif attribute in ("state_dict", "load_state_dict") and (
         migration.wrapping_of(func.value)
         or migration.has_typed_state(func.value)

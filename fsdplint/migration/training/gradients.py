@@ -22,14 +22,13 @@ from fsdplint.migration.training import gradient_sums
 from fsdplint.migration.training.finite_tests import finite_test, is_truth
 from fsdplint.migration.training.own_tensors import is_own_tensor
 from fsdplint.migration.training.plain_models import is_never_sharded
+from fsdplint.migration.training.reduced_sums import SAME, SQUARES, is_two
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.enclosing import ancestors, never_runs
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 
-SAME = {"data", "detach", "float", "double", "abs"}  # the same for each part
-SQUARES = {"pow", "square", "__pow__"}
 NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"}
 ELEMENTWISE = {"mul_", "div_", "zero_", "fill_", "add_", "sub_", "clamp_", "neg_", "nan_to_num_"}
 IN_PLACE = {"torch.nan_to_num", "torch.nan_to_num_", "torch.clamp_"}  # in place with `out`
@@ -156,8 +155,7 @@ def _reason(
     top, norm, squared = _chain(source, node, symbols)
     text = " ".join(source.code(_expression_around(source, node)).split())
     if norm and not squared and top is not None:
-        name = gradient_sums.variable_of_sum(source, top)
-        if name is not None and gradient_sums.is_all_reduced(function, name, symbols):
+        if gradient_sums.is_all_reduced(source, top):
             return GRADIENT_NORM(text=text)
     return GRADIENT_PART(text=text)
 
@@ -306,7 +304,7 @@ def _chain(
                 return None, norm, squared
             norm, current = True, call
         elif isinstance(parent, cst.BinaryOperation) and isinstance(parent.operator, cst.Power):
-            if parent.left is not current or not _is_number_two(parent.right) or squared:
+            if parent.left is not current or not is_two(parent.right) or squared:
                 return None, norm, squared
             squared, current = True, parent
         else:
@@ -318,10 +316,6 @@ def _has_order_two(call: cst.Call, position: int) -> bool:
     given = arguments(call, ["input", "p"][1 - position :])[0]
     order = given.get("p") or given.get("ord") or given.get("exponent")
     if order is not None:
-        return _is_number_two(order.value)
+        return is_two(order.value)
     name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
     return name not in SQUARES and "dim" not in given
-
-
-def _is_number_two(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.Integer | cst.Float) and float(node.value) == 2.0
