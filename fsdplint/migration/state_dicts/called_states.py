@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter.values import Function
+from fsdplint.interpreter.values import Bound, Function, Value
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import CONFIG_AT_RUN_TIME
 from fsdplint.migration.context import Migration, nodes
@@ -27,8 +27,8 @@ def functions(migration: Migration, call: cst.Call) -> list[Function] | None:
     calls: list[cst.CSTNode] = []
     while pending:
         node = pending.pop()
-        values = migration.values(node.func)
-        if not values or not isinstance(node.func, cst.Name):
+        values = [_function_of(value) for value in migration.values(node.func)]
+        if not values or not (isinstance(node.func, cst.Name) or _has_one_meaning(migration, node)):
             return None
         calls.append(node.func)
         for value in values:
@@ -43,6 +43,25 @@ def functions(migration: Migration, call: cst.Call) -> list[Function] | None:
     if any(_is_mentioned_elsewhere(migration, function, calls) for function in found):
         return None
     return found
+
+
+def _function_of(value: Value) -> Value:
+    """The function behind a method of an object."""
+    return value.function if isinstance(value, Bound) else value
+
+
+def _has_one_meaning(migration: Migration, call: cst.Call) -> bool:
+    """Whether a call is of a method, and no other class has a method of this name."""
+    if not isinstance(call.func, cst.Attribute):
+        return False
+    name = call.func.attr.value
+    defined = [
+        node
+        for source in migration.program.sources.values()
+        for node in nodes(source)
+        if isinstance(node, cst.FunctionDef) and node.name.value == name
+    ]
+    return len(defined) == 1
 
 
 def _calls_with_models(migration: Migration, function: Function) -> Iterator[cst.Call]:
@@ -70,7 +89,9 @@ def _is_mentioned_elsewhere(
                 if node is not getattr(function.node, "name", None):
                     return True
             if isinstance(node, cst.Attribute) and node.attr.value == function.name:
-                values = migration.values(node)
+                if node in calls:
+                    continue
+                values = [_function_of(value) for value in migration.values(node)]
                 ours = any(isinstance(v, Function) and v.node is function.node for v in values)
                 if ours or not (values or migration.symbol(node)):
                     return True
