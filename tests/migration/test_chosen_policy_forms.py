@@ -438,3 +438,26 @@ def test_a_long_call_in_the_block_of_a_test(tmp_path: Path) -> None:
     assert len(lines[at + 1]) - len(lines[at + 1].lstrip()) == (
         len(lines[at]) - len(lines[at].lstrip()) + 4
     )
+
+
+TWO_MODELS = """
+import sys
+
+
+def shard(model, other):
+    klass = getattr(sys.modules[__name__], os.environ["BLOCK"])
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={klass})
+    model = FSDP(model, auto_wrap_policy=policy)
+    if other is not None:
+        other = FSDP(other, auto_wrap_policy=policy)
+    return model, other
+
+
+shard(Net(), Net() if os.environ["LOSS"] == "dpo" else None)
+"""
+
+
+def test_neither_of_two_models_is_a_unit_of_its_own_policy(tmp_path: Path) -> None:
+    found, text = plan(tmp_path, TWO_MODELS)
+    assert not found.blockers
+    assert text.count(".modules())[1:])") == 2
