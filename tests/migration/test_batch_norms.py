@@ -18,9 +18,12 @@ import functools
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy
+)
 from torch.distributed.fsdp.wrap import (
-    ModuleWrapPolicy, always_wrap_policy, size_based_auto_wrap_policy
+    CustomPolicy, ModuleWrapPolicy, always_wrap_policy, lambda_auto_wrap_policy,
+    size_based_auto_wrap_policy,
 )
 
 
@@ -75,7 +78,35 @@ POLICIES = {
     "classes": "ModuleWrapPolicy({Block})",
     "all": "always_wrap_policy",
     "size": "functools.partial(size_based_auto_wrap_policy, min_num_params=100)",
+    "a test": (
+        "functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Block))"
+    ),
+    "a strategy of their own": (
+        'CustomPolicy(lambda m: {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP} '
+        "if isinstance(m, Block) else False)"
+    ),
 }
+CHOOSE = """
+def choose(module):
+    if isinstance(module, nn.Linear):
+        return {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+    return isinstance(module, Block)
+
+
+def initialize(module):
+    module.to_empty(device=torch.device("cpu"), recurse=False)
+    if hasattr(module, "reset_parameters"):
+        module.reset_parameters()
+
+
+dist.init_process_group"""
+ON_META = """
+with torch.device("meta"):
+    net = Net()
+model = FSDP(
+    net,
+    param_init_fn=initialize,
+"""
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
@@ -87,6 +118,24 @@ def test_batch_norms_compute_as_before(policy: str, tmp_path: Path, two_ranks: T
     runs = [two_ranks.run(text, timeout=600) for text in (before, after)]
     assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
     assert len(runs[0].stdout.splitlines()) == 20
+    assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+
+
+@pytest.mark.parametrize("on_meta", [False, True])
+def test_units_with_arguments_of_their_own(
+    tmp_path: Path, two_ranks: TwoRanks, *, on_meta: bool
+) -> None:
+    before = PROGRAM.replace("POLICY", "CustomPolicy(choose)")
+    before = before.replace("\ndist.init_process_group", CHOOSE, 1)
+    if on_meta:
+        before = before.replace("\nmodel = FSDP(\n    Net(),\n", ON_META)
+        before = before.replace('        self.register_buffer("scale", torch.tensor(0.3))\n', "")
+        before = before.replace(" * self.scale", "")
+    path = tmp_path / "train.py"
+    path.write_text(before, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    runs = [two_ranks.run(text, timeout=600) for text in (before, after)]
+    assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
     assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
 
 

@@ -43,6 +43,12 @@ CUSTOM_POLICY_ARGUMENT = Blocker(
     "this CustomPolicy gives single units their own `{argument}`",
     advice.PREDICATE,
 )
+CUSTOM_POLICY_STRATEGY = Blocker(
+    "FSDP201-custom-policy-strategy",
+    "the `sharding_strategy` that this CustomPolicy gives single units is only known at run time",
+    "Decide which strategy these units get, and write it in the policy: "
+    "`ShardingStrategy.FULL_SHARD` or `ShardingStrategy.SHARD_GRAD_OP`.",
+)
 CUSTOM_POLICY_OTHER_MESH = Blocker(
     "FSDP201-custom-policy-other-mesh",
     "this CustomPolicy gives single units a strategy for which they need another mesh than the model",
@@ -67,6 +73,11 @@ POLICIES_WITH_FUNCTION = Blocker(
     "FSDP201-policies-with-function",
     "there are several wrapping policies here, and one of them is a function",
     advice.WRITE_POLICY,
+)
+INITIALIZED_IN_SEVERAL_WAYS = Blocker(
+    "FSDP201-initialized-in-several-ways",
+    "another model of this file that has a `param_init_fn`, too, has another kind of policy",
+    "Put the code that wraps one of the models into another file, or shard one by hand.",
 )
 POLICY_SHARED = Blocker(
     "FSDP201-policy-shared",

@@ -18,6 +18,7 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import (
     CUSTOM_POLICY_ARGUMENT,
     CUSTOM_POLICY_OTHER_MESH,
+    CUSTOM_POLICY_STRATEGY,
     CUSTOM_POLICY_UNSEEN,
 )
 from fsdplint.migration.constructor import strategy
@@ -127,8 +128,10 @@ class CustomPolicies:
             name = strategy.literal(self.migration, value)
             if key in NO_COUNTERPART:
                 continue
-            if key != "sharding_strategy" or name is None:
+            if key != "sharding_strategy":
                 raise Blocked(self.source, node, CUSTOM_POLICY_ARGUMENT(argument=key))
+            if name is None:
+                raise Blocked(self.source, value, CUSTOM_POLICY_STRATEGY())
             if name not in strategy.ONE_DIMENSIONAL:
                 raise Blocked(self.source, node, CUSTOM_POLICY_OTHER_MESH())
             found.append((strategy.KEY, str(name not in strategy.NO_RESHARD)))

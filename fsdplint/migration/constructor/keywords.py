@@ -93,9 +93,11 @@ class Keywords(StartingWeights):
     def norms_fit(self) -> bool:
         """Whether the new code can shard batch norms by themselves."""
         policy = self.policy
-        if policy is None or policy.units is not None or policy.unit or policy.gives_arguments:
+        if policy is None or policy.units is not None:
             return False
-        if self.mapping or self.has_ignored or self.own_casts or self.initialize:
+        if self.mapping or self.has_ignored or self.own_casts:
+            return False
+        if self.initialize and (policy.helper or policy.guard):
             return False
         return not policy.helper or policy.counts_units
 
@@ -272,8 +274,14 @@ class Keywords(StartingWeights):
         """The arguments after the module; `inner`: of a submodule."""
         given = [*self._spreads(), *(f"{key}={value}" for key, value in self.items)]
         if inner:
-            return self._with_own(given if self._inner is None else self._inner)
+            return self._with_own(self.common_arguments())
         return [*given, f"{KEY}=True"] if self.reshards_root else given
+
+    def common_arguments(self) -> list[str]:
+        """The arguments of all submodules, without those that the policy gives one alone."""
+        if self._inner is not None:
+            return self._inner
+        return [*self._spreads(), *(f"{key}={value}" for key, value in self.items)]
 
     def norm_arguments(self) -> list[str]:
         """The arguments of a batch norm."""

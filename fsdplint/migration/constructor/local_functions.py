@@ -10,7 +10,11 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import fresh, function_name
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import META_TO_SEVERAL_DEVICES
-from fsdplint.migration.blockers.policies import PARAM_INIT_FN_WITH_POLICY, TWO_SIZE_POLICIES
+from fsdplint.migration.blockers.policies import (
+    INITIALIZED_IN_SEVERAL_WAYS,
+    PARAM_INIT_FN_WITH_POLICY,
+    TWO_SIZE_POLICIES,
+)
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
@@ -260,31 +264,55 @@ def reset_helper(migration: Migration, source: Source, at: cst.CSTNode, device: 
     return name
 
 
-def initializing_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+def initializing_helper(
+    migration: Migration, source: Source, at: cst.CSTNode, *, own: bool = False, norms: str = ""
+) -> str:
     """Write the function that initializes and shards the submodules that pass a test.
 
     It keeps FSDP1's order, which decides on the random numbers of each module. Returns its name.
+
+    own: whether the test gives the arguments of a module, and None for one that is no unit.
+    norms: the class of the modules that get arguments of their own.
+
+    Raises:
+        Blocked: another call needs another form of the function.
     """
     name = function_name(source, "initialize_and_shard")
-    if not migration.add_helper(f"initializing {source.path}"):
+    conflict = Blocked(source, at, INITIALIZED_IN_SEVERAL_WAYS())
+    if not migration.add_helper(f"initializing {source.path}", f"{own} {norms}", conflict):
         return name
     top = helper_place(migration, source, at)
     initialize = initialize_helper(migration, source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
+    parameter, given = ("norms, ", "norms, ") if norms else ("", "")
+    test = "\t\tif test(child):"
+    unit = f"\t\t\t{shard}(child, **kwargs)"
+    purpose = "the submodules for which test(module) holds"
+    if own:
+        test, unit = "\t\tif own is not None:", f"\t\t\t{shard}(child, **{{**kwargs, **own}})"
+        purpose = "the submodules that test(module) gives arguments"
+    apart = [
+        f"\t\tif norms is not None and isinstance(child, {norms}):",
+        f"\t\t\t{initialize}(child, param_init_fn)",
+        f"\t\t\t{shard}(child, **norms)",
+        "\t\t\tcontinue",
+    ]
     migration.rewrite.insert_function(
         source,
         top,
         [
-            f"def {name}(module, test, param_init_fn, **kwargs):",
-            '\t"""Initialize and shard the submodules for which test(module) holds, children first."""',
+            f"def {name}(module, test, param_init_fn, {parameter}**kwargs):",
+            f'\t"""Initialize and shard {purpose}, children first."""',
             "\tfor child in module.children():",
             f"\t\tif isinstance(child, {sharded}):",
             "\t\t\tcontinue",
-            f"\t\t{name}(child, test, param_init_fn, **kwargs)",
-            "\t\tif test(child):",
+            f"\t\t{name}(child, test, param_init_fn, {given}**kwargs)",
+            *(apart if norms else []),
+            *(["\t\town = test(child)"] if own else []),
+            test,
             f"\t\t\t{initialize}(child, param_init_fn)",
-            f"\t\t\t{shard}(child, **kwargs)",
+            unit,
         ],
     )
     return name

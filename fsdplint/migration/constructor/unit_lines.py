@@ -77,9 +77,18 @@ class UnitLines:
         if policy.test.endswith(f"({policy.variable})"):
             name = policy.test.removesuffix(f"({policy.variable})")
             test = name if name.isidentifier() else test
-        helper = initializing_helper(self.migration, self.source, self.call)
-        arguments = [model, test, self.keywords.initialize, *self.keywords.arguments(inner=True)]
-        return call(self.source, self.call, helper, arguments)
+        own, norms = policy.gives_arguments, self.keywords.norms
+        klass = self._norm_class() if norms else ""
+        helper = initializing_helper(self.migration, self.source, self.call, own=own, norms=klass)
+        keywords = self.keywords
+        given = keywords.common_arguments() if own else keywords.arguments(inner=True)
+        if norms:
+            apart = f"dict({', '.join(keywords.norm_arguments())})"
+            given = [
+                f"{apart} if {keywords.norms_if} else None" if keywords.norms_if else apart,
+                *given,
+            ]
+        return call(self.source, self.call, helper, [model, test, keywords.initialize, *given])
 
     def _shard_loop(self, policy: Policy, model: str) -> list[str]:
         modules = f"list({model}.modules())" + ("[1:]" if policy.root else "")
@@ -87,18 +96,24 @@ class UnitLines:
         depth = 2
         shard = call(self.source, self._place(policy), self.shard, arguments, depth=depth)
         before, ignored = self._ignored_modules(policy)
+        norm = self._norm_call(policy, depth) if self.keywords.norms else ""
+        guard = f"{self.keywords.norms_if} and " if self.keywords.norms_if else ""
         if policy.gives_arguments:
             own = unit_arguments(self.source, self.call)
+            apart = [
+                f"\tif {guard}isinstance({policy.variable}, {self._norm_class()}):",
+                f"\t\t{norm}",
+                "\t\tcontinue",
+            ]
             return [
                 *before,
                 f"for {policy.variable} in reversed({modules}):",
+                *(apart if norm else []),
                 f"\t{own} = {policy.test}",
                 f"\tif {ignored}{own} is not None:",
                 f"\t\t{shard}",
             ]
-        if self.keywords.norms:
-            norm = self._norm_call(policy, depth)
-            guard = f"{self.keywords.norms_if} and " if self.keywords.norms_if else ""
+        if norm:
             return [
                 f"for {policy.variable} in reversed({modules}):",
                 f"\tif {guard}isinstance({policy.variable}, {self._norm_class()}):",
