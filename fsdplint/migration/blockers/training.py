@@ -205,7 +205,9 @@ PART_FIRST = Blocker(
     "a part of the model is called before the model itself: FSDP2 makes the first called module "
     "the root, and then the model fails (with FSDP1 the root is the first module that is used, "
     "also for its state)",
-    advice.BY_HAND,
+    "Decide which call comes first. Call the whole model once before the part: a forward under "
+    "`torch.no_grad()` is enough. Or call the part in a method of the model, and register it with "
+    "`register_fsdp_forward_method`.",
 )
 GRADIENT_NORM = Blocker(
     "FSDP299-gradient-norm",
