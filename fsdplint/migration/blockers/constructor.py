@@ -56,6 +56,12 @@ IGNORED_PERHAPS_TRAINED = Blocker(
     "plain tensors, which optimizers and `clip_grad_norm_` cannot mix with sharded ones",
     advice.IGNORED,
 )
+IGNORED_MIXED = Blocker(
+    "FSDP201-ignored-mixed",
+    "the code does not show that the parameters in `{argument}` are frozen, and {place} may get "
+    "them: with FSDP2 they are plain tensors, which it cannot mix with sharded ones",
+    advice.IGNORED,
+)
 CAST_INPUTS_DIFFER_IN_DICT = Blocker(
     "FSDP201-cast-inputs-differ-in-dict",
     "the policies of mixed precision in this program differ in `cast_forward_inputs`, and this "

@@ -24,7 +24,7 @@ from fsdplint.migration.analysis.parameters import (
 )
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.constructor import IGNORED_PERHAPS_TRAINED
+from fsdplint.migration.blockers.constructor import IGNORED_MIXED, IGNORED_PERHAPS_TRAINED
 from fsdplint.migration.constructor import ignored_training
 from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.context import Migration, expression
@@ -79,6 +79,9 @@ def ignored_params(
             "`fused=True` do not take both together.",
         )
         return members_of(text, "parameters") if modules else f"set({_without_list(text)})"
+    place = ignored_training.mixing(migration)
+    if place:
+        raise Blocked(source, value, IGNORED_MIXED(argument=argument, place=place))
     raise Blocked(source, value, IGNORED_PERHAPS_TRAINED(argument=argument))
 
 

@@ -9,6 +9,7 @@ at all. States of optimizers have the same entries in both versions (seen with t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import libcst as cst
 
@@ -33,6 +34,23 @@ def is_supported(migration: Migration) -> bool:
     built = [one for trace in migration.program.traces for one in trace.of(OptimizerBuilt)]
     plain = all(map(_updates_one_by_one, built))
     return bool(built) and plain and not any(map(_mixes, migration.program.sources.values()))
+
+
+def mixing(migration: Migration) -> str:
+    """The only obstacle: code that gets plain tensors beside sharded ones; "" if there are others."""
+    built = [one for trace in migration.program.traces for one in trace.of(OptimizerBuilt)]
+    if not built or not all(map(_updates_one_by_one, built)):
+        return ""
+    for source in migration.program.sources.values():
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and any(_is_mixing(word) for word in _words(node.func)):
+                line = source.location(node).line
+                return f"`{source.code(node.func)}` ({Path(source.path).name}:{line})"
+    return ""
+
+
+def _is_mixing(word: str) -> bool:
+    return any(one in word for one in MIXING)
 
 
 def step_singly(migration: Migration) -> None:
@@ -75,7 +93,7 @@ def _is_unsuitable(arg: cst.Arg) -> bool:
 
 def _mixes(source: Source) -> bool:
     """Whether code of a file names what is not able to mix plain and sharded tensors."""
-    return any(one in word for node in nodes(source) for word in _words(node) for one in MIXING)
+    return any(_is_mixing(word) for node in nodes(source) for word in _words(node))
 
 
 def _words(node: cst.CSTNode) -> Iterator[str]:
