@@ -180,7 +180,6 @@ WITH_BLOCK = (
     "Write it as `with FSDP.state_dict_type(model, ...):` around the lines that take or load the "
     "state, a block for each kind of state."
 )
-STATE_VARIABLE = "Give the state a variable of its own, before the call."
 GRADIENT_PARTS = (
     "With FSDP2 `p` and `p.grad` are DTensors. For a norm use `torch.nn.utils.clip_grad_norm_` or "
     "`get_total_norm`: they cover all ranks, so remove the all_reduce, and call `.full_tensor()` "
