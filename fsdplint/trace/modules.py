@@ -112,6 +112,7 @@ class Wrapped(Event):
     not_classes: what its policy has where it needs a set of classes: "names", "instances" or
         "one class"; "" if it has a set of classes, or that is not known.
     ignored, weights_in: as for `Sharded`.
+    device: the `device_id`, "cpu" or "cuda:0"; "" if there is none or it is unknown.
     """
 
     kind: ClassVar[str] = "module-wrapped"
@@ -127,6 +128,7 @@ class Wrapped(Event):
     not_classes: str = ""
     ignored: tuple[str, ...] = unrecorded("the copies of the ranks are compared", default=())
     weights_in: str = ""
+    device: str = unrecorded("only the migration reads it", default="")
 
 
 @event

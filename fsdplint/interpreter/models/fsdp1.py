@@ -12,6 +12,7 @@ from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.flat_parameters import mixes_adapters, mixes_frozen
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.ignored_parameters import ignored_modules, note_ignored
+from fsdplint.interpreter.meta_device import device_name
 from fsdplint.interpreter.models.module_wrappers import wrap
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.wrap_policies import keeps_rest, not_classes, units_of
@@ -95,6 +96,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             not_classes=not_classes(run, policy),
             ignored=() if call.open else ignored_modules(run, given),
             weights_in=weights_in_param_dtype(run, [module], given.get("mixed_precision")),
+            device=device_name(run, given["device_id"]) or "" if "device_id" in given else "",
             collective=True,
         )
     note_ignored(run, event, given)

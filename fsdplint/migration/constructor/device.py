@@ -18,9 +18,10 @@ from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import DEVICE_WITHOUT_MESH
 from fsdplint.migration.context import Migration, expression, nodes
+from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
-from fsdplint.trace import MeshBuilt, ModuleMoved, Wrapped
+from fsdplint.trace import MeshBuilt, ModuleMoved, Trace, Wrapped
 from fsdplint.trace.torch_versions import MESH_SETS_DEVICE_SINCE
 
 CURRENT = ("torch.cuda.current_device", "torch.accelerator.current_device_index")
@@ -43,7 +44,7 @@ def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) 
         text = source.code(node)
         if re.search(r"current_device|cuda", text):
             return "cuda"
-    if found == {"cpu"} and asks_for_cuda(migration):
+    if found == {"cpu"} and asks_for_cuda(migration) and not always_on_cpu(migration):
         return "either"
     if len(found) == 1 and found <= {"cuda", "cpu", WITHOUT_MESH, *OTHERS}:
         return found.pop()
@@ -77,11 +78,54 @@ def asks_for_cuda(migration: Migration) -> bool:
     return any("cuda.is_available" in source.text for source in migration.program.sources.values())
 
 
+def always_on_cpu(migration: Migration) -> bool:
+    """Whether each model is certainly wrapped on the CPU, also where there is an accelerator."""
+    wrapped = _wrapped(migration)
+    return bool(wrapped) and all(
+        event.device == "cpu" and not _lacks_cuda(trace) for trace, event in wrapped
+    )
+
+
+def is_setting(migration: Migration, source: Source, node: cst.BaseExpression | None) -> bool:
+    """Whether a setting chooses between the CPU and CUDA, as `--backend gloo` on a machine with GPUs.
+
+    FSDP2 shards on the accelerator of the machine, whatever the setting is.
+    """
+    if node is None or not all(map(_is_device, migration.values(node))):
+        return False
+    return kind(migration, source, node) == "either" and any(
+        event.device == "cpu" and not _lacks_cuda(trace) for trace, event in _wrapped(migration)
+    )
+
+
+def _is_device(value: Value) -> bool:
+    return isinstance(value, LibraryObject) and value.name == "torch.device"
+
+
+def _wrapped(migration: Migration) -> list[tuple[Trace, Wrapped]]:
+    return [(trace, event) for trace in migration.program.traces for event in trace.of(Wrapped)]
+
+
+def _lacks_cuda(trace: Trace) -> bool:
+    """Whether a run found no CUDA, or counted the devices."""
+    return any(
+        (key == "torch.cuda.is_available()" and not holds) or "cuda.device_count" in key
+        for key, holds in trace.decisions.items()
+    )
+
+
+def type_of(migration: Migration, source: Source, node: cst.BaseExpression) -> str:
+    """The text that reads the type of a `torch.device`."""
+    return f"{atom(expression(migration, source, node))}.type"
+
+
 def type_text(
     migration: Migration, source: Source, at: cst.CSTNode, node: cst.BaseExpression | None
 ) -> str:
     """The text of the device's type for a mesh."""
     found = kind(migration, source, node)
+    if node is not None and is_setting(migration, source, node):
+        return type_of(migration, source, node)
     if found == "cpu" or found in OTHERS:
         return string_literal(source, found)
     if found == "cuda" or not asks_for_cuda(migration):
@@ -112,6 +156,9 @@ def set_device(
         return []
     torch = migration.torch(source, at)
     line = f"{torch}.{found if found in OTHERS else 'cuda'}.set_device({text})"
+    if is_setting(migration, source, node):
+        cuda = string_literal(source, "cuda")
+        return [f"if {type_of(migration, source, node)} == {cuda}:", f"\t{line}"]
     if found == "either":
         return [f"if {torch}.cuda.is_available():", f"\t{line}"]
     return [line]
@@ -189,7 +236,7 @@ def set_by_meshes(migration: Migration) -> bool:
     target = migration.program.options.target
     if target is not None and target.predates(MESH_SETS_DEVICE_SINCE):
         return False
-    wrapped = [(trace, event) for trace in migration.program.traces for event in trace.of(Wrapped)]
+    wrapped = _wrapped(migration)
     return bool(wrapped) and all(
         any(mesh.device_type == "cuda" for mesh in trace.before(event, MeshBuilt))
         and not any(trace.before(event, ModuleMoved))

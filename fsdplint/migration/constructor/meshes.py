@@ -15,7 +15,7 @@ from fsdplint.migration.analysis.variables import definitions, function_name, ho
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
 from fsdplint.migration.constructor.helper_place import helper_place
-from fsdplint.migration.constructor.strategy import HYBRID, single_rank_dimension
+from fsdplint.migration.constructor.strategy import HYBRID, is_read, single_rank_dimension
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import call
 from fsdplint.source.source import Source
@@ -58,13 +58,16 @@ class Meshes:
         name, arguments = self._function(optional), [text]
         if self.needs_strategy(optional):
             arguments.append(self.strategy)
+        if is_read(self.device):
+            arguments.append(self.device)
         return f"{name}({', '.join(arguments)})"
 
     def of_mesh(self, text: str, *, optional: bool) -> str:
         """The mesh for a `device_mesh`, which may be None if it is optional."""
         if not self.needs_strategy(optional):
             return text
-        return f"{self._chooser(optional)}({text}, {self.strategy})"
+        given = [text, self.strategy, *([self.device] if is_read(self.device) else ())]
+        return f"{self._chooser(optional)}({', '.join(given)})"
 
     def _mesh_without_group(self, at: cst.CSTNode) -> str:
         """The mesh if there is no group: None also means all processes."""
@@ -74,6 +77,11 @@ class Meshes:
             self.source, "torch.distributed.device_mesh", "init_device_mesh", at
         )
         return f"{init}({self._type or self.device}, ({self._world(at)},))"
+
+    @property
+    def _device_parameter(self) -> str:
+        """The parameter of a function that is given the type of the device."""
+        return ", device_type" if is_read(self.device) else ""
 
     def _mesh_class(self, at: cst.CSTNode) -> str:
         module = "torch.distributed.device_mesh"
@@ -87,17 +95,18 @@ class Meshes:
         name = function_name(self.source, "mesh_of_groups")
         replicates = "NO_SHARD" in self.choices
         hybrid = bool(self.choices & set(HYBRID))
-        variant = f"{sorted(self.choices)} {optional} {self.never_none}"
+        variant = f"{sorted(self.choices)} {optional} {self.never_none} {is_read(self.device)}"
         if not self._add_helper("groups", variant):
             return name
         top = helper_place(self.migration, self.source, self.at)
         lines = [
-            f"def {name}(group{', strategy' if self.needs_strategy(optional) else ''}):",
+            f"def {name}(group{', strategy' if self.needs_strategy(optional) else ''}"
+            f"{self._device_parameter}):",
             '\t"""The mesh for a process group to shard over, or for a pair of them: one to shard over and',
             "\tone to replicate over.",
             '\t"""',
         ]
-        device = self.device
+        device = "device_type" if is_read(self.device) else self.device
         if " " in device:
             lines.append(f"\tdevice_type = {device}")
             device = "device_type"
@@ -161,16 +170,18 @@ class Meshes:
     def _chooser(self, optional: bool) -> str:
         """Write the function that gives the mesh for a strategy; returns its name."""
         name = function_name(self.source, "mesh_for_strategy")
-        variant = f"{sorted(self.choices)} {optional}"
+        variant = f"{sorted(self.choices)} {optional} {is_read(self.device)}"
         if not self._add_helper("chooser", variant):
             return name
         top = helper_place(self.migration, self.source, self.at)
         lines = [
-            f"def {name}(mesh, strategy):",
+            f"def {name}(mesh, strategy{self._device_parameter}):",
             '\t"""The mesh to shard over: some strategies have one of their own."""',
         ]
         self._type = self.device
-        if optional and " " in self.device:
+        if is_read(self.device):
+            self._type = "device_type"
+        elif optional and " " in self.device:
             lines.append(f"\tdevice_type = {self.device}")
             self._type = "device_type"
         if optional:

@@ -112,7 +112,10 @@ class Reader:
     def default_mesh(self) -> str:
         """The mesh of all ranks on `device_id`, "" if FSDP2 chooses that device by itself."""
         node = self.values.get("device_id")
-        if node is None or device.kind(self.migration, self.source, node) != "cpu":
+        if node is None or not (
+            device.kind(self.migration, self.source, node) == "cpu"
+            or device.is_setting(self.migration, self.source, node)
+        ):
             return ""
         init = self.migration.need(
             self.source, "torch.distributed.device_mesh", "init_device_mesh", self.at

@@ -18,6 +18,7 @@ from fsdplint.interpreter.values import Symbol
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import function_name
 from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
 from fsdplint.migration.constructor import enum_lookups
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration, expression, nodes
@@ -180,8 +181,14 @@ def keywords(
             return StrategyKeywords(no_reshard_if=f"{atom(text)} in ({grad_op}, {other})")
         return StrategyKeywords(no_reshard_if=f"{atom(text)} == {grad_op}")
     found = mentioned_strategies(migration)
+    given = [text, device] if is_read(device) else [text]
     helper = _helper(migration, source, at, device, found, needs_mesh)
-    return StrategyKeywords(spread=f"{helper}({text})", spreads_mesh=True)
+    return StrategyKeywords(spread=f"{helper}({', '.join(given)})", spreads_mesh=True)
+
+
+def is_read(device: str) -> bool:
+    """Whether the text of a device's type reads a variable, which a function has to be given."""
+    return device.endswith(".type")
 
 
 def single_rank_dimension(migration: Migration) -> str:
@@ -266,8 +273,12 @@ def _helper(
 ) -> str:
     """Write a function that gives the arguments of `fully_shard` for a strategy's name."""
     name = function_name(source, "sharding_arguments")
-    if not migration.add_helper(f"strategy {source.path}"):
+    parameters = "strategy, device_type" if is_read(device) else "strategy"
+    conflict = Blocked(source, at, GROUPS_DIFFER())
+    if not migration.add_helper(f"strategy {source.path}", parameters, conflict):
         return name
+    if is_read(device):
+        device = "device_type"
     quote = quote_of(source)
 
     def q(text: str) -> str:
@@ -278,7 +289,7 @@ def _helper(
     init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", top)
     hybrid = [x for x in HYBRID if x in choices]
     lines = [
-        f"def {name}(strategy):",
+        f"def {name}({parameters}):",
         '\t"""The arguments of fully_shard for the name of one of FSDP1\'s sharding strategies."""',
     ]
     special: list[tuple[str, list[str]]] = []
