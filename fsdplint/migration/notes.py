@@ -43,11 +43,12 @@ def _note_clipping(migration: Migration, calls: Calls) -> None:
     for trace in migration.program.traces:
         for event in trace.of(Clipped):
             site = event.site
-            if event.api != "utils" or not isinstance(site, NodeSite):
+            if event.api not in ("utils", "with_norm") or not isinstance(site, NodeSite):
                 continue
             if any(trace.sharded_within(m, event) is Sharding.FSDP1 for m in event.modules):
+                function = "clip_grad_norm_" if event.api == "utils" else "clip_grads_with_norm_"
                 migration.note(
-                    "torch.nn.utils.clip_grad_norm_ clips by the norm over all ranks (FSDP1: by "
+                    f"torch.nn.utils.{function} clips by the norm over all ranks (FSDP1: by "
                     "each rank's own)",
                     site.source,
                     site.node,

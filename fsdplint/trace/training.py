@@ -144,7 +144,7 @@ class Clipped(Event):
 
     api: "method" (`module.clip_grad_norm_`), "framework" (`fabric.clip_gradients`), "utils"
         (torch.nn.utils) or "with_norm" (`torch.nn.utils.clip_grads_with_norm_` with a norm that
-        each rank computes for itself).
+        each rank computes for itself, or that is of DTensors and so of all ranks).
     by_norm: False for `clip_grad_value_`, which clips each element by itself.
     max_norm: the bound if it is a constant, the dotted name of one or of a setting, or "?".
     stale: the modules whose parameters it got and a sharding had replaced before.

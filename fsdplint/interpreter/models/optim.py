@@ -235,9 +235,13 @@ def scaler_method(run: Run, receiver: LibraryObject, name: str, call: Call) -> V
 
 @function("torch.nn.utils.clip_grads_with_norm_", "torch.nn.utils._clip_grads_with_norm_")
 def clip_with_norm(run: Run, name: str, call: Call) -> Value:
-    """Only the norm of the rank's own part makes an event: any other may be that of all parts."""
+    """A norm that is known makes an event: of the rank's own part, or of DTensors, of all parts.
+
+    Any other may be of either.
+    """
     norm = call.arg(2, "total_norm")
-    if local_of(run.settle(norm) if norm is not None else None) is not None:
+    norm = run.settle(norm) if norm is not None else None
+    if local_of(norm) is not None or isinstance(norm, ShardTensor):
         modules, _ = owners_of(run, call.arg(0, "parameters"))
         run.emit(
             Clipped,
