@@ -185,6 +185,21 @@ def _verdict_if_untried(
     return replace(verdict, outcome=Outcome.NOT_FOLLOWED, reason=_UNTRIED)
 
 
+def without_untried(facts: Iterable[Compared]) -> list[Compared]:
+    """The facts of programs that are too large to try all configurations.
+
+    What one of them lacks under several conditions may be in a run that was not tried.
+    """
+    return [
+        replace(one, outcome=Outcome.NOT_FOLLOWED, reason=_UNTRIED)
+        if one.outcome is Outcome.DIFFERS
+        and ABSENT in (one.before, one.after)
+        and len(one.conditions) > 1
+        else one
+        for one in facts
+    ]
+
+
 def _in_other_runs(
     key: Key, verdict: _Verdict, before: Plan, after: Plan, *, unlike: bool
 ) -> _Verdict:

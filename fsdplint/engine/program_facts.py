@@ -6,7 +6,14 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fsdplint.comparison.compare import ABSENT, Compared, Configuration, Outcome, compare
+from fsdplint.comparison.compare import (
+    ABSENT,
+    Compared,
+    Configuration,
+    Outcome,
+    compare,
+    without_untried,
+)
 from fsdplint.comparison.compare import configurations as configurations_of
 from fsdplint.engine.unseen_calls import unseen_calls, without_unseen
 from fsdplint.interpreter import Program
@@ -71,6 +78,8 @@ def _of_entry(
     if partner is traces or [*partner] == [*traces]:
         return []  # the run of an entry whose files are the same is not repeated
     facts = compare(runs, configurations_of(partner), outcomes)
+    if before.program.cut_short or after.program.cut_short:
+        facts = without_untried(facts)
     if not any(one.outcome is Outcome.DIFFERS for one in facts):
         return facts
     unseen = unseen_calls(before.program, traces), unseen_calls(after.program, partner)
