@@ -38,6 +38,7 @@ from fsdplint.migration.state_dicts import part_states
 from fsdplint.migration.training import (
     early_optimizers,
     gradients,
+    late_optimizers,
     parameters,
     part_forward,
     replaced_data,
@@ -210,6 +211,7 @@ def _uses_changed(migration: Migration) -> bool:
 def _check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Move an optimizer that is built before the sharding, which only FSDP1 allows, behind it."""
     early_optimizers.move(migration)
+    late_optimizers.reshard(migration)
 
 
 def _check_copies(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

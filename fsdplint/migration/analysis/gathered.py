@@ -9,6 +9,7 @@ from fsdplint.trace import (
     Event,
     Fsdp1Used,
     GradMode,
+    OptimizerBuilt,
     StateLoaded,
     StateTaken,
 )
@@ -48,6 +49,8 @@ def _gathers_or_shards(units: Units, event: Event, model: str) -> bool:
         case Fsdp1Used():  # the migration shards the model again before such a call
             api, module = event.api, event.module
             return "optim" in api and module is not None and units.trace.related(module, model)
+        case OptimizerBuilt():  # so it is before an optimizer over its parameters
+            return any(units.trace.related(module, model) for module in event.modules)
         case StateTaken():
             return _is_in(units, event.of, model)
         case StateLoaded():

@@ -1,14 +1,14 @@
-"""States of optimizers, and whole states that are loaded, after a forward without a backward.
+"""Optimizers, their states, and whole states that are loaded, after a forward without a backward.
 
 FSDP2 leaves parameters gathered there. torch's functions do not find gathered parameters in the
-optimizer (`KeyError`, seen with 2.13), nor the shards that take a whole state (`RuntimeError`). So the
-model is sharded again before.
+optimizer (`KeyError`, seen with 2.13), nor the shards that take a whole state (`RuntimeError`). An optimizer
+over gathered parameters never updates the shards. So the model is sharded again before.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
@@ -32,8 +32,8 @@ def reshard_before(
     node: cst.Call,
     model: cst.BaseExpression,
     use: cst.Call | None = None,
-) -> None:
-    """Shard a model again before a call that becomes a call of torch for a state.
+) -> bool:
+    """Shard a model again before a call that needs its shards; whether a forward left it gathered.
 
     use: the call of FSDP1's method that converts the state, if that is another one.
 
@@ -46,7 +46,7 @@ def reshard_before(
         for only_root in _gathered(migration, trace, (node, use), model)
     ]
     if not roots:
-        return
+        return False
     if not is_repeatable(model) or not _has_place(source, node):
         raise Blocked(source, node, STATE_WHILE_GATHERED())
     text = expression(migration, source, model)
@@ -56,6 +56,7 @@ def reshard_before(
         lines = reshard_loop(migration, source, node, text)
     comment = "# A forward without a backward leaves parameters gathered."
     migration.rewrite.insert_before(source, statement_of(source, node), [comment, *lines])
+    return True
 
 
 def _has_place(source: Source, node: cst.CSTNode) -> bool:
@@ -75,21 +76,29 @@ def _gathered(
     """The runs of some calls while the model is gathered: whether only its root is."""
     ids = {value.id for value in migration.values(model) if isinstance(value, ModuleValue)}
     units = Units(trace)
-    for event in trace.of(StateTaken, StateLoaded, Fsdp1Used):
+    for event in trace.of(StateTaken, StateLoaded, Fsdp1Used, OptimizerBuilt):
         if not isinstance(event.site, NodeSite) or event.site.node not in calls:
             continue
-        parts = [
-            part
-            for module in _modules(trace, event)
-            for part in trace.submodules(module)
-            if not trace.modules[part].wrapper and trace.modules[part].own_parameters is not False
-        ]
-        gathered = [part for part in parts if units.may_stay_gathered(part)]
-        if gathered and left_gathered(units, event, gathered[0]):
-            found = {units.unit(part) for part in gathered}
+        found = gathered_units(units, event, _modules(trace, event))
+        if found:
             yield len(found) == 1 and any(
                 event.module in ids and event.inner in found for event in units.wraps.values()
             )
+
+
+def gathered_units(units: Units, event: Event, modules: Iterable[str]) -> set[str | None]:
+    """The units of some modules that FSDP2 leaves gathered until an event."""
+    trace = units.trace
+    parts = [
+        part
+        for module in modules
+        for part in trace.submodules(module)
+        if not trace.modules[part].wrapper and trace.modules[part].own_parameters is not False
+    ]
+    gathered = [part for part in parts if units.may_stay_gathered(part)]
+    if not gathered or not left_gathered(units, event, gathered[0]):
+        return set()
+    return {units.unit(part) for part in gathered}
 
 
 def _modules(trace: Trace, event: Event) -> list[str]:
@@ -97,6 +106,8 @@ def _modules(trace: Trace, event: Event) -> list[str]:
     match event:
         case Fsdp1Used():
             return [event.module] if event.module in trace.modules else []
+        case OptimizerBuilt():
+            return [module for module in event.modules if module in trace.modules]
         case StateTaken():
             return _updated(trace, event.of)
         case StateLoaded() if event.into in trace.modules:

@@ -1,0 +1,72 @@
+"""Optimizers that are built after a forward without a backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forms import migrated, refusals
+
+RESHARD = "# A forward without a backward leaves parameters gathered.\nmodel.reshard()\n"
+PROGRAM = """
+model = FSDP(Net())
+with torch.no_grad():
+    print(model(torch.randn(4, 8)).sum())
+BETWEEN
+optimizer = torch.optim.AdamW(GIVEN, lr=0.1)
+for _ in range(4):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def program(given: str = "model.parameters()", between: str = "pass") -> str:
+    return PROGRAM.replace("GIVEN", given).replace("BETWEEN", between)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "model.parameters()",
+        "[p for p in model.parameters() if p.requires_grad]",
+        '[{"params": [p for n, p in model.named_parameters() if "bias" in n], "weight_decay": 0.0},'
+        ' {"params": [p for n, p in model.named_parameters() if "bias" not in n]}]',
+    ],
+)
+def test_the_model_is_sharded_again(given: str, tmp_path: Path) -> None:
+    body = program(given)
+    assert RESHARD + "optimizer = " in migrated(tmp_path, body)
+    assert refusals(tmp_path, body) == set()
+
+
+@pytest.mark.parametrize(
+    "between",
+    ["model(torch.randn(4, 8)).sum().backward()", "model.state_dict()"],
+)
+def test_it_is_sharded_already(between: str, tmp_path: Path) -> None:
+    assert "reshard()" not in migrated(tmp_path, program(between=between))
+
+
+def test_one_loop_for_an_optimizer_and_its_state(tmp_path: Path) -> None:
+    more = "\nstate = FSDP.optim_state_dict(model, optimizer)\n"
+    text = migrated(tmp_path, program().split("for _ in range")[0] + more)
+    assert text.count("reshard()") == 1
+
+
+def test_in_a_function_that_gets_the_model(tmp_path: Path) -> None:
+    body = """
+def build(net):
+    return torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+model = FSDP(Net())
+with torch.no_grad():
+    print(model(torch.randn(4, 8)).sum())
+optimizer = build(model)
+for _ in range(4):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+"""
+    assert "    net.reshard()\n    return torch.optim.SGD" in migrated(tmp_path, body)
+    assert refusals(tmp_path, body) == set()
