@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from fsdplint.trace import Called, Location, ModuleBuilt, Trace
+from fsdplint.trace import Called, Location, Module, ModuleBuilt, Trace
 
 MODEL = "model"
 
@@ -17,11 +17,21 @@ class ModelNames:
         self._above: dict[str, tuple[str, str]] = {}
         for name, info in trace.modules.items():
             for attribute, child in info.children.items():
-                self._above.setdefault(child, (name, attribute))
+                self._above.setdefault(child, (name, self._shown(info, attribute)))
         self._wrapped_by = {
             info.inner: name for name, info in trace.modules.items() if info.inner is not None
         }
         self._called = {trace.unwrap(one.module) for one in trace.of(Called)}
+
+    def _shown(self, info: Module, attribute: str) -> str:
+        """The name of a child; elements of one class under unknown keys, one of each turn of a loop,
+        have the same."""
+        first = info.children.get("*")
+        if first is None or not attribute.startswith("*"):
+            return attribute
+        child = self.trace.modules[info.children[attribute]]
+        same = self.trace.modules[first].class_name == child.class_name
+        return "*" if same else attribute
 
     def root(self, module: str) -> str:
         """The model that a module is part of, without its wrappers."""

@@ -160,6 +160,7 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
         run.trace.modules[module.id].repeated = value.varying
         module.stands_for_parts = value.varying
         run.trace.modules[module.id].block = value.varying and _is_block(value, name)
+        module.dtype = value.part_of.dtype
         add_child(run, value.part_of, "*" if value.varying else name, module)
     return module
 

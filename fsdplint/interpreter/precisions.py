@@ -66,13 +66,21 @@ def weights_in_param_dtype(run: Run, modules: Iterable[ModuleValue], policy: Val
 def _trained_dtypes(run: Run, module: ModuleValue) -> Iterator[str]:
     """The dtypes of the trainable parameters in a module; "" for those that are not certain."""
     family = [run.trace.modules[one] for one in run.trace.family(module.id)]
-    unknown = any(not one.children_known and not _is_opaque(one) for one in family)
+    unknown = any(not one.children_known and not _is_of_library(run, one) for one in family)
     if unknown or not run.trace.complete or run.trace.any_escaped([one.id for one in family]):
         yield ""
     for part in run.trace.submodules(module.id):
         info, held = run.trace.modules[part], run.objects.get(part)
         if info.own_parameters is not False and not info.frozen:
             yield held.dtype if isinstance(held, ModuleValue) else ""
+
+
+def _is_of_library(run: Run, info: Module) -> bool:
+    """Whether a module is a model of a library, or a part of one that the program only reads."""
+    if _is_opaque(info):
+        return True
+    above = [run.trace.modules[one] for one in run.trace.ancestors(info.id)]
+    return info.qualified_class is None and any(map(_is_opaque, above))
 
 
 def _is_opaque(info: Module) -> bool:
@@ -93,10 +101,15 @@ def note_cast(run: Run, module: ModuleValue, method: str, dtype: str | None, cal
     if dtype is None and surely and not call.open and all(map(_is_no_dtype, others)):
         return
     new = _ALIASES.get(dtype or "", dtype or "") if surely else ""
+    set_dtype(run, module, new if new in _NAMES else "")
+
+
+def set_dtype(run: Run, module: ModuleValue, dtype: str) -> None:
+    """All parameters of a module have a dtype now; "" if it is not certain."""
     for part in run.trace.submodules(module.id):
         held = run.objects.get(part)
         if isinstance(held, ModuleValue):
-            held.dtype = new if new in _NAMES else ""
+            held.dtype = dtype
 
 
 def _is_no_dtype(value: Value) -> bool:

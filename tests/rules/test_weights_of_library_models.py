@@ -63,3 +63,43 @@ def test_the_dtype_of_the_weights(tmp_path: Path, model: str, count: int) -> Non
     path.write_text(PROGRAM.replace("MODEL", model))
     rule = rule_by_code("FSDP422")()
     assert sum(len(list(rule.check(trace))) for trace in load([path]).traces) == count
+
+
+BLOCKS = """
+for block in model.model.layers:
+    fully_shard(block, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+"""
+BY_CLASS = """
+for module in reversed(list(model.modules())):
+    if isinstance(module, type(model.model.layers[0])):
+        fully_shard(module, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+"""
+OWN = """\
+class Net(transformers.PreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(2)])
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    "model, count",
+    [
+        (LOADED + BLOCKS, 1),
+        (LOADED + BY_CLASS, 1),
+        (f"{AUTO}.from_pretrained('x'){BLOCKS}", 0),
+        ("Net._from_config(config, torch_dtype=torch.bfloat16)", 1),
+        ("Net.from_pretrained('x', dtype=torch.bfloat16)", 1),
+        ("Net._from_config(config)", 0),
+    ],
+)
+def test_models_whose_parts_are_sharded_or_known(tmp_path: Path, model: str, count: int) -> None:
+    """One finding for a model, not one for each of its blocks."""
+    path = tmp_path / "program.py"
+    text = PROGRAM.replace("model = MODEL", f"{OWN}model = {model}")
+    path.write_text(text)
+    rule = rule_by_code("FSDP422")()
+    found = [len({f.message for f in rule.check(trace)}) for trace in load([path]).traces]
+    assert sum(found) == count

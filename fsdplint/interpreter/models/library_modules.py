@@ -14,7 +14,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.library_classes import builds_model, is_layer, is_module_class
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.modules import new_module
-from fsdplint.interpreter.precisions import dtype_of_loaded
+from fsdplint.interpreter.precisions import dtype_of_loaded, set_dtype
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import Class, ModuleValue, Symbol, Unknown, Value, constant
@@ -105,4 +105,7 @@ def load_own_class(run: Run, receiver: Class, name: str, call: Call) -> Value:
         for event in run.trace.of(ModuleBuilt):
             if event.module == module.id:
                 event.random_weights = False
+    dtype = dtype_of_loaded(run, call)
+    if isinstance(module, ModuleValue) and dtype:
+        set_dtype(run, module, dtype)
     return module
