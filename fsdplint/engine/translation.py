@@ -37,7 +37,7 @@ def difference(before: Program, after: Program) -> Refusal | None:
     then = "missing" if fact.after == ABSENT else fact.after
     line = "" if fact.after_at is None else _line(after, fact.after_at)
     where = f"in `{line}`" if line else "after it"
-    text = f"would change what the program does: {what} is {now} now, and {then} {where}"
+    text = f"would change what the program does ({what}): {now} now, and {then} {where}"
     return Refusal(text, fact.before_at, Harm.OTHER_FACT)
 
 

@@ -158,6 +158,14 @@ def test_annotate(folder: Path) -> None:
     assert "blocks the migration" not in file.read_text()
 
 
+def test_annotate_a_file_that_does_not_mention_fsdp(folder: Path) -> None:
+    (folder / "train.py").write_text(f"from steps import norms\n{TRAIN}\nprint(norms(model))\n")
+    helper = folder / "steps.py"
+    helper.write_text("def norms(model):\n    return [p.grad.sum() for p in model.parameters()]\n")
+    assert run("migrate", "--annotate", ".").exit_code == 1
+    assert "# fsdplint: FSDP201 blocks the migration" in helper.read_text()
+
+
 def test_two_programs_are_two_sections(folder: Path) -> None:
     (folder / "good.py").write_text(TRAIN)
     (folder / "bad.py").write_text(BLOCKED)

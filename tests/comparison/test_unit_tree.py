@@ -488,3 +488,23 @@ def test_models_in_a_dict_have_their_keys(models: str, sharding: str, tmp_path: 
     assert [one.path for one in layout.models] == ["model['actor']", "model['critic']"]
     for model in layout.models:
         assert all(one.path.startswith(f"{model.path}.") for one in model.units)
+
+
+def test_elements_under_unknown_keys_are_one_unit(tmp_path: Path) -> None:
+    program = f"""{HEAD}
+class Keyed(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.layers = nn.ModuleDict()
+        for number in range(count):
+            self.layers[str(number)] = nn.Linear(8, 8)
+
+
+import os
+model = Keyed(int(os.environ["LAYERS"]))
+for layer in model.layers.values():
+    fully_shard(layer)
+fully_shard(model)
+"""
+    layout = one_layout(program, tmp_path)
+    assert [one.path for one in layout.models[0].all_units()] == ["model", "model.layers.*"]

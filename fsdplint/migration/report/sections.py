@@ -142,6 +142,7 @@ class Sections:
         """Remove groups of files that were read only because they call others."""
         self.all = [one for one in self.all if not set(one.files) <= context]
         kept = {path for section in self.all for path in section.files}
+        kept |= {one.place.path for section in self.all for one in section.obstacles}
         self.marks = [mark for mark in self.marks if mark.source.path in kept]
 
     # Obstacles ----------------------------------------------------------------------------------
