@@ -24,8 +24,10 @@ class ModelNames:
         self._called = {trace.unwrap(one.module) for one in trace.of(Called)}
 
     def _shown(self, info: Module, attribute: str) -> str:
-        """The name of a child; elements of one class under unknown keys, one of each turn of a loop,
-        have the same."""
+        """The name of a child.
+
+        Elements of one class under unknown keys, one of each turn of a loop, have the same.
+        """
         first = info.children.get("*")
         if first is None or not attribute.startswith("*"):
             return attribute

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -53,8 +54,12 @@ def without_bound(target: Target | None) -> Target | None:
 
 
 def _source(program: Program, path: Path) -> RequirementsSource | None:
-    """A file of requirements as a part of the program."""
-    name = str(path)
+    """A file of requirements as a part of the program.
+
+    Its path is relative to the current folder where those of the sources are.
+    """
+    absolute = any(map(os.path.isabs, program.sources))
+    name = str(path) if absolute else os.path.relpath(path)
     if name not in program.requirements:
         try:
             program.requirements[name] = RequirementsSource.from_data(name, read_bytes(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,14 @@ def test_a_check_names_the_same_blockers_each_once(tmp_path: Path) -> None:
     assert text.count("register_comm_hook") == text.count("_flat_param") == text.count(PIN) == 1
     assert text.index("register_comm_hook") < text.index("_flat_param") < text.index(PIN)
     assert "train.py:8 (" in text and "train.py:9, 10 (" in text
+
+
+def test_the_file_is_shown_as_the_program_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fixed(tmp_path, "requirements.txt", "torch>=2.1\n")
+    monkeypatch.chdir(tmp_path / "src")
+    run = MigrationRun([Path("train.py")], None).migrate()
+    (section,) = run.report.sections
+    shown = {change.place.path for change in section.changes}
+    assert shown == {"train.py", os.path.join("..", "requirements.txt")}
