@@ -37,6 +37,9 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "a `case` that leaves a loop may leave it in each run": [
         ("test_as_match", "FSDP512/ends_early_to_debug"),
     ],
+    "a function out of sight may give the ranks of a group the same batch": [
+        ("unknown_batch", "FSDP519/part_of_the_mesh"),
+    ],
     "unknown code may get what a generator does that is run by `send`": [
         ("generator_with_send", "FSDP319/optimizer_begins_again"),
         ("generator_with_send", "FSDP320/no_barrier"),
