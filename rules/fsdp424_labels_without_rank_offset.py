@@ -48,7 +48,7 @@ class LabelsWithoutRankOffset(Rule):
             seen.add(event.labels_from_zero)
             yield self.finding(
                 event,
-                "The labels of all ranks start at zero, but the gathered rows of rank r start at r times their number",
+                "the labels of all ranks start at zero, but the gathered rows of rank r start at r times their number",
                 help="Add `dist.get_rank()` times the number of rows of a rank to the labels.",
                 site=event.labels_from_zero,
                 because=[

@@ -101,10 +101,12 @@ def _in_autograd_function(run: Run) -> bool:
 
 def note_element_set(run: Run, container: Value, value: Value) -> None:
     """`rows[rank] = own`: the program may put its own rows back."""
-    rows = run.rows.get(container)
-    if rows is not None and run.settle(value) not in run.rows:
-        for gather in rows.gathers:
-            gather.restored = True
+    if not run.rows or run.settle(value) in run.rows:
+        return
+    for holder in (container, *_parts(run, container)):
+        if holder in run.rows:
+            for gather in run.rows[holder].gathers:
+                gather.restored = True
 
 
 def note_labels(run: Run, call: Call, result: Value) -> None:

@@ -118,4 +118,4 @@ def forget_division(run: Run) -> None:
         if isinstance(event, OptimizerStepped):
             return
         if isinstance(event, BackwardRun):
-            event.divided_by = ""
+            event.divided_by, event.of_mean = "", False

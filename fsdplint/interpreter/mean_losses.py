@@ -10,7 +10,6 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import LibraryObject, Symbol, Unknown, Value, constant
-from fsdplint.trace import BackwardRun, OptimizerStepped
 
 # Functions of torch.nn.functional that return a mean unless `reduction` says otherwise.
 _LOSSES = frozenset(
@@ -64,12 +63,3 @@ def note_output(run: Run, returned: list[Value], output: TensorValue) -> None:
 def is_mean(run: Run, loss: Value) -> bool:
     """Whether a loss is certainly the mean over one micro-batch."""
     return isinstance(loss, TensorValue | Unknown) and loss in run.means
-
-
-def forget_means(run: Run) -> None:
-    """The program reads gradients after the backward pass, and may scale them itself."""
-    for event in reversed(run.trace.events):
-        if isinstance(event, OptimizerStepped):
-            return
-        if isinstance(event, BackwardRun):
-            event.of_mean = False

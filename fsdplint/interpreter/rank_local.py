@@ -54,7 +54,7 @@ _COMPUTES = _PATHS | frozenset(
     f"builtins.{name}" for name in "abs all any bool divmod float int max min pow round sum".split()
 )
 _COMPUTING = ("torch.", "math.", "numpy.", "statistics.")
-_COMMUNICATES = ("torch.distributed.", "torch.cuda.", "torch.utils.", "torch.optim.")
+COMMUNICATES = ("torch.distributed.", "torch.cuda.", "torch.utils.", "torch.optim.")
 # Functions and methods of which the result does not depend on the elements of a tensor.
 STRUCTURE = frozenset(
     "device dim dtype element_size get_device is_contiguous is_cuda is_floating_point is_tensor "
@@ -362,7 +362,7 @@ def _computes(name: str) -> bool:
     last = name.rpartition(".")[2]
     if last in STRUCTURE or last in _NEW_VALUES or last.endswith("_like"):
         return False
-    return name in _COMPUTES or (name.startswith(_COMPUTING) and not name.startswith(_COMMUNICATES))
+    return name in _COMPUTES or (name.startswith(_COMPUTING) and not name.startswith(COMMUNICATES))
 
 
 def forget_rank(value: Value) -> None:

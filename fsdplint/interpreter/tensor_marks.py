@@ -10,12 +10,10 @@ from dataclasses import replace
 
 from fsdplint.interpreter import gathered_rows, mean_losses
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.rank_local import attribute_name
+from fsdplint.interpreter.rank_local import COMMUNICATES, attribute_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ScalerValue, TensorValue
 from fsdplint.interpreter.values import LibraryObject, Method, Symbol, Unknown, Value
-
-_COMMUNICATES = ("torch.distributed.", "torch.cuda.", "torch.utils.", "torch.optim.")
 
 
 def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
@@ -45,7 +43,7 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
 def _operation(run: Run, function: Value, call: Call) -> tuple[str, list[Value]]:
     """The name of an operation on tensors, and its operands; "" for other calls."""
     if isinstance(function, Symbol):
-        known = function.name.startswith("torch.") and not function.name.startswith(_COMMUNICATES)
+        known = function.name.startswith("torch.") and not function.name.startswith(COMMUNICATES)
         return (function.name.rpartition(".")[2] if known else ""), [*call.values]
     if isinstance(function, LibraryObject) and function.is_loss:
         cross_entropy = function.name.endswith(".CrossEntropyLoss")

@@ -96,6 +96,11 @@ def test_gathered_outputs_in_a_loss_have_no_gradient(
             "everyone = torch.cat(parts)",
             LOSS,
         ),
+        (
+            "dist.all_gather(parts, text); rows = list(parts); rows[rank] = text; "
+            "everyone = torch.cat(rows)",
+            LOSS,
+        ),
         (GATHER, "loss = image.mean(); print((image @ everyone.t()).mean())"),
         (GATHER, "loss = F.cross_entropy(image @ everyone.detach().t(), labels)"),
         ("dist.all_gather(parts, batch); everyone = torch.cat(parts)", LOSS),

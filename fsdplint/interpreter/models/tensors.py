@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import losses, mean_losses
+from fsdplint.interpreter import losses
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.ignored_parameters import owners_of_ignored
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
@@ -62,7 +62,6 @@ def gradient(run: Run, parameter: ParametersOf) -> ShardTensor:
     """`p.grad`"""
     certain = must_be_sharded(run, parameter, gradient=True)
     losses.forget_division(run)
-    mean_losses.forget_means(run)
     found = ShardTensor(
         "gradient",
         parameter.modules,
