@@ -61,18 +61,33 @@ def programs(folders: Sequence[str] = FOLDERS) -> dict[str, list[Path]]:
 
 @cache
 def projects() -> tuple[Path, Path]:
-    """Copies of `FIXTURES` and `EXPECTED`, each a project by itself.
-
-    A migration searches the project for other uses of what it changes. In place, that are all files
-    of this repository, and take most of the time.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="fsdplint-fixtures-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """Copies of `FIXTURES` and `EXPECTED`, each a project by itself; see `project`."""
+    folder = _temporary()
     for name, source in (("before", FIXTURES), ("after", EXPECTED)):
         for one in FOLDERS:
             shutil.copytree(source / one, folder / name / one)
         (folder / name / "pyproject.toml").touch()
     return folder / "before", folder / "after"
+
+
+@cache
+def project(*files: Path) -> Path:
+    """A folder with copies of files, a project by itself.
+
+    A migration, and a validation, search the project for other uses of what is changed. In place, that
+    are all files of this repository, and take most of the time.
+    """
+    folder = _temporary()
+    for file in files:
+        shutil.copy(file, folder)
+    (folder / "pyproject.toml").touch()
+    return folder
+
+
+def _temporary() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fsdplint-fixtures-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def before(name: Path) -> str:

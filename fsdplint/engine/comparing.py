@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from fsdplint.comparison.changed_code import changed_lines
@@ -63,6 +64,18 @@ class Side:
     def half(self) -> Half:
         """The program, with the names that its files share with their counterparts."""
         return Half(self.program, self.key)
+
+    @cached_property
+    def migrated(self) -> dict[str, str]:
+        """The texts that the migration of fsdplint makes of the files, by their keys.
+
+        It is made once for all programs that this one is compared with.
+        """
+        contents = MigrationRun([self.root], project=True).migrate(fix=True).contents
+        return {
+            self.key(str(path)): new.decode("utf-8", "replace")
+            for path, (_, new) in contents.items()
+        }
 
     def displayed_path(self, path: str) -> str | None:
         """The path for reports; None for a file of the other program."""
@@ -191,7 +204,7 @@ def _changes(before: Side, after: Side, places: set[Location]) -> Iterator[Compa
     new = {key: source for key, source in _sources(after).items() if key in old}
     if not any(any(changed_lines(old[key], one, places, _WORDS)) for key, one in new.items()):
         return
-    own = _own_migration(before)
+    own = before.migrated
     for key, source in new.items():
         for one in changed_lines(old[key], source, places, _WORDS, own.get(key)):
             texts = _excerpt(old[key], one.before), _excerpt(source, one.after)
@@ -201,15 +214,6 @@ def _changes(before: Side, after: Side, places: set[Location]) -> Iterator[Compa
             reason = "no fact is about it"
             outcome = Outcome.NOT_FOLLOWED
             yield Compared("changed code", "", outcome, *texts, one.before, one.after, reason)
-
-
-def _own_migration(before: Side) -> dict[str, str]:
-    """The texts that the migration of fsdplint makes of the files of a program."""
-    run = MigrationRun([before.root], project=True)
-    contents = run.migrate(fix=True).contents
-    return {
-        before.key(str(path)): new.decode("utf-8", "replace") for path, (_, new) in contents.items()
-    }
 
 
 def _excerpt(source: Source, at: Location | None) -> str:

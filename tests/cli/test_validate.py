@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
@@ -9,11 +10,22 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from fixture_runs import project
 
 from fsdplint.cli.main import main
 
 PROGRAMS = Path(__file__).parents[1] / "comparison" / "programs"
-BEFORE, AFTER = str(PROGRAMS / "before.py"), str(PROGRAMS / "after.py")
+BEFORE, AFTER = PROGRAMS / "before.py", PROGRAMS / "after.py"
+
+
+@functools.cache
+def before() -> str:
+    """`BEFORE` in a project of its own."""
+    return str(project(BEFORE) / BEFORE.name)
+
+
+def after() -> str:
+    return str(AFTER)
 
 
 def run(*arguments: str) -> Result:
@@ -21,20 +33,20 @@ def run(*arguments: str) -> Result:
 
 
 def wrong(folder: Path) -> str:
-    text = Path(AFTER).read_text(encoding="utf-8").replace(", 0.5)", ", 0.505)")
+    text = AFTER.read_text(encoding="utf-8").replace(", 0.5)", ", 0.505)")
     file = folder / "wrong.py"
     file.write_text(text, encoding="utf-8")
     return str(file)
 
 
 def test_a_right_migration() -> None:
-    result = run(BEFORE, AFTER)
+    result = run(before(), after())
     assert result.exit_code == 0
     assert "The migration keeps what could be followed:" in result.stdout
 
 
 def test_a_difference_has_both_places(tmp_path: Path) -> None:
-    result = run(BEFORE, wrong(tmp_path))
+    result = run(before(), wrong(tmp_path))
     assert result.exit_code == 1
     first = result.stdout.splitlines()[0]
     assert first.startswith("differs       clipping bound: 0.5 [")
@@ -44,11 +56,11 @@ def test_a_difference_has_both_places(tmp_path: Path) -> None:
 
 
 def test_exit_zero(tmp_path: Path) -> None:
-    assert run(BEFORE, wrong(tmp_path), "--exit-zero").exit_code == 0
+    assert run(before(), wrong(tmp_path), "--exit-zero").exit_code == 0
 
 
 def test_json(tmp_path: Path) -> None:
-    result = run(BEFORE, wrong(tmp_path), "--output-format", "json")
+    result = run(before(), wrong(tmp_path), "--output-format", "json")
     data = json.loads(result.stdout)
     assert data["schema_version"] == 1
     (different,) = [one for one in data["facts"] if one["outcome"] == "differs"]
@@ -68,13 +80,13 @@ def test_folders(tmp_path: Path) -> None:
 def test_a_program_without_sharding_is_not_checked(tmp_path: Path) -> None:
     file = tmp_path / "plain.py"
     file.write_text("print(1)\n", encoding="utf-8")
-    result = run(str(file), AFTER)
+    result = run(str(file), after())
     assert result.exit_code == 2
     assert "no run of the program before shards a model" in result.stdout
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    result = run(str(tmp_path / "none.py"), AFTER)
+    result = run(str(tmp_path / "none.py"), after())
     assert result.exit_code == 2
     assert "no such file, folder or revision" in result.stderr
 

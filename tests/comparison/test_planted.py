@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 
 import pytest
+from fixture_runs import project
 from planted import PLANTED, RIGHT, Edits
 
 from fsdplint.comparison.compare import Outcome
@@ -17,7 +18,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @functools.cache
 def before() -> Side:
-    return side(PROGRAMS / "before.py")
+    return side(project(PROGRAMS / "before.py") / "before.py")
 
 
 def compared(folder: Path, edits: Edits) -> Result:

@@ -7,18 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from fixture_runs import EXPECTED, project, projects
 
 from fsdplint.comparison.compare import Outcome
 from fsdplint.engine.comparing import Side, compare_sides, side
 
 TESTS = Path(__file__).parents[1]
-FIXTURES = TESTS.parent / "fixtures"
-EXPECTED = TESTS / "migration" / "expected"
 MIGRATED = [
     str(path.relative_to(EXPECTED))
     for folder in sorted(EXPECTED.iterdir())
     for path in sorted(folder.iterdir())
-    if path.suffix == ".py" or path.is_dir()
+    if path.suffix == ".py" or (path.is_dir() and path.name != "__pycache__")
 ]
 # Policies that are no list of classes, and options that a setting chooses, are not followed.
 MIN_AGREEING = 5
@@ -28,7 +27,8 @@ WITHOUT_MESH = "the mesh by default"
 
 @pytest.mark.parametrize("name", MIGRATED)
 def test_the_migration_of_a_fixture_agrees(name: str) -> None:
-    result = compare_sides(side(FIXTURES / name), side(EXPECTED / name))
+    before, after = projects()
+    result = compare_sides(side(before / name), side(after / name))
     assert not result.errors
     assert [one for one in result.facts if one.outcome is Outcome.DIFFERS] == []
     assert result.count(Outcome.AGREES) > MIN_AGREEING
@@ -44,7 +44,7 @@ def sabotages() -> tuple[Path, dict[str, tuple[tuple[str, str], ...]]]:
 
 @functools.cache
 def before() -> Side:
-    return side(sabotages()[0] / "before.py")
+    return side(project(sabotages()[0] / "before.py") / "before.py")
 
 
 @pytest.mark.parametrize("name", sorted(sabotages()[1]))
