@@ -93,6 +93,51 @@ LOOKUPS = {
         """,
         f"strategy = how if how in {KNOWN} else how\n",
     ),
+    "a test for a member of one of two enums": (
+        """
+        def choose(how):
+            if isinstance(how, (ShardingStrategy, StateDictType)):
+                return how
+            return ShardingStrategy[how]
+
+
+        strategy = choose(os.environ["HOW"])
+        """,
+        f'if how in {KNOWN[:-1]}, "FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"):\n',
+    ),
+    "a test for a member and for other classes": (
+        """
+        def choose(how):
+            if isinstance(how, (ShardingStrategy, int)) and how:
+                return how
+            return ShardingStrategy[how]
+
+
+        strategy = choose(os.environ["HOW"])
+        """,
+        f"if (how in {KNOWN} or isinstance(how, int)) and how:\n",
+    ),
+    "a member of the same enum": (
+        """
+        class Config:
+            def __init__(self):
+                self.rate, self.how = 0.1, ShardingStrategy.FULL_SHARD
+
+            def update(self, key, given):
+                old = getattr(self, key)
+                if isinstance(old, ShardingStrategy):
+                    print(key, old.name, type(old).__name__)
+                    setattr(self, key, type(old)[given])
+                else:
+                    setattr(self, key, type(old)(given))
+
+
+        config = Config()
+        config.update("how", os.environ["HOW"])
+        strategy = config.how
+        """,
+        "print(key, old, type(old).__name__)\n            setattr(self, key, given)\n",
+    ),
     "a choice of the members": (
         """
         import argparse
@@ -181,6 +226,21 @@ def test_a_default_inside_of_an_expression(tmp_path: Path) -> None:
     found, text = plan(tmp_path, body + MODEL.format(look))
     assert not found.blockers
     assert f'print((how if how in {KNOWN} else "NO_SHARD") == "NO_SHARD")' in text
+
+
+@pytest.mark.parametrize("read", ["old.value", "list(type(old).__members__)", "[*type(old)]"])
+def test_what_a_name_does_not_have_blocks(read: str, tmp_path: Path) -> None:
+    body = f"""
+        def show(settings, key):
+            old = settings[key]
+            if isinstance(old, ShardingStrategy):
+                print({read})
+
+
+        show(dict(os.environ), "HOW")
+    """
+    found, _ = plan(tmp_path, textwrap.dedent(body) + MODEL.format("ShardingStrategy.FULL_SHARD"))
+    assert [one.blocker.code for one in found.blockers] == ["FSDP201-enum-member-read"]
 
 
 def test_a_name_that_cannot_be_read_twice_is_left(tmp_path: Path) -> None:

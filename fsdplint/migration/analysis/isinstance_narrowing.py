@@ -33,11 +33,16 @@ def narrowed_nodes(sources: Sequence[Source], is_class: IsClass) -> dict[cst.CST
             if test is None:
                 continue
             text, how = test
-            for node in _guarded_nodes(source, call):
-                for part in descend(node):
-                    if refers_to(source, part, text) and not _is_rebound(source, call, part, text):
-                        found[part] = how
+            found.update(dict.fromkeys(guarded_reads(source, call, text), how))
     return found
+
+
+def guarded_reads(source: Source, call: cst.CSTNode, text: str) -> Iterator[cst.CSTNode]:
+    """The reads of an expression that run only if a test of it is true."""
+    for node in _guarded_nodes(source, call):
+        for part in descend(node):
+            if refers_to(source, part, text) and not _is_rebound(source, call, part, text):
+                yield part
 
 
 def _test(source: Source, call: cst.CSTNode, is_class: IsClass) -> Test | None:

@@ -12,6 +12,7 @@ from fsdplint.migration.analysis.variables import home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CONFIG_HANDED_ON, CPU_OFFLOAD_ARGUMENTS
 from fsdplint.migration.constructor import enum_lookups, precision
+from fsdplint.migration.constructor.enum_tests import MEMBERS
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.rewriters import rewrites
@@ -21,8 +22,7 @@ from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.enclosing import ancestors, annotation_around
 
 NEW = {"MixedPrecision": "MixedPrecisionPolicy", "CPUOffload": "CPUOffloadPolicy"}
-PREFETCH = ("BACKWARD_PRE", "BACKWARD_POST")
-STATE_TYPES = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
+PREFETCH, STATE_TYPES = MEMBERS["BackwardPrefetch"], MEMBERS["StateDictType"]
 OWN = ("functools.", "torch.distributed.fsdp.", "dataclasses.", "argparse.", "typing.")
 
 

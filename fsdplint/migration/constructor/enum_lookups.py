@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
+from fsdplint.migration.constructor import enum_tests
+from fsdplint.migration.constructor.enum_tests import WITHOUT_PARENTHESES
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
-from fsdplint.syntax.arguments import is_constant
 
 _GET = "__members__.get"
-_WITHOUT_PARENTHESES = (cst.Arg, cst.Assign, cst.AnnAssign, cst.Return)
-_TESTS = (*_WITHOUT_PARENTHESES, cst.If, cst.IfExp, cst.While, cst.Assert, cst.BooleanOperation)
 _ALL_MEMBERS = ("__members__", "__members__.keys", _GET)
 _READERS = {"list", "tuple", "set", "sorted", "len"}
 _METHODS = {"get", "lower", "strip", "upper"}  # of strings and dicts; they change nothing
@@ -31,7 +30,7 @@ def rewrite(
 
     With a default (`getattr(Enum, name, default)`, `Enum.__members__.get(name)`), the name becomes
     the default if it is none of the members. Where code only reads the names of all members, a
-    tuple of them replaces the enum or its `__members__`. `isinstance(value, Enum)` asks for them.
+    tuple of them replaces the enum or its `__members__`. For `isinstance(value, Enum)` see `enum_tests`.
 
     Args:
         migration: the migration.
@@ -64,11 +63,11 @@ def rewrite(
             return False
         migration.substitute(source, parent, migration.text(source, index.value))
         return True
+    if not attribute and enum_tests.rewrite(migration, source, node):
+        return True
     call = source.parent(parent) if isinstance(parent, cst.Arg) else None
     if attribute or not isinstance(call, cst.Call):
         return False
-    if members and _asks_for_member(migration, source, call, parent, members):
-        return True
     if call.args[0] is not parent:
         return False
     if not isinstance(call.func, cst.Name) or call.func.value != "getattr":
@@ -79,33 +78,6 @@ def rewrite(
     if len(call.args) != 3 or not members:
         return False
     return _with_default(migration, source, call, call.args[1], call.args[2], members)
-
-
-def _asks_for_member(
-    migration: Migration,
-    source: Source,
-    call: cst.Call,
-    enum: cst.CSTNode | None,
-    members: Sequence[str],
-) -> bool:
-    """Rewrite `isinstance(value, Enum)`; whether a call is one.
-
-    A string that names a member counts as the member, which it is now.
-    """
-    if not is_constant(call.func, "isinstance") or len(call.args) != 2 or call.args[1] is not enum:
-        return False
-    value = atom(migration.text(source, call.args[0].value))
-    names = ", ".join(string_literal(source, one) for one in members)
-    outer = source.parent(call)
-    if isinstance(outer, cst.UnaryOperation) and isinstance(outer.operator, cst.Not):
-        plain = isinstance(source.parent(outer), _TESTS)
-        text = f"{value} not in ({names})"
-        migration.substitute(source, outer, text if plain else f"({text})")
-    elif isinstance(outer, _TESTS):
-        migration.substitute(source, call, f"{value} in ({names})")
-    else:
-        migration.substitute(source, call, f"({value} in ({names}))")
-    return True
 
 
 def _get(migration: Migration, source: Source, node: cst.CSTNode, members: Sequence[str]) -> bool:
@@ -180,7 +152,7 @@ def _with_default(
         return False
     read = atom(migration.text(source, name))
     known = ", ".join(string_literal(source, one) for one in members)
-    plain = isinstance(source.parent(call), _WITHOUT_PARENTHESES)
+    plain = isinstance(source.parent(call), WITHOUT_PARENTHESES)
     head = f"{read} if {read} in ({known}) else "
     if default is None:
         migration.substitute(source, call, f"{head}None" if plain else f"({head}None)")
