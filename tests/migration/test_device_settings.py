@@ -79,3 +79,33 @@ if torch.cuda.is_available():
 """
     _, text = plan(tmp_path, body, START)
     assert 'mesh=init_device_mesh("cpu", (dist.get_world_size(),))' in text
+
+
+NAMED = """
+dist.init_process_group("gloo")
+model = FSDP(Net(), device_id={0})
+"""
+
+
+def test_the_cpu_by_its_name(tmp_path: Path) -> None:
+    _, text = plan(tmp_path, NAMED.format('"cpu"'), START)
+    assert 'mesh=init_device_mesh("cpu", (dist.get_world_size(),))' in text
+    assert "set_device" not in text
+
+
+def test_the_name_of_the_device_that_is_there(tmp_path: Path) -> None:
+    body = 'device = "cuda" if torch.cuda.is_available() else "cpu"\n' + NAMED.format("device")
+    _, text = plan(tmp_path, body, START)
+    assert "fully_shard(Net())" in text and "set_device" not in text
+
+
+def test_the_name_of_a_chosen_device(tmp_path: Path) -> None:
+    body = 'device = "cuda" if os.environ["GPU"] else "cpu"\n' + NAMED.format("device")
+    _, text = plan(tmp_path, body, START)
+    assert "init_device_mesh(torch.device(device).type, (dist.get_world_size(),))" in text
+
+
+def test_the_name_of_the_device_of_a_rank(tmp_path: Path) -> None:
+    body = NAMED.format('f"cuda:{os.environ[\'LOCAL_RANK\']}"')
+    _, text = plan(tmp_path, body, START)
+    assert "torch.cuda.set_device(f\"cuda:{os.environ['LOCAL_RANK']}\")" in text

@@ -39,7 +39,9 @@ def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) 
     """
     if node is None:
         return ""
-    found = {_kind(value) for value in migration.values(node)}
+    found = {_kind(value) for value in values(migration, source, node)}
+    if not found and isinstance(node, cst.FormattedString) and NUMBERED.match(source.code(node)):
+        return "cuda"
     if not found and isinstance(node, cst.Call):
         text = source.code(node)
         if re.search(r"current_device|cuda", text):
@@ -53,6 +55,27 @@ def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) 
     if found == {"cpu", WITHOUT_MESH}:
         return WITHOUT_MESH
     return ""
+
+
+def values(
+    migration: Migration, source: Source, node: cst.BaseExpression, depth: int = 3
+) -> list[Value]:
+    """The values of a device: those of the runs, or the strings that the code writes."""
+    found = migration.values(node)
+    if found or not depth:
+        return found
+    if isinstance(node, cst.SimpleString):
+        return [Const(node.evaluated_value)]
+    parts: list[cst.CSTNode] = []
+    if isinstance(node, cst.IfExp):
+        parts = [node.body, node.orelse]
+    elif isinstance(node, cst.Name):
+        parts = [one.value for one in definitions(source, node) or ()]
+    every = [
+        values(migration, source, part, depth - 1) if isinstance(part, cst.BaseExpression) else []
+        for part in parts
+    ]
+    return [value for one in every for value in one] if all(every) else []
 
 
 def _kind(value: Value) -> str:
@@ -91,7 +114,10 @@ def is_setting(migration: Migration, source: Source, node: cst.BaseExpression | 
 
     FSDP2 shards on the accelerator of the machine, whatever the setting is.
     """
-    if node is None or not all(map(_is_device, migration.values(node))):
+    if node is None:
+        return False
+    found = values(migration, source, node)
+    if not all(_is_device(value) or _is_text(value) for value in found):
         return False
     return kind(migration, source, node) == "either" and any(
         event.device == "cpu" and not _lacks_cuda(trace) for trace, event in _wrapped(migration)
@@ -100,6 +126,10 @@ def is_setting(migration: Migration, source: Source, node: cst.BaseExpression | 
 
 def _is_device(value: Value) -> bool:
     return isinstance(value, LibraryObject) and value.name == "torch.device"
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value, Const) and isinstance(value.value, str)
 
 
 def _wrapped(migration: Migration) -> list[tuple[Trace, Wrapped]]:
@@ -115,8 +145,11 @@ def _lacks_cuda(trace: Trace) -> bool:
 
 
 def type_of(migration: Migration, source: Source, node: cst.BaseExpression) -> str:
-    """The text that reads the type of a `torch.device`."""
-    return f"{atom(expression(migration, source, node))}.type"
+    """The text that reads the type of a `torch.device`, or of a device's name."""
+    text = expression(migration, source, node)
+    if any(map(_is_text, values(migration, source, node))):
+        return f"{migration.torch(source, node)}.device({text}).type"
+    return f"{atom(text)}.type"
 
 
 def type_text(
@@ -152,7 +185,7 @@ def set_device(
         return []
     if sets_device(migration) and not _sets_other_device(migration, source, node):
         return []
-    if any(is_without_index(value) for value in migration.values(node)):
+    if any(is_without_index(value) for value in values(migration, source, node)):
         return []
     torch = migration.torch(source, at)
     line = f"{torch}.{found if found in OTHERS else 'cuda'}.set_device({text})"
