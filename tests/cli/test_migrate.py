@@ -373,3 +373,25 @@ def test_settings_of_a_framework_are_no_second_program(folder: Path) -> None:
     assert "1 program blocked at 4 places; nothing of it is rewritten." in result.output
     (section,) = json.loads((folder / "report.json").read_text())["programs"]
     assert {one["code"] for one in section["blockers"]} == {"FSDP201", "FSDP221"}
+
+
+GROUPS = """\
+groups = [
+    {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
+    {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
+]
+optimizer = torch.optim.SGD(groups, lr=0.1)
+"""
+
+
+def test_a_change_of_what_is_trained_is_one_decision(folder: Path) -> None:
+    line = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    (folder / "train.py").write_text(TRAIN.replace(line, GROUPS))
+    result = run("migrate", ".", "--report", "report.json")
+    (program,) = json.loads((folder / "report.json").read_text())["programs"]
+    (blocker,) = program["blockers"]
+    assert blocker["blocker"] == "FSDP201-unsafe-rewrite" and blocker["row"] == 9
+    assert "also at train.py:10" in blocker["reason"]
+    assert "--unsafe-fixes" in blocker["advice"]
+    assert [one["row"] for one in program["waiting"]] == [7, 14], result.output
+    assert run("migrate", ".", "--fix", "--unsafe-fixes").exit_code == 0

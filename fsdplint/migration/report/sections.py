@@ -18,7 +18,7 @@ from fsdplint.diagnostics.finding import (
 )
 from fsdplint.edits import apply
 from fsdplint.edits.regions import Region, regions
-from fsdplint.migration.report import open_places, remaining_names
+from fsdplint.migration.report import open_places, remaining_names, unsafe_changes
 from fsdplint.migration.report.joined_sections import join_sections
 from fsdplint.migration.report.model import Change, Obstacle, Reason, Section
 from fsdplint.migration.report.proof_commands import commands, files_of_programs
@@ -101,7 +101,7 @@ class Sections:
         files = [source.path for source in plan.sources] if plan is not None else []
         files = list(dict.fromkeys([*files, *(one.site.path for one in findings)]))
         section = Section(group, files[0], files)
-        section.obstacles = self._obstacles(blockers, findings)
+        section.obstacles = self._obstacles(plan, findings)
         fix = next((one.fix for one in findings if one.fix is not None), None)
         if not section.obstacles and fix is not None:
             try:
@@ -147,8 +147,9 @@ class Sections:
 
     # Obstacles ----------------------------------------------------------------------------------
 
-    def _obstacles(self, blockers: Sequence[Blocked], findings: list[Finding]) -> list[Obstacle]:
+    def _obstacles(self, plan: Plan | None, findings: list[Finding]) -> list[Obstacle]:
         result: dict[tuple[Place, str], Obstacle] = {}
+        blockers = plan.blockers if plan is not None else []
         for blocked in blockers:
             source, node = blocked.source, blocked.node
             code = self._code_at(blocked, findings)
@@ -162,7 +163,13 @@ class Sections:
                 Obstacle(place, code, lines, blocked.reason, blocked.advice, blocked.code, end),
             )
         if not blockers:
+            unsafe = [one for one in findings if self._is_unsafe(one)]
+            if plan is not None and unsafe:
+                for one in unsafe_changes.obstacles(plan, CODE, _at, _excerpt):
+                    result.setdefault((one.place, one.reason), one)
             for finding in findings:
+                if finding in unsafe and result:
+                    continue
                 obstacle = self._without_plan(finding)
                 if obstacle is not None:
                     result.setdefault((obstacle.place, obstacle.reason), obstacle)
@@ -170,6 +177,11 @@ class Sections:
             *sorted(result.values(), key=lambda one: (one.place.path, one.place.line)),
             *self._missing_torch(findings),
         ]
+
+    def _is_unsafe(self, finding: Finding) -> bool:
+        """Whether a finding is only left because its fix may change what the program does."""
+        is_unsafe = finding.fix is not None and finding.fix.safety is Safety.UNSAFE
+        return is_unsafe and not self.unsafe and self.counts(finding)
 
     def _missing_torch(self, findings: list[Finding]) -> list[Obstacle]:
         """The obstacle of a torch without FSDP2; it is the same for the whole program."""
@@ -198,7 +210,7 @@ class Sections:
                 return None
             if why.startswith("the fix needs"):
                 what = RAISE_TORCH
-        elif finding.fix.safety is Safety.UNSAFE and not self.unsafe:
+        elif self._is_unsafe(finding):
             reason = UNSAFE_REWRITE(title=finding.fix.title)
             why, what, blocker = reason.message, reason.advice, reason.blocker.code
         else:
