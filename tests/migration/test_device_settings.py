@@ -106,6 +106,6 @@ def test_the_name_of_a_chosen_device(tmp_path: Path) -> None:
 
 
 def test_the_name_of_the_device_of_a_rank(tmp_path: Path) -> None:
-    body = NAMED.format('f"cuda:{os.environ[\'LOCAL_RANK\']}"')
+    body = NAMED.format("f\"cuda:{os.environ['LOCAL_RANK']}\"")
     _, text = plan(tmp_path, body, START)
     assert "torch.cuda.set_device(f\"cuda:{os.environ['LOCAL_RANK']}\")" in text

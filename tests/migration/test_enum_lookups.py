@@ -138,6 +138,40 @@ LOOKUPS = {
         """,
         "print(key, old, type(old).__name__)\n            setattr(self, key, given)\n",
     ),
+    "the identity of a member": (
+        """
+        strategy = ShardingStrategy[os.environ["HOW"]]
+        if strategy is not ShardingStrategy.NO_SHARD:
+            print(strategy.name, ShardingStrategy.FULL_SHARD is strategy)
+        """,
+        'if strategy != "NO_SHARD":\n    print(strategy, "FULL_SHARD" == strategy)\n',
+    ),
+    "the name of a member that is looked up": (
+        """
+        strategy = getattr(ShardingStrategy, os.environ["HOW"], None)
+        print(strategy and strategy.name)
+        """,
+        "print(strategy and strategy)\n",
+    ),
+    "the name of what is a member by its type": (
+        """
+        from typing import Optional
+
+
+        class Config:
+            how: ShardingStrategy
+            other: Optional[ShardingStrategy]
+
+
+        def choose(config, given: ShardingStrategy):
+            print(config.how.name, config.other.name, given.name)
+            return config.how
+
+
+        strategy = choose(*torch.load("config.pt"))
+        """,
+        "print(config.how, config.other, given)\n",
+    ),
     "a choice of the members": (
         """
         import argparse
@@ -218,6 +252,17 @@ def test_the_name_becomes_the_strategy(name: str, tmp_path: Path) -> None:
     assert not found.blockers
     assert expected in text
     assert not refusals(tmp_path, body)
+
+
+def test_the_identity_of_a_type_of_states(tmp_path: Path) -> None:
+    body = """
+        kind = StateDictType[os.environ["KIND"]]
+        print(kind is StateDictType.FULL_STATE_DICT, kind.name)
+        model = FSDP(Net())
+    """
+    found, text = plan(tmp_path, textwrap.dedent(body))
+    assert not found.blockers
+    assert 'print(kind == "FULL_STATE_DICT", kind)' in text
 
 
 def test_a_default_inside_of_an_expression(tmp_path: Path) -> None:

@@ -52,6 +52,15 @@ class Uses:
         self._follow(source, node)
         return self._all()
 
+    def of_target(self, source: Source, target: cst.CSTNode) -> list[Use]:
+        """The uses of the value that a variable, an attribute or a parameter gets."""
+        if isinstance(source.parent(target), cst.Param):
+            functions = (one for one in ancestors(source, target) if isinstance(one, FUNCTIONS))
+            self._follow_variable(source, target, next(functions, None))
+        else:
+            self._follow_target(source, target)
+        return self._all()
+
     def _all(self) -> list[Use]:
         """The uses of everything that is to be followed."""
         found: list[Use] = []

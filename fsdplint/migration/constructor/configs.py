@@ -11,7 +11,7 @@ from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CONFIG_HANDED_ON, CPU_OFFLOAD_ARGUMENTS
-from fsdplint.migration.constructor import enum_lookups, precision
+from fsdplint.migration.constructor import enum_lookups, enum_tests, precision
 from fsdplint.migration.constructor.enum_tests import MEMBERS
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
@@ -126,6 +126,7 @@ def _write_string(
     if member in members:
         migration.account_for(source, node)
         migration.substitute(source, node, string_literal(source, member))
+        enum_tests.rewrite_identity(migration, source, node)
     elif not member and annotation_around(source, node):
         migration.account_for(source, node)
         migration.substitute(source, node, "str")

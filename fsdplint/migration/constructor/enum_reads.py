@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.migration.analysis.value_uses import Uses
+from fsdplint.interpreter.values import Symbol, Unknown
+from fsdplint.migration.analysis.value_uses import Use, Uses
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import ENUM_MEMBER_READ
 from fsdplint.migration.constructor import enum_tests
+from fsdplint.migration.constructor.enum_tests import MEMBERS
 from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.names import fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.enclosing import annotation_around
 
 ENUMS = ("ShardingStrategy", "StateDictType")
 NAMES_OF_CLASSES = {"__name__", "__qualname__", "__module__"}
@@ -27,15 +31,54 @@ def rewrite(migration: Migration) -> None:
     for source in migration.sources:
         for node in nodes(source):
             enum, _, member = migration.fsdp1(node).partition(".")
-            if enum not in ENUMS or not member or "." in member:
+            if enum not in ENUMS:
                 continue
-            for use in Uses(migration).of(source, node):
+            for use in _uses(migration, source, node, member):
                 if use.place is not None and use.node is not node:
                     _read(migration, use.source, use.place, enum, done)
     for source, read, enum in enum_tests.guarded_members(migration):
         place = source.parent(read)
         if place is not None:
             _read(migration, source, place, enum, done)
+
+
+def _uses(migration: Migration, source: Source, node: cst.CSTNode, member: str) -> list[Use]:
+    """The uses of a member, of one that is looked up, or of a variable that is one by its type."""
+    if member in MEMBERS[migration.fsdp1(node).partition(".")[0]]:
+        return Uses(migration).of(source, node)
+    lookup = _lookup(source, node, member)
+    if lookup is not None:
+        return Uses(migration).of(source, lookup)
+    target = _annotated(source, node) if not member else None
+    return Uses(migration).of_target(source, target) if target is not None else []
+
+
+def _lookup(source: Source, enum: cst.CSTNode, member: str) -> cst.CSTNode | None:
+    """The expression that gives a member of an enum by its name."""
+    parent = source.parent(enum)
+    if isinstance(parent, cst.Subscript) and parent.value is enum and member in ("", "__members__"):
+        return parent
+    if isinstance(parent, cst.Call) and parent.func is enum and member == "__members__.get":
+        return parent
+    call = source.parent(parent) if isinstance(parent, cst.Arg) and not member else None
+    if isinstance(call, cst.Call) and call.args[0] is parent and is_constant(call.func, "getattr"):
+        return call
+    return None
+
+
+def _annotated(source: Source, enum: cst.CSTNode) -> cst.CSTNode | None:
+    """The variable, attribute or parameter whose type is an enum, or `Optional[...]` of it."""
+    annotation = annotation_around(source, enum)
+    if annotation is None:
+        return None
+    text = source.code(annotation.annotation).strip("\"'")
+    name = source.code(enum)
+    if text not in (name, f"{name} | None") and not text.endswith(f"Optional[{name}]"):
+        return None
+    place = source.parent(annotation)
+    if isinstance(place, cst.AnnAssign):
+        return place.target
+    return place.name if isinstance(place, cst.Param) else None
 
 
 def _read(
@@ -68,8 +111,18 @@ def _type(migration: Migration, source: Source, call: cst.Call, enum: str) -> No
         migration.blockers.append(Blocked(source, call, reason))
 
 
+def _is_other(migration: Migration, node: cst.BaseExpression, enum: str) -> bool:
+    """Whether the runs show that an expression is something else than a member of an enum."""
+    values = migration.values(node)
+    names = [fsdp1_name(one.name) or "" for one in values if isinstance(one, Symbol)]
+    unknown = any(isinstance(one, Unknown) for one in values)
+    return bool(values) and not unknown and not any(one.startswith(enum) for one in names)
+
+
 def _attribute(migration: Migration, source: Source, place: cst.Attribute, enum: str) -> None:
     name = place.attr.value
+    if _is_other(migration, place.value, enum):
+        return
     if name == "name" and source in migration.sources:
         migration.substitute(source, place, migration.text(source, place.value))
         migration.step(source, place, "Use the strategy itself, which is its name now")

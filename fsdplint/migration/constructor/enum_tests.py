@@ -1,4 +1,4 @@
-"""Tests whether a value is a member of an enum, which is the member's name after the migration.
+"""Tests whether a value is a member of an enum, or a certain one: it becomes the member's name.
 
 A string that names a member counts as the member: `isinstance(value, Enum)` asks for the names.
 """
@@ -69,6 +69,21 @@ def rewrite(migration: Migration, source: Source, enum: cst.CSTNode) -> bool:
     if enum is test.enums[0]:
         _write(migration, source, call, test)
     return True
+
+
+def rewrite_identity(migration: Migration, source: Source, member: cst.CSTNode) -> None:
+    """Replace `is` beside a member by `==`: a string that names it may be another object."""
+    target = source.parent(member)
+    comparison = source.parent(target) if isinstance(target, cst.ComparisonTarget) else target
+    if not isinstance(comparison, cst.Comparison):
+        return
+    left = comparison.left
+    for one in comparison.comparisons:
+        if member in (left, one.comparator) and isinstance(one.operator, cst.Is | cst.IsNot):
+            text = " == " if isinstance(one.operator, cst.Is) else " != "
+            begin, end = source.span(left)[1], source.span(one.comparator)[0]
+            migration.substitute_span(source, begin, end, text)
+        left = one.comparator
 
 
 def _test(migration: Migration, call: cst.Call) -> _Test | None:

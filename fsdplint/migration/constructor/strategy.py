@@ -19,7 +19,7 @@ from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import function_name
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
-from fsdplint.migration.constructor import enum_lookups
+from fsdplint.migration.constructor import enum_lookups, enum_tests
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.names import STRATEGIES, fsdp1_name
@@ -70,6 +70,7 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
     member = name.partition(".")[2]
     if member in STRATEGIES:
         migration.substitute(source, node, string_literal(source, member))
+        enum_tests.rewrite_identity(migration, source, node)
     elif member.removesuffix(".name") in STRATEGIES and member.endswith(".name"):
         migration.substitute(source, node, string_literal(source, member.removesuffix(".name")))
     elif not member and annotation is not None:
