@@ -170,6 +170,7 @@ KINDS = {
                     model_state_dict=model.state_dict(),
                     optimizer_key="optimizer",
                     storage_reader=dcp.FileSystemReader("sharded"),
+                    planner=dcp.DefaultLoadPlanner(),
                 )
             loadable = FSDP.optim_state_dict_to_load(model, optimizer, loaded["optimizer"])
             optimizer.load_state_dict(loadable)

@@ -162,13 +162,16 @@ class States(ModelStates):
         given, rest = arguments(
             read, ("model_state_dict", "optimizer_key", "storage_reader", "planner")
         )
-        if rest or not {"optimizer_key", "storage_reader"} <= set(given) or "planner" in given:
+        if rest or not {"optimizer_key", "storage_reader"} <= set(given):
             raise Blocked(self.source, read, STATE_ARGUMENTS())
-
         assert isinstance(name, cst.Name)
         load = self.migration.need(self.source, "torch.distributed.checkpoint", "load", read)
         key = expression(self.migration, self.source, given["optimizer_key"].value)
-        reader = expression(self.migration, self.source, given["storage_reader"].value)
+        loaded = [name.value] + [
+            f"{keyword}={expression(self.migration, self.source, given[keyword].value)}"
+            for keyword in ("storage_reader", "planner")
+            if keyword in given and not is_constant(given[keyword].value, "None")
+        ]
         self.migration.consumed.add(read.func)
         self.migration.forget(self.source, read)
         function, taken = self._getter(read, named, "")
@@ -178,7 +181,7 @@ class States(ModelStates):
             read,
             [
                 statement(self.source, read, line),
-                f"{load}({name.value}, storage_reader={reader})",
+                f"{load}({', '.join(map(on_one_line, loaded))})",
             ],
         )
         return True
