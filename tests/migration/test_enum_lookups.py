@@ -254,6 +254,17 @@ def test_the_name_becomes_the_strategy(name: str, tmp_path: Path) -> None:
     assert not refusals(tmp_path, body)
 
 
+def test_the_name_of_a_member_without_counterpart(tmp_path: Path) -> None:
+    body = """
+        prefetch = BackwardPrefetch.BACKWARD_PRE
+        print(prefetch.name, prefetch is BackwardPrefetch.BACKWARD_PRE)
+        model = FSDP(Net(), backward_prefetch=prefetch)
+    """
+    found, text = plan(tmp_path, textwrap.dedent(body))
+    assert not found.blockers
+    assert 'print(prefetch, prefetch == "BACKWARD_PRE")' in text
+
+
 def test_the_identity_of_a_type_of_states(tmp_path: Path) -> None:
     body = """
         kind = StateDictType[os.environ["KIND"]]

@@ -19,7 +19,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.enclosing import annotation_around
 
-ENUMS = ("ShardingStrategy", "StateDictType")
+ENUMS = tuple(MEMBERS)
 NAMES_OF_CLASSES = {"__name__", "__qualname__", "__module__"}
 ITERATING = (cst.Subscript, cst.Attribute, cst.For, cst.CompFor, cst.StarredElement)
 OF_STRINGS = {"lower", "upper", "title", "format", "startswith", "endswith", "replace", "split"}

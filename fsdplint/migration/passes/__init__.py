@@ -45,6 +45,7 @@ from fsdplint.migration.passes.values import (
     resolve_imports,
     rewrite_enum_reads,
     rewrite_mesh_names,
+    rewrite_offload_reads,
     rewrite_precision_reads,
     rewrite_values,
 )
@@ -65,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     rewrite_enum_reads,
     rewrite_values,
     rewrite_precision_reads,
+    rewrite_offload_reads,
     # Blocks that lose their head, and training code in them.
     collect_enable_wrap,
     collect_summons,

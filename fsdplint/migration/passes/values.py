@@ -13,6 +13,7 @@ from fsdplint.migration.blockers.program import NAME_PASSED_ON, STAR_IMPORT
 from fsdplint.migration.constructor import (
     enum_reads,
     mesh_names,
+    offload_reads,
     policy_uses,
     precision_reads,
     unread_values,
@@ -118,3 +119,11 @@ def rewrite_precision_reads(state: PassState) -> None:
     for source in migration.sources:
         with migration.collecting():
             precision_reads.rewrite(migration, source, state.migration.precision)
+
+
+def rewrite_offload_reads(state: PassState) -> None:
+    """Rewrite code that reads the field of a `CPUOffload`."""
+    migration = state.migration
+    for source in migration.sources:
+        with migration.collecting():
+            offload_reads.rewrite(migration, source)
