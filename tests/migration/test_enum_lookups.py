@@ -153,6 +153,40 @@ LOOKUPS = {
         """,
         "print(strategy and strategy)\n",
     ),
+    "the name of a member in a dict": (
+        """
+        known = {"zero3": ShardingStrategy.FULL_SHARD, "zero2": ShardingStrategy.SHARD_GRAD_OP}
+        strategy = known[os.environ["HOW"]]
+        print(strategy.name, known.get("zero3").name)
+
+
+        def choose(how):
+            return [ShardingStrategy.FULL_SHARD, ShardingStrategy.NO_SHARD][how]
+
+
+        print(choose(1).name)
+        """,
+        'print(strategy, known.get("zero3"))\n',
+    ),
+    "the name of an argument of the command line": (
+        """
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("-s", "--shard-how", type=lambda how: ShardingStrategy[how])
+        parser.add_argument("--other", dest="more", default=ShardingStrategy.FULL_SHARD)
+        args = parser.parse_args()
+        print(args.shard_how.name, args.more.name)
+        strategy = args.shard_how
+        """,
+        "print(args.shard_how, args.more)\n",
+    ),
+    "a list of the members": (
+        """
+        strategy = list(ShardingStrategy)[int(os.environ["HOW"])]
+        """,
+        f"strategy = list({KNOWN})[int",
+    ),
     "the name of what is a member by its type": (
         """
         from typing import Optional
@@ -296,6 +330,15 @@ def test_what_a_name_does_not_have_blocks(read: str, tmp_path: Path) -> None:
         show(dict(os.environ), "HOW")
     """
     found, _ = plan(tmp_path, textwrap.dedent(body) + MODEL.format("ShardingStrategy.FULL_SHARD"))
+    assert [one.blocker.code for one in found.blockers] == ["FSDP201-enum-member-read"]
+
+
+def test_the_number_of_a_member_in_a_dict_blocks(tmp_path: Path) -> None:
+    body = """
+        known = {"zero3": ShardingStrategy.FULL_SHARD, "zero2": ShardingStrategy.SHARD_GRAD_OP}
+        print(known[os.environ["HOW"]].value)
+    """
+    found, _ = plan(tmp_path, textwrap.dedent(body) + MODEL.format("known['zero3']"))
     assert [one.blocker.code for one in found.blockers] == ["FSDP201-enum-member-read"]
 
 

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from forms import migrated
+from forms import migrated, plan
 
 FORMS = {
     "no module casts its inputs": (
@@ -273,3 +273,29 @@ def test_comments_in_a_policy_that_nothing_reads_go_with_it(tmp_path: Path) -> N
         """,
     )
     assert "# Gradient" not in text
+
+
+SET = {
+    "a variable": """
+        half = MixedPrecision(param_dtype=torch.bfloat16)
+        half.reduce_dtype = torch.float32
+        model = FSDP(Net(), mixed_precision=half)
+    """,
+    "an attribute": """
+        class Config:
+            def __init__(self):
+                self.precision = MixedPrecision(param_dtype=torch.bfloat16)
+
+
+        config = Config()
+        if os.environ["HALF"]:
+            config.precision.param_dtype = torch.float16
+        model = FSDP(Net(), mixed_precision=config.precision)
+    """,
+}
+
+
+@pytest.mark.parametrize("body", list(SET.values()), ids=list(SET))
+def test_a_field_that_is_set_blocks(body: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, body)
+    assert [one.blocker.code for one in found.blockers] == ["FSDP201-precision-field-set"]

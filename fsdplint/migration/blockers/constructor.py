@@ -188,6 +188,12 @@ PRECISION_FIELD_READ = Blocker(
     "`{field}` is read here, and FSDP2's policy does not have it",
     "{advice}",
 )
+PRECISION_FIELD_SET = Blocker(
+    "FSDP201-precision-field-set",
+    "`{field}` is set here, and FSDP2's policies cannot be changed",
+    "Give the constructor of the policy this value, or make another one with `dataclasses.replace`; "
+    "then run this again.",
+)
 UNKNOWN_ARGUMENT = Blocker(
     "FSDP201-unknown-argument",
     "FSDP(...) takes no argument `{name}` here: the call raises TypeError",

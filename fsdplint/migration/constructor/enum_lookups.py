@@ -16,6 +16,7 @@ from fsdplint.source.source import Source
 _GET = "__members__.get"
 _ALL_MEMBERS = ("__members__", "__members__.keys", _GET)
 _READERS = {"list", "tuple", "set", "sorted", "len"}
+_COLLECTING = {"list", "tuple", "set", "len"}
 _METHODS = {"get", "lower", "strip", "upper"}  # of strings and dicts; they change nothing
 
 
@@ -93,7 +94,9 @@ def _get(migration: Migration, source: Source, node: cst.CSTNode, members: Seque
 
 def _reads_names(source: Source, place: cst.CSTNode, attribute: str) -> bool:
     """Whether code only goes over the names in `Enum.__members__`, or looks for one among them."""
-    parent = source.parent(place) if attribute else None
+    parent = source.parent(place)
+    if not attribute:
+        return isinstance(parent, cst.Arg) and _lists_members(source, parent)
     if isinstance(parent, cst.ComparisonTarget):
         return isinstance(parent.operator, cst.In | cst.NotIn)
     if isinstance(parent, cst.Arg):
@@ -105,6 +108,17 @@ def _reads_names(source: Source, place: cst.CSTNode, attribute: str) -> bool:
             return called.attr.value == "join"
         return isinstance(called, cst.Name) and called.value in _READERS
     return isinstance(parent, cst.For | cst.CompFor) and parent.iter is place
+
+
+def _lists_members(source: Source, arg: cst.Arg) -> bool:
+    """Whether an enum is an argument that only its members matter for: `list(Enum)`, `choices=Enum`."""
+    if arg.keyword is not None:
+        return arg.keyword.value == "choices"
+    call = source.parent(arg)
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name) or len(call.args) != 1:
+        return False
+    loop = isinstance(source.parent(call), cst.For | cst.CompFor)
+    return call.func.value in _COLLECTING and not loop
 
 
 def _loops(migration: Migration, source: Source, node: cst.CSTNode) -> bool:

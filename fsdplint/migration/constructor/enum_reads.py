@@ -8,7 +8,8 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import Symbol, Unknown
-from fsdplint.migration.analysis.value_uses import Use, Uses
+from fsdplint.migration.analysis.item_uses import ItemUses
+from fsdplint.migration.analysis.value_uses import Use
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import ENUM_MEMBER_READ
 from fsdplint.migration.constructor import enum_tests
@@ -45,12 +46,12 @@ def rewrite(migration: Migration) -> None:
 def _uses(migration: Migration, source: Source, node: cst.CSTNode, member: str) -> list[Use]:
     """The uses of a member, of one that is looked up, or of a variable that is one by its type."""
     if member in MEMBERS[migration.fsdp1(node).partition(".")[0]]:
-        return Uses(migration).of(source, node)
+        return ItemUses(migration).of(source, node)
     lookup = _lookup(source, node, member)
     if lookup is not None:
-        return Uses(migration).of(source, lookup)
+        return ItemUses(migration).of(source, lookup)
     target = _annotated(source, node) if not member else None
-    return Uses(migration).of_target(source, target) if target is not None else []
+    return ItemUses(migration).of_target(source, target) if target is not None else []
 
 
 def _lookup(source: Source, enum: cst.CSTNode, member: str) -> cst.CSTNode | None:

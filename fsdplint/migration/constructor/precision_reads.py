@@ -1,4 +1,4 @@
-"""Code that reads fields of a `MixedPrecision` that FSDP2's policy does not have."""
+"""Code that sets fields of a `MixedPrecision`, or reads those that FSDP2's policy does not have."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from fsdplint.interpreter.values import LibraryObject
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.constructor import PRECISION_FIELD_READ
+from fsdplint.migration.blockers.constructor import PRECISION_FIELD_READ, PRECISION_FIELD_SET
 from fsdplint.migration.context import Migration, attributes
 from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite, Source
 
+FIELDS = (
+    "param_dtype",
+    "reduce_dtype",
+    "buffer_dtype",
+    "keep_low_precision_grads",
+    "cast_forward_inputs",
+    "cast_root_forward_inputs",
+)
 REMOVED_FIELDS = ("buffer_dtype", "keep_low_precision_grads", "cast_root_forward_inputs")
 
 
@@ -20,14 +28,19 @@ def rewrite(migration: Migration, source: Source, known: Precision) -> None:
     """Replace the field by one of FSDP2's policy that always has the same value.
 
     Raises:
-        Blocked: no field has.
+        Blocked: no field has, or the program sets a field.
     """
     for node in attributes(source):
-        if node.attr.value not in REMOVED_FIELDS or node in migration.symbols:
+        if node.attr.value not in FIELDS or node in migration.symbols:
+            continue
+        is_set = isinstance(source.parent(node), cst.AssignTarget | cst.AugAssign | cst.AnnAssign)
+        if not is_set and node.attr.value not in REMOVED_FIELDS:
             continue
         calls = _precision_calls(migration, source, node.value)
         if not calls:
             continue
+        if is_set:
+            raise Blocked(source, node, PRECISION_FIELD_SET(field=node.attr.value))
         same = set.intersection(*(set(known.equal_fields.get(call, ())) for call in calls))
         if node.attr.value != "buffer_dtype" or not same:
             reason = PRECISION_FIELD_READ(
