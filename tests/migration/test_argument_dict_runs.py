@@ -201,6 +201,7 @@ RUNS += [("dtypes", "whole"), ("dtypes", "low"), ("dtypes", "buffers")]
 RUNS += [("recursion", "whole"), ("recursion", "grad_op")]
 
 
+@pytest.mark.sampled(1, by=lambda case: case["form"])
 @pytest.mark.parametrize(("form", "how"), RUNS)
 def test_the_same_losses(form: str, how: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
     code = PROGRAM.replace("MAKE", MAKE[form])
