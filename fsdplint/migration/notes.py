@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration import parameter_names
 from fsdplint.migration.constructor.strategy import NO_RESHARD
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import PARAMETERS
@@ -27,8 +28,8 @@ def add(migration: Migration, calls: Calls) -> None:
     """Add a note for each change, with its places."""
     for note in (
         _note_clipping,
-        _note_parameter_groups,
         _note_first_names,
+        _note_parameter_groups,
         _note_compilation,
         _note_counts,
         _note_accumulation,
@@ -60,6 +61,7 @@ def _note_clipping(migration: Migration, calls: Calls) -> None:
 def _note_parameter_groups(migration: Migration, calls: Calls) -> None:
     """Parameter groups that the program chooses by shapes or names."""
     flat = any("use_orig_params" not in source.code(call) for source, call in calls)
+    flat = flat and parameter_names.TESTED not in migration.notes
     for source in migration.program.sources.values():
         if "weight_decay" not in source.text:
             continue
@@ -88,12 +90,15 @@ def _note_parameter_groups(migration: Migration, calls: Calls) -> None:
 
 
 def _note_first_names(migration: Migration, calls: Calls) -> None:
-    """Tests of how the name of a parameter begins, in loops over a wrapped model."""
+    """Tests of names of parameters that FSDP1 has changed, in loops over a wrapped model."""
+    if parameter_names.are_flat(calls):
+        parameter_names.note_tests(migration)
+        return
     for source in migration.program.sources.values():
         if "named_parameters" not in source.text:
             continue
         for loop in nodes(source):
-            name = _name_of_parameter(migration, source, loop)
+            name = parameter_names.loop_variable(migration, source, loop)
             for test in descend(loop) if name else ():
                 if not _tests_start(test, name):
                     continue
@@ -105,25 +110,8 @@ def _note_first_names(migration: Migration, calls: Calls) -> None:
                     detail="The names that FSDP1's `named_parameters()` gives outside of "
                     "`summon_full_params` begin with `_fsdp_wrapped_module.`, so a test for the first "
                     "attribute never holds. With FSDP2 it applies as it is written.",
-                    unsafe=bool(re.search(r"weight_decay|requires_grad|[\"']params", source.text)),
+                    unsafe=parameter_names.decide_training(source),
                 )
-
-
-def _name_of_parameter(migration: Migration, source: Source, loop: cst.CSTNode) -> str:
-    """The variable `name` of `for name, p in model.named_parameters()` for a wrapped model, or ""."""
-    if not isinstance(loop, cst.For | cst.CompFor) or not isinstance(loop.target, cst.Tuple):
-        return ""
-    first, over = loop.target.elements[0].value, loop.iter
-    if not isinstance(first, cst.Name) or not isinstance(over, cst.Call):
-        return ""
-    if not isinstance(over.func, cst.Attribute) or over.func.attr.value != "named_parameters":
-        return ""
-    if migration.wrapping_of(over.func.value) != "always":
-        return ""
-    around: cst.CSTNode | None = loop
-    while around is not None and around not in migration.blocks.whole_parameters:
-        around = source.parent(around)
-    return first.value if around is None else ""
 
 
 def _tests_start(node: cst.CSTNode, name: str) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
+from forms import plan
 
 from fsdplint.interpreter import load
 from fsdplint.migration.planner import plans_of
@@ -173,3 +175,42 @@ def test_the_object_of_a_method_is_not_named_as_unread(tmp_path: Path) -> None:
     (plan,) = plans_of(load([file]))
     assert not plan.blockers, [blocker.reason for blocker in plan.blockers]
     assert not [note for note in plan.notes if "`self`" in note.text]
+
+
+NAMED = {
+    "groups": """
+        groups = [
+            {"params": [p for n, p in model.named_parameters() if "bias" not in n], "weight_decay": 0.1},
+            {"params": [p for n, p in model.named_parameters() if n.endswith("bias")]},
+        ]
+        optimizer = torch.optim.AdamW(groups)
+    """,
+    "frozen parameters": """
+        for name, parameter in model.named_parameters():
+            if "bias" in name:
+                parameter.requires_grad = False
+        optimizer = torch.optim.AdamW(model.parameters())
+    """,
+}
+TESTED = "parameters have their own names: tests of them may choose others"
+
+
+@pytest.mark.parametrize("body", list(NAMED.values()), ids=list(NAMED))
+def test_tests_of_names_of_flat_parameters(body: str, tmp_path: Path) -> None:
+    wrapped = "model = FSDP(Net())\n" + textwrap.dedent(body)
+    found, _ = plan(tmp_path, wrapped)
+    assert [note.unsafe for note in found.notes if note.text == TESTED] == [True]
+    wrapped = wrapped.replace("FSDP(Net())", "FSDP(Net(), use_orig_params=True)")
+    found, _ = plan(tmp_path, wrapped)
+    assert TESTED not in [note.text for note in found.notes]
+
+
+def test_names_that_are_only_printed(tmp_path: Path) -> None:
+    body = """
+        model = FSDP(Net())
+        for name, parameter in model.named_parameters():
+            if "bias" in name:
+                print(name, parameter.shape)
+    """
+    found, _ = plan(tmp_path, body)
+    assert [note.unsafe for note in found.notes if note.text == TESTED] == [False]
