@@ -181,6 +181,15 @@ LOOKUPS = {
         """,
         "print(args.shard_how, args.more)\n",
     ),
+    "the text of a member": (
+        """
+        strategy = ShardingStrategy[os.environ["HOW"]]
+        if str(strategy) == "ShardingStrategy.NO_SHARD" or "HYBRID" in str(strategy):
+            print(str(strategy).split(".")[1], str(strategy).split(".")[-1])
+        """,
+        'if str(strategy) == "NO_SHARD" or "HYBRID" in str(strategy):\n'
+        '    print(strategy, str(strategy).split(".")[-1])\n',
+    ),
     "a list of the members": (
         """
         strategy = list(ShardingStrategy)[int(os.environ["HOW"])]

@@ -12,7 +12,7 @@ from fsdplint.migration.analysis.item_uses import ItemUses
 from fsdplint.migration.analysis.value_uses import Use
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import ENUM_MEMBER_READ
-from fsdplint.migration.constructor import enum_tests
+from fsdplint.migration.constructor import enum_tests, enum_texts
 from fsdplint.migration.constructor.enum_tests import MEMBERS
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import fsdp1_name
@@ -95,6 +95,8 @@ def _read(
         call = source.parent(place)
         if isinstance(call, cst.Call) and is_constant(call.func, "type"):
             _type(migration, source, call, enum)
+        elif isinstance(call, cst.Call) and is_constant(call.func, "str"):
+            enum_texts.rewrite(migration, source, call, enum)
 
 
 def _type(migration: Migration, source: Source, call: cst.Call, enum: str) -> None:
