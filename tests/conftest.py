@@ -43,8 +43,9 @@ def two_ranks() -> Iterator[TwoRanks]:
 
 @pytest.fixture
 def forked(two_ranks: TwoRanks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`fsdplint prove` runs its programs in forked ranks, without torchrun; see `tests/forked.py`."""
-    monkeypatch.setattr("fsdplint.runtime.proof.program_pair.launch", launcher(two_ranks))
+    """The commands run programs in forked ranks, without torchrun; see `tests/forked.py`."""
+    for module in ("program_pair", "run_once"):
+        monkeypatch.setattr(f"fsdplint.runtime.proof.{module}.launch", launcher(two_ranks))
 
 
 @pytest.hookimpl(optionalhook=True)

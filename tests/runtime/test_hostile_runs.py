@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from forked import launcher
-from two_ranks import TwoRanks
 
 from fsdplint.cli.main import main
 
@@ -249,16 +247,10 @@ def print_to(output: int, arguments: list[str], monkeypatch: pytest.MonkeyPatch)
         return end.value.code, errors.read()
 
 
-@pytest.fixture
-def ranks(two_ranks: TwoRanks, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("program_pair", "run_once"):
-        monkeypatch.setattr(f"fsdplint.runtime.proof.{module}.launch", launcher(two_ranks))
-
-
 PRINTING = {"run": ["run", "train.py"], "prove": ["prove", "train.py", "--json", "proof.json"]}
 
 
-@pytest.mark.usefixtures("ranks")
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("command", PRINTING)
 def test_nobody_reads_or_there_is_no_room(
     folder: Path, command: str, monkeypatch: pytest.MonkeyPatch
@@ -281,7 +273,7 @@ def test_nobody_reads_or_there_is_no_room(
     assert not list(Path(tempfile.gettempdir()).glob(mine)), "a temporary folder is left behind"
 
 
-@pytest.mark.usefixtures("ranks")
+@pytest.mark.usefixtures("forked")
 def test_a_report_of_a_run_that_cannot_be_written(folder: Path) -> None:
     os.mkfifo(folder / "out")
     for name, words in (("out", "no program reads this"), (FULL, "No space left on device")):

@@ -38,6 +38,7 @@ def run(two_ranks: TwoRanks, files: dict[str, str], case: Case, world: int, real
     return outcome
 
 
+@pytest.mark.sampled(1, by=lambda case: case["case"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("case", "world"), CASES, ids=str)
 def test_it_counts_what_a_real_run_does(
@@ -131,6 +132,7 @@ def test_what_depends_on_values_is_named(two_ranks: TwoRanks) -> None:
     assert outcome.records[0].end["error_at"] == [outcome.path, 8]
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_command(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     shutil.copy(FIXTURES / "fsdp1" / "flat_script.py", script)
