@@ -169,7 +169,7 @@ def assign_element(run: Run, container: Value, key: Value, value: Value, text: s
             container.may_have_more()
             if isinstance(key, Unknown):
                 override_entries(container)
-            kinds = StateValue | ParametersOf | TensorValue | Unknown
+            kinds = StateValue | ParametersOf | TensorValue | Unknown | SequenceValue | Dict
             if isinstance(value, kinds) or is_new_parameter(value):
                 known = container.tensors.get(text, value)
                 container.tensors[text] = join_values(known, value)

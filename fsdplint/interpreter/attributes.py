@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import rank_local, tensor_marks
+from fsdplint.interpreter import possible_lists, rank_local, tensor_marks
 from fsdplint.interpreter.choices import entry_of, read_entry
 from fsdplint.interpreter.chosen_members import (
     is_strategy_class,
@@ -40,6 +40,7 @@ from fsdplint.interpreter.torch_values import (
     LoaderValue,
     LocalGradient,
     ParametersOf,
+    PossibleLists,
     ShardTensor,
     StateValue,
     TensorValue,
@@ -255,6 +256,8 @@ _VIEWS = {"copy", "items", "keys", "values"}
 
 
 def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
+    if isinstance(value, PossibleLists) and find_method(value, name) is not None:
+        return Method(value, name)
     if name not in value.parts:
         if isinstance(value.default, Dict) and name in _VIEWS:
             return Method(value.default, name)
@@ -294,20 +297,27 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
             return value.items[index.name]
         if len(value.tensors) == 1 and not isinstance(index, Const):
             return next(iter(value.tensors.values()))
-        if isinstance(index, Const) and value.factory is not None and not value.has(index.value):
-            return _made_entry(run, value, index.value, node)
+        if value.factory is not None:
+            if not isinstance(index, Const):
+                return _made_under_unknown_key(run, value, value.factory, node)
+            if not value.has(index.value):
+                return _made_entry(run, value, index.value, node)
         if isinstance(index, Const):
             local = rank_local.of_every_element(value)
             return _parameter_in(run, value, index.value) or Unknown(
                 origin=run.text(node), rank_local=local
             )
         chosen = entry_of(run, value, index, node)
+        if chosen is None:
+            chosen = possible_lists.entries(run, value, index, node)
         return chosen if chosen is not None else _unknown_entry(run, value, node)
     if isinstance(value, Sequence):
         if isinstance(index, Const) and isinstance(index.value, int):
             if -len(value.items) <= index.value < len(value.items) and not value.open:
                 return value.items[index.value]
-        return value.items[0] if len(value.items) == 1 else Unknown()
+        if len(value.items) == 1:
+            return value.items[0]
+        return possible_lists.entries(run, value, index, node) or Unknown()
     if isinstance(value, Symbol) and value.name == "os.environ":
         return environment(index)
     if isinstance(value, Symbol) and value.name == "sys.modules" and isinstance(index, Const):
@@ -342,6 +352,8 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         return each_argument() if in_turn else Unknown(origin=run.text(node))
     if isinstance(value, Class | Symbol):
         return value  # Generic[T], tuple[int, ...]
+    if isinstance(value, PossibleLists):
+        return possible_lists.entry(run, value, index) or _unknown_element(value, index)
     if isinstance(value, Unknown):
         return _unknown_element(value, index)
     return Unknown()
@@ -357,6 +369,15 @@ def _made_entry(run: Run, value: Dict, key: object, node: cst.CSTNode) -> Value:
     if value.has(key) is None and isinstance(made, Sequence | Dict):
         made.open = True
     return made
+
+
+def _made_under_unknown_key(run: Run, value: Dict, factory: Value, node: cst.CSTNode) -> Value:
+    """The entry of a `defaultdict` under an unknown key, which may be new."""
+    made = run.settle(run.call(factory, Call(node)))
+    if not isinstance(made, Sequence | Dict):
+        return _unknown_entry(run, value, node)
+    text = run.text(node.slice[0]) if isinstance(node, cst.Subscript) else "*"
+    return possible_lists.entry_or_new(run, value, text, made)
 
 
 def _unknown_entry(run: Run, value: Dict, node: cst.CSTNode) -> Unknown:

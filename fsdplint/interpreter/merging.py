@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from fsdplint.interpreter.leaves import leaves
 from fsdplint.interpreter.one_rank_dicts import join_with_empty
+from fsdplint.interpreter.random_functions import may_be_random
 from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
@@ -47,6 +50,9 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
     """Join `one`, the value on the ranks where the test holds, with `two` of the other ranks."""
     one = one if one is not None else Const(None)
     two = two if two is not None else Const(None)
+    joined = _join_tuples(one, two, partial(join_by_rank, test))
+    if joined is not None:
+        return joined
     if (
         test is not None
         and isinstance(one, Const)
@@ -68,6 +74,17 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
         return one
     distinct = is_distinct(one) and is_distinct(two)
     return RankChoice(test=test, one=one, two=two, by_rank=True, distinct=distinct)
+
+
+def _join_tuples(one: Value, two: Value, join: Callable[[Value, Value], Value]) -> Value | None:
+    """Join two tuples of one length element by element; None if the values are anything else."""
+    if not isinstance(one, Sequence) or not isinstance(two, Sequence):
+        return None
+    if one.open or two.open or not one.kind == two.kind == "tuple":
+        return None
+    if len(one.items) != len(two.items):
+        return None
+    return replace(one, items=list(map(join, one.items, two.items)))
 
 
 def _loader_of_side(test: RankTest | None, one: Value, two: Value) -> Value | None:
@@ -99,9 +116,9 @@ def join_returned(
 
 def _join_varying(one: Value, two: Value) -> Value:
     """Join two values between which something chooses that is different in each turn."""
-    if isinstance(one, Sequence) and isinstance(two, Sequence) and one.kind == two.kind == "tuple":
-        if len(one.items) == len(two.items) and not one.open and not two.open:
-            return replace(one, items=list(map(_join_varying, one.items, two.items)))
+    joined = _join_tuples(one, two, _join_varying)
+    if joined is not None:
+        return joined
     if matters(one) or matters(two):
         return _choose(one, two)
     if not isinstance(one, Const | Symbol) and not isinstance(two, Const | Symbol):
@@ -160,11 +177,16 @@ def derives_from_argument(value: Value) -> bool:
 
 
 def library_of(one: Value, other: Value) -> str:
-    """The library function of a value that comes from two values; "" if unknown."""
+    """The library function of a value that comes from two values; "" if unknown.
+
+    It is the one that draws random numbers, if one does.
+    """
     if not isinstance(one, Unknown) or not one.library:
         return ""
-    is_from_library = isinstance(other, Const) or (isinstance(other, Unknown) and other.library)
-    return one.library if is_from_library else ""
+    if isinstance(other, Const):
+        return one.library
+    library = other.library if isinstance(other, Unknown) else ""
+    return library if not library or may_be_random(library) else one.library
 
 
 def _local_of_both(one: Value, two: Value) -> RankLocal | None:
@@ -179,6 +201,13 @@ def _local_of_both(one: Value, two: Value) -> RankLocal | None:
     if len(found) < 2:
         return None
     return RankLocal(found[0].source, immutable=all(local.immutable for local in found))
+
+
+def join_sides(one: Value, two: Value) -> Value:
+    """Join the sides of a conditional expression whose test differs from turn to turn."""
+    if isinstance(one, Const) and isinstance(two, Const) and _identity(one) != _identity(two):
+        return Unknown(varying=True)
+    return join_values(one, two)
 
 
 def join_values(one: Value, two: Value) -> Value:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fsdplint.interpreter.random_functions import may_be_random
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import GeneratorValue, StateValue
 from fsdplint.interpreter.values import (
@@ -45,7 +46,6 @@ _BY_RANK = re.compile(
     r"|process|current_device",
     re.I,
 )
-_RANDOM = re.compile(r"rand|normal|choice|sample|shuffle|seed|time\b|uuid", re.I)
 _RANDOM_CODE = re.compile(
     r"rand|normal_?\(|choices?\(|\bsample\(|sampler|shuffle|seed|\btime\b|uuid|bernoulli|multinomial",
     re.I,
@@ -89,7 +89,7 @@ class _Invariance:
         if isinstance(value, Unknown):
             return self._of_unknown(value)
         if isinstance(value, GeneratorValue):
-            return value.seed is not None and isinstance(self._run.settle(value.seed), Const)
+            return value.seed is not None and self.of_value(value.seed, depth + 1)
         parts = _parts(value)
         return parts is not None and all(self.of_value(one, depth + 1) for one in parts)
 
@@ -100,7 +100,7 @@ class _Invariance:
             return True
         if not _is_invariant_library(value.library):
             return False
-        if _RANDOM.search(value.library):
+        if may_be_random(value.library):
             return value.library.startswith("torch.") and self._run.seeded is True
         return True
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.torch_values import ParametersOf, RankValue, TensorValue
-from fsdplint.interpreter.values import Const, Method, Sequence, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    Condition,
+    Const,
+    Lazy,
+    Method,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
 
 # Functions that return a number, or raise.
 _NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})
@@ -17,6 +26,9 @@ _KEEPS = frozenset(
     "pow power reciprocal round rsqrt sigmoid sin softplus sqrt square sub subtract tan tanh "
     "true_divide".split()
 )
+# Functions that make one tensor of a list of them.
+_JOINS = frozenset(f"torch.{name}" for name in "stack hstack vstack".split())
+FEW = 16  # elements of a tensor that is no gradient
 # Methods of tensors that keep the number of dimensions, beside those.
 _METHODS = _KEEPS | frozenset(
     "bfloat16 clone contiguous cpu cuda detach double float half item requires_grad_ to "
@@ -67,10 +79,14 @@ def _returns_number(function: Value, call: Call) -> bool:
 
 
 def note_call(function: Value, call: Call, result: Value) -> None:
-    """Note that a call has returned a number or a tensor without dimensions."""
+    """Note that a call has returned a number or a tensor without dimensions, or a small tensor."""
     if result.created_at is not None or call.open:
         return
-    if isinstance(function, Method) and type(result) is TensorValue:
+    if not isinstance(result, Unknown | TensorValue):
+        return
+    if _joins_few(function, call):
+        result.few_elements = True
+    elif isinstance(function, Method) and _may_reduce(function, result):
         result.dimensionless = function.name in _REDUCES and not call.args and not call.kwargs
     elif not isinstance(result, Unknown):
         return
@@ -86,6 +102,36 @@ def note_call(function: Value, call: Call, result: Value) -> None:
             result.dimensionless = name in _METHODS and of_numbers
 
 
+def _may_reduce(method: Method, result: Unknown | TensorValue) -> bool:
+    """Whether a method may reduce a tensor, also one of booleans that a comparison gave."""
+    return type(result) is TensorValue or isinstance(method.receiver, Condition)
+
+
+def _joins_few(function: Value, call: Call) -> bool:
+    """Whether a call makes a small tensor of numbers: `torch.stack([loss, count])`."""
+    if not isinstance(function, Symbol) or function.name not in _JOINS:
+        return False
+    parts = _elements(call.arg(0, "tensors"))
+    return parts is not None and not parts.open and _all_dimensionless(parts)
+
+
+def _elements(value: Value | None) -> Sequence | None:
+    """A list, or what an iterator has given."""
+    value = value.elements if isinstance(value, Lazy) else value
+    return value if isinstance(value, Sequence) else None
+
+
+def _all_dimensionless(parts: Sequence) -> bool:
+    return 0 < len(parts.items) <= FEW and all(map(is_dimensionless, parts.items))
+
+
+def _is_sum(call: Call) -> bool:
+    """Whether Python's `sum` adds numbers and tensors without dimensions alone."""
+    parts = _elements(call.args[0] if call.args else None)
+    others = [*call.args[1:], *call.kwargs.values()]
+    return parts is not None and _all_dimensionless(parts) and all(map(is_dimensionless, others))
+
+
 def _returns_one(name: str, call: Call) -> bool:
     library, _, last = name.rpartition(".")
     if library == "math" or name in _NUMBERS:
@@ -94,6 +140,8 @@ def _returns_one(name: str, call: Call) -> bool:
         return _is_empty(call.arg(0, "size"))
     if name in _OF_NUMBER:
         return is_dimensionless(call.arg(0, "data"))
+    if name == "builtins.sum":
+        return _is_sum(call)
     known = library in ("builtins", "numpy", "torch") and last in _KEEPS
     return known and bool(call.args) and _gets_numbers(call)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
+import libcst as cst
+
 from fsdplint.interpreter.values import (
     Const,
     LibraryObject,
@@ -384,6 +386,14 @@ class RankChoice(Unknown):
             if ranks is self.test.false_on:
                 return self.two or self
         return self
+
+
+@dataclass(eq=False, repr=False)
+class PossibleLists(Unknown):
+    """One of several lists or dicts: see `possible_lists`. tests: the expressions that choose."""
+
+    candidates: tuple[Value, ...] = ()
+    tests: tuple[cst.CSTNode, ...] = ()
 
 
 @dataclass(eq=False)

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions, gathered_rows
+from fsdplint.interpreter import branch_conditions, gathered_rows, possible_lists
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
 from fsdplint.interpreter.decided_values import chosen_value
 from fsdplint.interpreter.dispatch import evaluates
-from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_values
+from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_sides
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.own_sizes import without_own_size
 from fsdplint.interpreter.rank_local import (
@@ -175,7 +175,8 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
         value = _chosen_by_data(run, node, verdict, verdict.local)
     else:
         one, two = run.eval(node.body), run.eval(node.orelse)
-        value = with_condition(verdict.predicate, join_values(one, two), one, two)
+        joined = possible_lists.named(run, node, one, two) or join_sides(one, two)
+        value = with_condition(verdict.predicate, joined, one, two)
     if verdict.guards and decisive(value):
         with run.under_guards(verdict.guards):
             run.mark_relevant()

@@ -6,13 +6,13 @@ from functools import partial
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy
+from fsdplint.interpreter import lazy, possible_lists
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.constructs.branches import choice_of_callee, execute_choice
 from fsdplint.interpreter.constructs.operators import arithmetic, is_distinct_result
 from fsdplint.interpreter.deferral import may_be_deferred
 from fsdplint.interpreter.dispatch import executes
-from fsdplint.interpreter.frames import Frame
+from fsdplint.interpreter.frames import Call, Frame
 from fsdplint.interpreter.functions import (
     apply_class_decorators,
     apply_decorators,
@@ -37,7 +37,7 @@ from fsdplint.interpreter.records import is_record
 from fsdplint.interpreter.removals import note_removal, remove_item
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, raises
-from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
+from fsdplint.interpreter.torch_values import ParametersOf, PossibleLists, TensorValue
 from fsdplint.interpreter.turn_tests import number_of_operation
 from fsdplint.interpreter.values import (
     Class,
@@ -116,6 +116,9 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         return
     if isinstance(left, Dict) and isinstance(right, Dict):
         add_entries(run, left, right)
+        return
+    if isinstance(left, PossibleLists):
+        possible_lists.add(run, left, "extend", Call(node, [right]))
         return
     adds = isinstance(node.operator, cst.AddAssign | cst.BitOrAssign)
     if adds and is_list_of_parameters(left):

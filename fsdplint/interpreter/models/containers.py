@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter import possible_lists
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.choices import choose, is_written_out, read_entry
 from fsdplint.interpreter.decided_values import note_decided_element
@@ -40,6 +41,7 @@ from fsdplint.interpreter.torch_values import (
     Length,
     ModulesOf,
     ParametersOf,
+    PossibleLists,
     StateValue,
 )
 from fsdplint.interpreter.values import (
@@ -149,6 +151,12 @@ def add_to_parameters(run: Run, receiver: ParametersOf, name: str, call: Call) -
     return Const(None)
 
 
+@method("PossibleLists", "append", "add", "extend", "update")
+def add_to_one_of_several(run: Run, receiver: PossibleLists, name: str, call: Call) -> Value:
+    possible_lists.add(run, receiver, name, call)
+    return Const(None)
+
+
 @method("Dict", "items", "values", "keys")
 def dict_view(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     if name == "keys":
@@ -174,6 +182,11 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
         note_removal(run, receiver, key)
     if value is not None:
         return value
+    if name == "setdefault" and not isinstance(key, Const) and len(call.args) > 1:
+        made = run.settle(call.args[1])
+        if isinstance(made, Sequence | Dict):
+            text = run.text(call.node.args[0].value) if isinstance(call.node, cst.Call) else "*"
+            return possible_lists.entry_or_new(run, receiver, text, made)
     if isinstance(key, Unknown) and not is_written_out(receiver):
         load_registrations(run)
     if isinstance(key, Unknown) and receiver.items and not receiver.open:

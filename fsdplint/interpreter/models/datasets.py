@@ -19,7 +19,6 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import GeneratorValue, LoaderValue, StateValue
 from fsdplint.interpreter.values import (
     Bound,
-    Const,
     Function,
     Instance,
     LibraryObject,
@@ -58,7 +57,9 @@ def tensor_dataset(run: Run, name: str, call: Call) -> Value:
 
 def same_on_all_ranks(run: Run, loader: LoaderValue) -> bool | None:
     """Whether a pass over a loader gives every rank the same batches; None if unknown."""
-    if loader.dataset is None or loader.shuffle is None or run.seeded is False:
+    if loader.dataset is None or loader.shuffle is None:
+        return None
+    if run.seeded is False and not _has_fixed_samples(run, loader):
         return None
     if loader.shuffle and not _shuffles_alike(run, loader.generator):
         return None  # each rank shuffles with its own seed
@@ -71,8 +72,16 @@ def _shuffles_alike(run: Run, generator: GeneratorValue | None) -> bool:
     """Whether a loader certainly shuffles in the same order on all ranks."""
     if generator is None:
         return run.seeded is True
-    seed = run.settle(generator.seed) if generator.seed is not None else None
-    return isinstance(seed, Const)
+    return is_rank_invariant(run, generator)
+
+
+def _has_fixed_samples(run: Run, loader: LoaderValue) -> bool:
+    """Whether nothing in a loader draws random numbers by the seed of the process."""
+    if loader.dataset is None or loader.collate is not None:
+        return False
+    dataset = run.settle(loader.dataset)
+    fixed = isinstance(dataset, LibraryObject) and dataset.name == f"{DATA}.TensorDataset"
+    return fixed and (not loader.shuffle or loader.generator is not None)
 
 
 def _same_dataset(run: Run, value: Value) -> bool:

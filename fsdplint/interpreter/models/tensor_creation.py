@@ -11,10 +11,12 @@ from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_sizes import fills_by_data
+from fsdplint.interpreter.random_functions import SAME_DRAWS
+from fsdplint.interpreter.rank_invariance import is_rank_invariant
 from fsdplint.interpreter.ranks import depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.scalars import is_number
-from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
+from fsdplint.interpreter.scalars import FEW, is_number
+from fsdplint.interpreter.torch_values import GeneratorValue, ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
@@ -27,7 +29,6 @@ from fsdplint.interpreter.values import (
     constant,
 )
 
-_FEW = 16  # elements of a tensor that is no gradient
 _FIXED = re.compile(r"\.(constant|zeros|ones|eye|dirac)_$")  # not at random
 
 
@@ -46,7 +47,17 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
             return derived(take_parameters(run, value, element=True))
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")
-    return unknown_result(call)
+    result = unknown_result(call)
+    if isinstance(result, Unknown) and _draws_alike(run, call):
+        result.library = SAME_DRAWS
+    return result
+
+
+def _draws_alike(run: Run, call: Call) -> bool:
+    """Whether a call gets a generator that certainly has the same seed on all ranks."""
+    given = call.kwargs.get("generator")
+    generator = run.settle(given) if given is not None else None
+    return isinstance(generator, GeneratorValue) and is_rank_invariant(run, generator)
 
 
 @function(*(f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty", "arange")))
@@ -74,13 +85,13 @@ def _has_few_elements(run: Run, name: str, call: Call) -> bool:
     first = run.settle(call.args[0])
     if name == "torch.tensor":
         if isinstance(first, Sequence):
-            return not first.open and len(first.items) <= _FEW
+            return not first.open and len(first.items) <= FEW
         return isinstance(first, Const)
     given = call.args[:1] if name == "torch.full" or isinstance(first, Sequence) else call.args
     sizes = first.items if isinstance(first, Sequence) else given
     known = [constant(run.settle(size)) for size in sizes]
     numbers = [one for one in known if isinstance(one, int)]
-    return len(numbers) == len(known) and math.prod(numbers) <= _FEW
+    return len(numbers) == len(known) and math.prod(numbers) <= FEW
 
 
 def _has_own_size(run: Run, name: str, call: Call) -> bool:
