@@ -21,13 +21,14 @@ from fsdplint.trace.queries.common import class_name, optimizer_of, side
 
 
 class StateNotBroadcast(Rule):
-    """A state dict that only rank 0 has is set on every rank without `broadcast_from_rank0`.
+    """A state dict that only rank 0 has is set on every rank, and not sent to the others.
 
     ## What it does
     Finds `set_model_state_dict` and `set_optimizer_state_dict` with `full_state_dict=True` and without
     `broadcast_from_rank0=True`, on all ranks, of a state that is empty on all ranks but 0: it was taken
     with `full_state_dict=True, cpu_offload=True`, or read under a test of the rank, or taken under one
-    from the model before it was sharded, or it is a dict that only rank 0 fills. It also finds `load_state_dict` of a model of FSDP1 on all
+    from the model before it was sharded, or it is a dict that only rank 0 fills. It also finds `set_state_dict` with
+    `broadcast_from_rank0=True` where the state of the model is empty on all ranks but 0. It also finds `load_state_dict` of a model of FSDP1 on all
     ranks, of a full state that `FullStateDictConfig(rank0_only=True)` gave to rank 0 only.
 
     ## Why is this bad?
@@ -35,6 +36,10 @@ class StateNotBroadcast(Rule):
 
         RuntimeError: The option indicates that model state_dict is required to save or load, but model
         state_dict is empty.
+
+    `set_state_dict` takes an empty state of the model for a call that sets the optimizer alone. The other ranks then
+    skip the model, while rank 0 sends its weights and waits. `set_model_state_dict` and
+    `set_optimizer_state_dict` take empty states on the other ranks.
 
     ## Since
     torch 2.4, where `broadcast_from_rank0` came; always for FSDP1.
@@ -51,7 +56,9 @@ class StateNotBroadcast(Rule):
         seen = set()
         for event in trace.of(StateLoaded):
             by_fsdp1 = _gathers_by_fsdp1(trace, event)
-            if event.ranks.partial or not (by_fsdp1 or event.full and event.broadcast is False):
+            skipped = _is_skipped(trace, event)
+            needed = event.full and (event.broadcast is False or skipped)
+            if event.ranks.partial or not (by_fsdp1 or needed):
                 continue
             origin = _of_rank0(trace, event)
             if (origin is None and not event.one_rank) or event.site in seen:
@@ -63,9 +70,14 @@ class StateNotBroadcast(Rule):
             name = built.class_name if built is not None else class_name(trace, event.into)
             yield self.finding(
                 event,
-                f"only rank 0 has the state that is set into `{name}` on every rank",
+                f"only rank 0 has the state of `{name}`: `set_state_dict` skips the model on the other ranks, and rank 0 "
+                "waits for them"
+                if skipped
+                else f"only rank 0 has the state that is set into `{name}` on every rank",
                 help="Take the state with `rank0_only=False`."
                 if by_fsdp1
+                else "Call `set_model_state_dict` and `set_optimizer_state_dict` instead."
+                if skipped
                 else "Add `broadcast_from_rank0=True` to the options.",
                 because=[origin] if origin is not None else [],
             )
@@ -80,6 +92,12 @@ def _gathers_by_fsdp1(trace: Trace, event: StateLoaded) -> bool:
         and event.into in trace.modules
         and trace.sharded_within(event.into, event) is Sharding.FSDP1
     )
+
+
+def _is_skipped(trace: Trace, event: StateLoaded) -> bool:
+    """Whether a rank without a state of the model takes no part in sending it."""
+    of_both = event.api.rpartition(".")[2] == "set_state_dict" and event.into in trace.modules
+    return of_both and event.broadcast is True
 
 
 def _stays_on_rank0(trace: Trace, origin: Event, event: StateLoaded) -> bool:

@@ -6,8 +6,10 @@ makes. An entry that other ranks set, or code out of sight that gets the dict, e
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import RankTest
+from fsdplint.interpreter.torch_values import RankTest, StateValue
 from fsdplint.interpreter.values import Dict, Unknown, Value
 from fsdplint.trace import Ranks
 
@@ -33,10 +35,12 @@ def add_entries(run: Run, held: Dict, other: Dict) -> None:
 
 def has_entries_on_one_rank(value: Value) -> bool:
     """Whether a dict has entries on one rank, and certainly none on the others."""
+    if isinstance(value, StateValue):
+        return value.on_one_rank and not value.tensor
     return isinstance(value, Dict) and value.empty_elsewhere and not value.lacks_entries
 
 
-def join_with_empty(test: RankTest | None, one: Value, two: Value) -> Dict | None:
+def join_with_empty(test: RankTest | None, one: Value, two: Value) -> Dict | StateValue | None:
     """What one rank has, while all others have an empty dict; None for other values.
 
     one: the value where the test holds.
@@ -47,6 +51,8 @@ def join_with_empty(test: RankTest | None, one: Value, two: Value) -> Dict | Non
         empty = isinstance(other, Dict) and other.lacks_entries
         if ranks is not Ranks.ONE or not empty:
             continue
+        if isinstance(held, StateValue):
+            return replace(held, on_one_rank=True, tensor=False)
         if isinstance(held, Unknown) and held.refined is None and held.part_of is None:
             return Dict(open=True, doubtful=True, empty_elsewhere=True)
         if isinstance(held, Dict) and not held.lacks_entries:

@@ -29,10 +29,32 @@ set_model_state_dict(model, state, options=options)
 """
 
 
+SAVED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import *
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+main = rank == 0
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters())
+options = StateDictOptions(full_state_dict=True, broadcast_from_rank0={sends})
+{lines}
+"""
+
+
 def not_broadcast(tmp_path: Path, take: str, option: str) -> int:
     """The number of findings."""
+    return found_in(tmp_path, PROGRAM.format(take=take, option=option))
+
+
+def found_in(tmp_path: Path, text: str) -> int:
     file = tmp_path / "main.py"
-    file.write_text(PROGRAM.format(take=take, option=option))
+    file.write_text(text)
     rule = rule_by_code("FSDP310")
     assert rule is not None
     return len(check(load([file]), [rule()]))
@@ -100,3 +122,47 @@ def test_a_dict_that_one_rank_fills(tmp_path: Path, take: str) -> None:
 def test_a_dict_that_all_ranks_have(tmp_path: Path, take: str) -> None:
     take = f"from files import names, read, receive, send\n{take}"
     assert not_broadcast(tmp_path, take, "strict=False") == 0
+
+
+READ = [
+    "saved = torch.load('f.pt')\nstate, other = (saved['m'], saved['o']) if main else ({}, {})",
+    "saved = torch.load('f.pt')\nstate = saved['m'] if rank == 0 else {}\nother = {}",
+    "saved = torch.load('f.pt') if main else {'m': {}, 'o': {}}\nstate, other = saved['m'], saved['o']",
+    "state, other = {}, {}\nif main:\n    saved = torch.load('f.pt')\n"
+    "    state, other = saved['m'], saved['o']",
+    "def read():\n    if dist.get_rank():\n        return {}, {}\n    saved = torch.load('f.pt')\n"
+    "    return saved['m'], saved['o']\nstate, other = read()",
+    "state = {}\nother = {}\nif main:\n    state.update(torch.load('f.pt')['m'])",
+]
+TOGETHER = (
+    "set_state_dict(model, optimizer, model_state_dict=state, optim_state_dict=other, "
+    "options=options)"
+)
+
+
+@pytest.mark.parametrize("read", READ)
+def test_a_model_that_the_other_ranks_skip(tmp_path: Path, read: str) -> None:
+    assert found_in(tmp_path, SAVED.format(sends=True, lines=f"{read}\n{TOGETHER}")) == 1
+
+
+@pytest.mark.parametrize("read", READ)
+def test_states_that_are_set_one_by_one(tmp_path: Path, read: str) -> None:
+    calls = (
+        "set_model_state_dict(model, state, options=options)\n"
+        "set_optimizer_state_dict(model, optimizer, other, options=options)"
+    )
+    assert found_in(tmp_path, SAVED.format(sends=True, lines=f"{read}\n{calls}")) == 0
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "saved = torch.load('f.pt')\nstate, other = saved['m'], saved['o']",
+        "saved = torch.load('f.pt')\nstate, other = saved['m'], saved['o'] if main else {}",
+        "saved = [torch.load('f.pt') if main else {}]\ndist.broadcast_object_list(saved)\n"
+        "state, other = saved[0]['m'], saved[0]['o']",
+        "saved = torch.load('f.pt')\nstate, other = saved['m'] if rank < 4 else {}, saved['o']",
+    ],
+)
+def test_a_model_that_no_rank_skips(tmp_path: Path, read: str) -> None:
+    assert found_in(tmp_path, SAVED.format(sends=True, lines=f"{read}\n{TOGETHER}")) == 0
