@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Called, GradMode, Sharded, Trace, Wrapped
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Collective,
+    Gathered,
+    GradMode,
+    Sharded,
+    Trace,
+    WeightsSet,
+    Wrapped,
+)
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name
 from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
@@ -21,7 +31,8 @@ class RootReshardTrue(Rule):
 
     ## What it does
     Finds `fully_shard(model, reshard_after_forward=True)` at the root of a trained model whose parts are
-    sharded too.
+    sharded too. It is not reported where the program changes or gathers parameters after a forward that no
+    backward follows: an average of the weights that an evaluation uses needs the shards then.
 
     ## Why is this bad?
     The root's own parameters (embeddings, the last norm, the head) are used at the end of the forward and
@@ -58,7 +69,7 @@ class RootReshardTrue(Rule):
             if event.ranks.partial or not _is_root(trace, groups, event):
                 continue
             call = _trained_call(trace, event)
-            if call is None:
+            if call is None or _needs_shards(trace, event):
                 continue
             name = class_name(trace, event.module)
             yield self.finding(
@@ -117,6 +128,27 @@ def _is_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
 
 def _group_members(event: Sharded | Wrapped) -> tuple[str, ...]:
     return event.group if isinstance(event, Sharded) else ()
+
+
+def _needs_shards(trace: Trace, event: Sharded) -> bool:
+    """Whether the program uses the shards after a forward of the root that no backward follows.
+
+    Without the option, the forward would leave the parameters gathered there.
+    """
+    evaluated = False
+    for one in trace.after(event, Called, BackwardRun, Gathered, WeightsSet, Collective):
+        if isinstance(one, Called):
+            outside = one.inside is None and trace.unwrap(one.module) == event.module
+            evaluated = evaluated or (outside and one.grad is not GradMode.ON)
+        elif isinstance(one, BackwardRun):
+            evaluated = False
+        elif isinstance(one, Gathered):
+            evaluated = evaluated and (one.gathered or one.module != event.module)
+        else:
+            used = one.modules if isinstance(one, WeightsSet) else one.parameters_of
+            if evaluated and any(trace.related(name, event.module) for name in used):
+                return True
+    return False
 
 
 def _trained_call(trace: Trace, event: Sharded) -> Called | None:

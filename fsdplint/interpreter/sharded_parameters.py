@@ -12,8 +12,10 @@ def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     """Whether a parameter (or its gradient) is certainly a DTensor here.
 
     Its module is sharded by `fully_shard`, it is not ignored, and no forward has gathered it since
-    the last backward.
+    the last backward. A copy of a sharded parameter is one, too.
     """
+    if parameter.sharded_copy and not gradient:
+        return True
     in_sight = not any(run.trace.family_escaped(module.id) for module in parameter.modules)
     return in_sight and appears_sharded(run, parameter, gradient=gradient)
 

@@ -72,6 +72,8 @@ class ParametersOf(Value):
     by_name: whether a test of the names of the parameters selected them.
     name: the name of a parameter that is read as an attribute (`linear.weight`).
     derived: whether they are the results of operations on parameters, such as copies.
+    sharded_copy: whether they are copies or views of parameters that were certainly DTensors, which
+        they stay when the parameters are gathered.
     moved: whether they may be on another device than the parameters.
     every: whether they certainly are all parameters of the modules; an iterator loses this when
         something reads from it. For an element: whether they are what it was read from.
@@ -89,6 +91,7 @@ class ParametersOf(Value):
     by_name: bool = False
     name: str = ""
     derived: bool = False
+    sharded_copy: bool = False
     moved: bool = False
     every: bool = False
     each: bool = False

@@ -188,6 +188,10 @@ def copy_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> P
             return replace(derived(receiver), complete=False)
         if gathered or sharding_of_parameters(run, receiver) is None:
             return replace(derived(receiver), unsharded_copy=True)
+        sharded = must_be_sharded(run, receiver)
+        receiver = replace(receiver, sharded_copy=sharded)
+    else:
+        receiver = replace(receiver, sharded_copy=False)
     copies = name == "to" and constant(call.kwargs.get("copy", Const(None))) is True
     if (name in _WHOLE_COPIES or copies) and gathers(run.contexts):
         return replace(derived(receiver), unsharded_copy=True)
