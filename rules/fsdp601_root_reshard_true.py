@@ -11,6 +11,7 @@ from fsdplint.trace import (
     BackwardRun,
     Called,
     Collective,
+    Event,
     Gathered,
     GradMode,
     Sharded,
@@ -144,11 +145,16 @@ def _needs_shards(trace: Trace, event: Sharded) -> bool:
             evaluated = False
         elif isinstance(one, Gathered):
             evaluated = evaluated and (one.gathered or one.module != event.module)
-        else:
-            used = one.modules if isinstance(one, WeightsSet) else one.parameters_of
-            if evaluated and any(trace.related(name, event.module) for name in used):
-                return True
+        elif evaluated and any(trace.related(name, event.module) for name in _used_by(one)):
+            return True
     return False
+
+
+def _used_by(event: Event) -> tuple[str, ...]:
+    """The modules whose parameters an event changes or gathers."""
+    if isinstance(event, Collective):
+        return event.parameters_of
+    return event.modules if isinstance(event, WeightsSet) else ()
 
 
 def _trained_call(trace: Trace, event: Sharded) -> Called | None:

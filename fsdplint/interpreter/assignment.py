@@ -163,6 +163,7 @@ def assign_element(run: Run, container: Value, key: Value, value: Value, text: s
     elif isinstance(container, Dict):
         note_entries(run, container)
         if isinstance(key, Const) and _hashable(key.value):
+            note_write(run, container.items, key.value, container.items.get(key.value))
             container.items[key.value] = value
             note_keys(run, {key.value: value})
         else:

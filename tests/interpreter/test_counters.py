@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import events, findings, program
 
-from fsdplint.trace import Collective, ModuleBuilt, OptimizerStepped, Trace
+from fsdplint.trace import BackwardRun, Collective, ModuleBuilt, OptimizerStepped, Trace
 
 COUNTER = """\
 class Trainer:
@@ -137,3 +137,51 @@ def test_an_index_is_below_the_end_of_its_range(
 def test_a_step_below_zero_has_another_end(tmp_path: Path) -> None:
     body = INDEX.format(count="4", bounds="8, count, -1", waits="index != count")
     assert not findings(program(tmp_path, body), "FSDP403")
+
+
+ENGINE = """\
+class Engine:
+    def __init__(self):
+        self.handlers, self.step = [], 0
+
+    def on(self, every{default}):
+        def attach(function):
+            self.handlers.append((function, every))
+            return function
+        return attach
+
+    def run(self):
+        while self.step < args.steps:
+            self.step += 1
+            for function, every in self.handlers:
+                if {test}:
+                    function()
+
+dist.init_process_group("gloo")
+model = fully_shard(Net())
+engine = Engine()
+
+@engine.on({every})
+def train():
+    model(torch.ones(1)).sum().backward()
+
+engine.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "every", "test", "tested"),
+    [
+        ("=1", "", "self.step % every == 0", False),
+        ("=2", "1", "not self.step % every", False),
+        ("=1", "2", "self.step % every == 0", True),
+        ("=1", "args.every", "self.step % every == 0", True),
+        ("=1", "", "self.step / args.every % 1 == 0", True),
+    ],
+)
+def test_each_number_is_a_multiple_of_one(
+    tmp_path: Path, default: str, every: str, test: str, *, tested: bool
+) -> None:
+    found = program(tmp_path, ENGINE.format(default=default, every=every, test=test))
+    guards = {guard.text for event in events(found, BackwardRun) for guard in event.guards}
+    assert (test.removeprefix("not ") in {text.removeprefix("not ") for text in guards}) is tested

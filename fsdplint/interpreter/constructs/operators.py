@@ -193,6 +193,8 @@ def _arithmetic(
 ) -> Value:
     if isinstance(left, Const) and isinstance(right, Const) and op is not None:
         return _fold_numbers(op, left, right)
+    if isinstance(op, cst.Modulo) and _divides_counter(left, right, node):
+        return Const(0)
     if isinstance(left, Sequence) and isinstance(right, Sequence):
         if isinstance(op, cst.BitAnd | cst.Subtract | cst.BitXor):
             constants = _set_of_constants(left, right, op)
@@ -255,6 +257,15 @@ def _arithmetic(
     )
     computed.dimensionless = is_dimensionless(left) and is_dimensionless(right)
     return computed
+
+
+def _divides_counter(left: Value, right: Value, node: cst.CSTNode | None) -> bool:
+    """Whether `count % every` is 0 in each turn, because `every` is 1.
+
+    A literal 1 is there for another reason: it cuts a number off.
+    """
+    literal = isinstance(node, cst.BinaryOperation) and isinstance(node.right, cst.Integer)
+    return isinstance(left, Unknown) and left.varying and constant(right) == 1 and not literal
 
 
 def _own_number(left: Value, right: Value) -> RankLocal | None:

@@ -46,12 +46,14 @@ from fsdplint.interpreter.values import (
     Function,
     Instance,
     LazyClass,
+    RankLocal,
     Scope,
     Symbol,
     Unknown,
     Value,
 )
 from fsdplint.interpreter.values import Sequence as SequenceValue
+from fsdplint.source.source import NodeSite
 from fsdplint.trace import Fsdp1Used
 
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
@@ -75,8 +77,11 @@ def execute_expr(run: Run, node: cst.Expr) -> Signal | None:
 @executes(cst.Assign)
 def execute_assign(run: Run, node: cst.Assign) -> None:
     value = run.eval(node.value)
-    if isinstance(value, Const) and run.loop_depth and _counts_up(node):
-        value = Unknown(varying=True)  # another number in each turn, as with `step += 1`
+    if isinstance(value, Const | Unknown) and run.loop_depth and _counts_up(node):
+        local = _counting_data(run)
+        if isinstance(value, Const):
+            value = Unknown(varying=True)  # another number in each turn, as with `step += 1`
+        value.rank_local = value.rank_local or local
     for target in node.targets:
         assign(run, target.target, value)
 
@@ -99,6 +104,14 @@ def _counts(left: Value, right: Value) -> bool:
     """Whether `left += right` adds a constant number."""
     added = isinstance(right, Const) and type(right.value) in (int, float)
     return added and isinstance(left, Const | Unknown)
+
+
+def _counting_data(run: Run) -> RankLocal | None:
+    """What makes a number different on each rank that a loop counts: each rank decides by its own
+    data whether it counts."""
+    sources = [entry.guard.own_data for entry in run.guards if entry.guard.own_data is not None]
+    source = sources[-1] if sources and run.loop_depth else None
+    return RankLocal(source, immutable=True) if isinstance(source, NodeSite) else None
 
 
 @executes(cst.AugAssign)
@@ -130,6 +143,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     if isinstance(left, ParametersOf) and left.element:
         note_written(run, node.target, [left], [right])
     result = arithmetic(run, left, right, divides)
+    if isinstance(result, Unknown) and _counts(left, right):
+        result.rank_local = result.rank_local or _counting_data(run)
     if isinstance(result, Unknown) and is_distinct_result(left, node.operator, right):
         result.distinct = True
     if run.loop_depth and isinstance(result, Unknown) and _counts(left, right):

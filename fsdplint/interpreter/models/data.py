@@ -175,7 +175,7 @@ def batch_sampler(run: Run, name: str, call: Call) -> Value:
 @function(f"{DATA}.DataLoader", f"{_STATEFUL}.StatefulDataLoader",
           f"{_STATEFUL}.stateful_dataloader.StatefulDataLoader")  # fmt: skip
 def loader(run: Run, name: str, call: Call) -> Value:
-    sampler = call.arg(3, "sampler")
+    dataset, sampler = call.arg(0, "dataset"), call.arg(3, "sampler")
     batches = call.arg(4, "batch_sampler")
     if isinstance(batches, LibraryObject):
         sampler = batches.get("sampler")
@@ -203,13 +203,13 @@ def loader(run: Run, name: str, call: Call) -> Value:
     made = LoaderValue(
         run.new_id("loader"),
         sampler=sampler if isinstance(sampler, SamplerValue) else None,
-        dataset=call.arg(0, "dataset"),
+        dataset=dataset,
         shuffle=known if ordered and isinstance(known, bool) else None,
         collate=call.arg(6, "collate_fn"),
         generator=generator if isinstance(generator, GeneratorValue) else None,
         own_parts=any(
-            gives_own_part(run.settle(value))
-            for value in (call.arg(0, "dataset"), sampler, batches)
+            gives_own_part(run.settle(value)) or _is_own_order(run.settle(value), value is dataset)
+            for value in (dataset, sampler, batches)
             if value is not None
         ),
     )
@@ -221,6 +221,11 @@ def loader(run: Run, name: str, call: Call) -> Value:
         passed_over=_passed_over(run, call, made),
     )
     return made
+
+
+def _is_own_order(value: Value, is_dataset: bool) -> bool:
+    """Whether a sampler is a list of indices, or of batches of them, of each rank's own."""
+    return not is_dataset and (local_of(value) or own_length(value)) is not None
 
 
 @method("LoaderValue", "state_dict", "load_state_dict")

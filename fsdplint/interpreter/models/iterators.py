@@ -18,10 +18,9 @@ from fsdplint.interpreter.models.data import begin_by_iter, loader_in
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.own_numbers import own_numbers
 from fsdplint.interpreter.parameter_filters import doubt_filter
-from fsdplint.interpreter.rank_local import is_global_rank, own_data
 from fsdplint.interpreter.rank_turns import on_each_side, turns_by_rank
-from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import Batches, Length, ModulesOf, ParametersOf, RankChoice
@@ -35,7 +34,6 @@ from fsdplint.interpreter.values import (
     Lazy,
     ModuleValue,
     Partial,
-    RankLocal,
     Sequence,
     Unknown,
     Value,
@@ -200,21 +198,13 @@ def make_range(run: Run, name: str, call: Call) -> Value:
         return _range_by_rank(last)
     if call.args and len(call.args) < 3:
         turn = Token(last=number_of_operation(call.args[-1], cst.Subtract(), Const(1)))
-        own = _own_numbers(run, call)
+        own = own_numbers(run, call)
         element = Unknown(varying=True, below=call.args[-1], turn=turn, rank_local=own)
         return Sequence([element], "list", True)
-    own = _own_numbers(run, call)
+    own = own_numbers(run, call)
     if own is not None:
         return Sequence([Unknown(varying=True, rank_local=own)], "list", True)
     return Sequence([], "list", True)
-
-
-def _own_numbers(run: Run, call: Call) -> RankLocal | None:
-    """What makes the numbers of a range different on each rank: it begins at the rank."""
-    if len(call.args) < 2 or not is_distinct(call.args[0]) or run.decisions.single_rank:
-        return None
-    part = len(call.args) == 3 and is_global_rank(call.args[0])
-    return own_data(run, run.site(call.node), immutable=True, part=part)
 
 
 def _range_by_rank(number: RankChoice) -> Value:

@@ -10,6 +10,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.own_numbers import own_numbers
 from fsdplint.interpreter.own_sizes import fills_by_data
 from fsdplint.interpreter.random_functions import SAME_DRAWS
 from fsdplint.interpreter.rank_invariance import is_rank_invariant
@@ -70,6 +71,9 @@ def new_tensor(run: Run, name: str, call: Call) -> Value:
         )
     if name == "torch.arange":
         gathered_rows.note_labels(run, call, result)
+        if isinstance(result, Unknown) and (own := own_numbers(run, call, immutable=False)):
+            result.rank_local = own
+            return result
     if isinstance(result, Unknown):
         result.own_size = _has_own_size(run, name, call)
         result.rank_local = _own_number(run, name, call)

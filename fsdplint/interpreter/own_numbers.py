@@ -1,0 +1,17 @@
+"""Ranges that begin at the rank: `range(rank, n, world_size)`, also of torch."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.rank_local import is_global_rank, own_data
+from fsdplint.interpreter.ranks import is_distinct
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import RankLocal
+
+
+def own_numbers(run: Run, call: Call, *, immutable: bool = True) -> RankLocal | None:
+    """What makes the numbers of a range different on each rank: it begins at the rank."""
+    if len(call.args) < 2 or not is_distinct(call.args[0]) or run.decisions.single_rank:
+        return None
+    part = len(call.args) == 3 and is_global_rank(call.args[0])
+    return own_data(run, run.site(call.node), immutable=immutable, part=part)
