@@ -90,12 +90,13 @@ def truths(predicate: Predicate, facts: Iterable[Predicate]) -> set[bool | None]
 
 def tokens_in(predicates: Iterable[Predicate]) -> set[Token]:
     """The tokens that occur in some predicates."""
-    found: set[Token] = set()
+    return {atom for atom in atoms_in(predicates) if isinstance(atom, Token)}
+
+
+def atoms_in(predicates: Iterable[Predicate]) -> Iterator[Atom]:
+    """The atoms that occur in some predicates."""
     for predicate in predicates:
-        for atom in _atoms(predicate):
-            if isinstance(atom, Token):
-                found.add(atom)
-    return found
+        yield from _atoms(predicate)
 
 
 def _atoms(of: Predicate | Number | Remainder) -> Iterator[Atom]:

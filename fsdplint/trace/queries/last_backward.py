@@ -17,6 +17,7 @@ from fsdplint.trace import (
     SyncSwitched,
     Trace,
 )
+from fsdplint.trace.assignments import may_hold
 from fsdplint.trace.numbers import of_atom
 from fsdplint.trace.predicates import (
     ALWAYS,
@@ -125,10 +126,22 @@ class _Steps:
         if not switch.by_condition and _follows_another(backward, before):
             return None
         facts += conditions_of(backward)
-        outcomes = truths(switch.off, _with_ends(step, facts, [switch.off]))
-        if True not in outcomes or None in outcomes:
-            return None
-        return LeftOff(switch.at, backward, step)
+        known = _with_ends(step, facts, [switch.off])
+        outcomes = truths(switch.off, known)
+        if True in outcomes and None not in outcomes:
+            return LeftOff(switch.at, backward, step)
+        if self._is_followed(step, backward, switch.at) and may_hold(switch.off, known):
+            return LeftOff(switch.at, backward, step)
+        return None
+
+    def _is_followed(self, *events: Event) -> bool:
+        """Whether all tests around some events that may differ from turn to turn are known."""
+        return all(
+            guard.predicate is not None
+            for event in events
+            for guard in event.guards
+            if guard.kind is not GuardKind.RANK
+        )
 
     def _no_sync_around(self, backward: BackwardRun, before: Sequence[Event]) -> _Switch | None:
         at = next((one for one in reversed(before) if isinstance(one, SyncSwitched)), None)
