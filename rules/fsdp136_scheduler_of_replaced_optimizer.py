@@ -18,6 +18,9 @@ class SchedulerOfReplacedOptimizer(Rule):
     model is built and steps: for example, the optimizer was built again after `fully_shard`, and the
     scheduler was not.
 
+    Also finds the scheduler of an optimizer that has stepped and no longer does, if the same code has built another
+    optimizer with a scheduler, and the new optimizer steps while its scheduler never does.
+
     ## Why is this bad?
     The scheduler keeps its optimizer. It changes the learning rate of the old one, and the new one trains
     with its first learning rate for ever. There is no error: after three steps of
@@ -59,6 +62,49 @@ class SchedulerOfReplacedOptimizer(Rule):
                 help="Build the scheduler over the optimizer that steps.",
                 because=[(old, "never steps"), (other, "steps instead")],
             )
+        for step, built, used in _left_behind(trace):
+            if step.site in seen:
+                continue
+            seen.add(step.site)
+            new = optimizer_of(trace, built.optimizer)
+            name = optimizer_named(new) if new is not None else "optimizer"
+            yield self.finding(
+                step,
+                f"this changes the learning rate of an {name} that no longer steps; another one has replaced it, and its "
+                "scheduler never steps",
+                help="Step the scheduler of the optimizer that steps.",
+                because=[(built, "this scheduler never steps"), (used, "steps instead")],
+            )
+
+
+def _left_behind(
+    trace: Trace,
+) -> Iterator[tuple[SchedulerStepped, SchedulerBuilt, OptimizerStepped]]:
+    """The steps of schedulers whose optimizers have no step since the same code has built others.
+
+    Also yields the new scheduler, which never steps, and a step of its optimizer before.
+    """
+    built = [one for one in trace.of(SchedulerBuilt) if one.scheduler and not one.ranks.partial]
+    stepped = {one.scheduler for one in trace.of(SchedulerStepped)}
+    for new in built:
+        if new.scheduler in stepped:
+            continue
+        old = {one.scheduler: one.optimizer for one in built if _replaces(new, one)}
+        after = list(trace.after(new, OptimizerStepped, SchedulerStepped))
+        steps = [one for one in after if isinstance(one, OptimizerStepped)]
+        if any(one.optimizer in old.values() for one in steps):
+            continue
+        for event in after:
+            if isinstance(event, SchedulerStepped) and event.scheduler in old:
+                before = [one for one in steps if one.index < event.index]
+                used = [one for one in before if one.optimizer == new.optimizer]
+                if used and len(used) == len(before):
+                    yield event, new, used[0]
+
+
+def _replaces(new: SchedulerBuilt, old: SchedulerBuilt) -> bool:
+    """Whether one call has built both schedulers, the old one before, for another optimizer."""
+    return old.site == new.site and old.index < new.index and old.optimizer != new.optimizer
 
 
 def _successor(trace: Trace, old: OptimizerBuilt, stepping: set[str]) -> OptimizerBuilt | None:
