@@ -94,13 +94,27 @@ def freeze_parameters(run: Run, parameters: ParametersOf, value: Value) -> None:
 
 
 def _train_named(run: Run, modules: Iterable[ModuleValue], text: str) -> None:
-    """The parameters whose own name contains a text have gradients, whatever module has them."""
-    for part in {part for module in modules for part in run.trace.submodules(module.id)}:
+    """The parameters whose own name, or the name of a module around them, contains a text have
+    gradients, whatever holds that module."""
+    parts = {part for module in modules for part in run.trace.submodules(module.id)}
+    for part in parts:
         held = run.objects.get(part)
         if isinstance(held, ModuleValue):
             names = [name for name, one in held.attributes.items() if is_new_parameter(one)]
             if names and all(text in name for name in names):
                 run.trace.modules[part].frozen = False
+    for part in _named(run, parts, text):
+        for below in run.trace.submodules(part):
+            run.trace.modules[below].frozen = False
+
+
+def _named(run: Run, parts: set[str], text: str) -> set[str]:
+    """The modules whose every name in their parents contains a text."""
+    named: dict[str, list[str]] = {}
+    for part in parts:
+        for name, child in run.trace.modules[part].children.items():
+            named.setdefault(child, []).append(name)
+    return {part for part, names in named.items() if all(text in name for name in names)}
 
 
 def doubt_frozen(run: Run, modules: Iterable[ModuleValue]) -> None:

@@ -23,6 +23,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless, is_number
 from fsdplint.interpreter.templates import fill_template, template_of
 from fsdplint.interpreter.torch_values import (
+    NameTest,
     ParametersOf,
     RankTest,
     RankValue,
@@ -63,6 +64,8 @@ def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
         return _boolean_value(run, left, verdict, node, is_and)
     if isinstance(left, Unknown):
         right = run.eval(node.right)
+        if is_and and isinstance(left, NameTest):
+            return Unknown(varying=True)
         if isinstance(right, RankValue) and not is_and:
             return right  # `settings.rank_number or dist.get_rank()`
         if isinstance(right, RankTest):
@@ -149,6 +152,8 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
             made.negated = not made.negated
             return made
         if isinstance(value, TensorValue):
+            return Unknown(varying=True)
+        if isinstance(value, NameTest):
             return Unknown(varying=True)
         if isinstance(value, Unknown) and value.refined is None:
             return replace(value, term=negated(predicate_of(value)))
