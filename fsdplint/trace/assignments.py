@@ -22,39 +22,36 @@ from fsdplint.trace.predicates import (
 )
 
 # The first turns may differ from all others.
-_TURNS, _SETTINGS, _LENGTHS = range(2, 9), range(2, 5), range(3, 12)
-MAX_ATOMS = 4
+_TURNS, _SETTINGS = range(2, 9), range(2, 5)
+MAX_TURNS = 2
 Values = Mapping[Atom, int]
 
 
-def may_hold(predicate: Predicate, facts: Iterable[Predicate]) -> bool:
-    """Whether a predicate certainly holds in some turn in which the facts hold, whatever values
-    above 1 the settings have; loops are long enough."""
+def may_hold(predicate: Predicate, facts: Iterable[Predicate], at: int) -> bool:
+    """Whether a predicate certainly holds in some turn in which the facts hold, whatever value
+    above 1 a setting has; loops are long enough.
+
+    Both are about the same setting, or there are no facts: one setting may follow from another, or
+    from the length of a list.
+
+    at: the index of an event in the turn.
+    """
     facts = list(facts)
     wanted, known = set(atoms_in([predicate])), set(atoms_in(facts))
-    atoms = {atom for atom in wanted | known if not isinstance(atom, Remainder)}
-    turns = [atom for atom in atoms if isinstance(atom, Token)]
-    ends = {part for turn in turns if turn.last is not None for part, _ in turn.last.parts}
-    free = sorted({atom for atom in ends if isinstance(atom, str)})
-    settings = sorted({atom for atom in atoms if isinstance(atom, str)} - {*free})
-    if not _is_followed([predicate, *facts], turns, ends) or not turns:
+    turns = [atom for atom in wanted | known if isinstance(atom, Token)]
+    settings = {atom for atom in wanted if isinstance(atom, str)}
+    if facts and {atom for atom in known if isinstance(atom, str)} != settings:
         return False
-    if len(turns) + len(free) + len(settings) > MAX_ATOMS:
+    if not 0 < len(turns) <= MAX_TURNS or len(settings) > 1:
         return False
-    others = {atom for atom in known if isinstance(atom, str)} - {*free}
-    if others and not {atom for atom in wanted if isinstance(atom, str)} <= {*others, *free}:
-        return False  # one setting may follow from another
+    if any(turn.ended is None or turn.ended <= at for turn in turns):
+        return False
+    if any(map(_has_truth, [predicate, *facts])):
+        return False
     return all(
-        _has_example(predicate, facts, turns, free, dict(zip(settings, values, strict=True)))
-        for values in product(_SETTINGS, repeat=len(settings))
+        _has_example(predicate, facts, turns, {setting: value for setting in settings})
+        for value in _SETTINGS
     )
-
-
-def _is_followed(predicates: list[Predicate], turns: list[Token], ends: set[Atom]) -> bool:
-    """Whether predicates are about turns of loops and settings alone."""
-    if any(turn.ended is None for turn in turns) or not all(isinstance(one, str) for one in ends):
-        return False
-    return not any(map(_has_truth, predicates))
 
 
 def _has_truth(predicate: Predicate) -> bool:
@@ -66,19 +63,11 @@ def _has_truth(predicate: Predicate) -> bool:
 
 
 def _has_example(
-    predicate: Predicate,
-    facts: list[Predicate],
-    turns: list[Token],
-    free: list[str],
-    settings: dict[Atom, int],
+    predicate: Predicate, facts: list[Predicate], turns: list[Token], settings: dict[str, int]
 ) -> bool:
-    ranges = [*[_TURNS for _ in turns], *[_LENGTHS for _ in free]]
-    for numbers in product(*ranges):
-        values: dict[Atom, int] = {**settings, **dict(zip([*turns, *free], numbers, strict=True))}
-        within = all(
-            turn.last is None or values[turn] <= _value(turn.last, values) for turn in turns
-        )
-        if within and all(_holds(one, values) for one in [predicate, *facts]):
+    for numbers in product(_TURNS, repeat=len(turns)):
+        values: dict[Atom, int] = {**settings, **dict(zip(turns, numbers, strict=True))}
+        if all(_holds(one, values) for one in [predicate, *facts]):
             return True
     return False
 

@@ -77,8 +77,11 @@ def test_steps_after_several_backwards(
 @pytest.mark.parametrize(
     ("switch", "test", "found"),
     [
-        ("i == len(batches) - 1", "(i + 1) % n == 0", True),
-        ("i + 1 == len(batches)", "i % n == n - 1", True),
+        ("i == len(batches) - 1", "(i + 1) % n == 0", False),
+        ("i + 1 == len(batches)", "i % n == n - 1", False),
+        ("i % 4 == 3", "(i + 1) % n == 0", False),
+        ("i % n == n - 1", "(i + 1) % 4 == 0", False),
+        ("(i + 1) % n == 0", "(i + 1) % n < 2", True),
         ("(i + 1) % n == 0", "True", True),
         ("(i + 1) % n == 0", "(i + 1) % n == 0 or i + 1 == len(batches)", True),
         ("(i + 1) % n == 0", "i % n == n - 1", False),
@@ -91,6 +94,34 @@ def test_steps_after_several_backwards(
 )
 def test_steps_in_the_same_loop(tmp_path: Path, switch: str, test: str, *, found: bool) -> None:
     assert found_in(tmp_path, FLAT.format(api=SYNC, switch=switch, test=test)) == found
+
+
+COLLECTED = """
+while True:
+    micro = []
+    while len(micro) < n:
+        micro.append(next(stream))
+    for i, x in enumerate(micro):
+        model.{api}({switch})
+        model(x).sum().backward()
+    opt.step()
+    opt.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    "switch", ["i == n - 1", "i == 3", "(i + 1) % n == 0", "i == len(micro) - 1"]
+)
+def test_lists_whose_length_is_the_number(tmp_path: Path, switch: str) -> None:
+    assert found_in(tmp_path, COLLECTED.format(api=SYNC, switch=switch)) == 0
+
+
+@pytest.mark.parametrize("switch", ["i == n - 1", "(i + 1) % n == 0"])
+def test_loops_of_a_number_of_turns(tmp_path: Path, switch: str) -> None:
+    body = COLLECTED.replace("enumerate(micro)", "enumerate(micro[:4])")
+    assert found_in(tmp_path, body.format(api=SYNC, switch=switch)) == 0
+    body = COLLECTED.replace("for i, x in enumerate(micro)", "x = micro[0]\n    for i in range(4)")
+    assert found_in(tmp_path, body.format(api=SYNC, switch=switch)) == 0
 
 
 def test_a_counter_of_the_program_may_be_anything(tmp_path: Path) -> None:

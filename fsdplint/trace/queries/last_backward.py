@@ -130,7 +130,8 @@ class _Steps:
         outcomes = truths(switch.off, known)
         if True in outcomes and None not in outcomes:
             return LeftOff(switch.at, backward, step)
-        if self._is_followed(step, backward, switch.at) and may_hold(switch.off, known):
+        followed = self._is_followed(step, backward, switch.at)
+        if followed and may_hold(switch.off, facts, step.index):
             return LeftOff(switch.at, backward, step)
         return None
 
