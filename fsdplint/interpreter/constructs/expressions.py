@@ -116,6 +116,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if distinct and isinstance(value, StateValue):  # a tensor in a file, since it has a slice
         return Unknown(rank_local=own_data(run, run.site(node)))
     if local is not None and isinstance(value, Unknown) and _holds_elements(value):
+        if any(map(depends_on_rank, indices)):
+            run.emit(PickedByRank, node)
         return replace(value, origin="", varying=True, parts={}, rank_local=RankLocal(local.source))
     if is_slice and isinstance(value, Sequence) and value.every:
         return replace(value, items=list(value.items), every=False)
