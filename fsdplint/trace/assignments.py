@@ -1,4 +1,4 @@
-"""Small numbers for which predicates hold: whether two tests leave each other free.
+"""Small numbers for which predicates hold.
 
 Only the numbers of the turns of loops count, which take one value after the other, and settings of
 which nothing else is known. Any other value may depend on the rest in a way that is not known.
@@ -6,7 +6,7 @@ which nothing else is known. Any other value may depend on the rest in a way tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import product
 
 from fsdplint.trace.numbers import Atom, Number, Remainder, Token
@@ -27,29 +27,21 @@ MAX_TURNS = 2
 Values = Mapping[Atom, int]
 
 
-def may_hold(predicate: Predicate, facts: Iterable[Predicate], at: int) -> bool:
-    """Whether a predicate certainly holds in some turn in which the facts hold, whatever value
-    above 1 a setting has; loops are long enough.
-
-    Both are about the same setting, or there are no facts: one setting may follow from another, or
-    from the length of a list.
+def may_hold(predicate: Predicate, at: int) -> bool:
+    """Whether a predicate certainly holds in some turn, whatever value above 1 a setting has; loops
+    are long enough.
 
     at: the index of an event in the turn.
     """
-    facts = list(facts)
-    wanted, known = set(atoms_in([predicate])), set(atoms_in(facts))
-    turns = [atom for atom in wanted | known if isinstance(atom, Token)]
-    settings = {atom for atom in wanted if isinstance(atom, str)}
-    if facts and {atom for atom in known if isinstance(atom, str)} != settings:
-        return False
-    if not 0 < len(turns) <= MAX_TURNS or len(settings) > 1:
+    atoms = set(atoms_in([predicate]))
+    turns = [atom for atom in atoms if isinstance(atom, Token)]
+    settings = [atom for atom in atoms if isinstance(atom, str)]
+    if not 0 < len(turns) <= MAX_TURNS or len(settings) > 1 or _has_truth(predicate):
         return False
     if any(turn.ended is None or turn.ended <= at for turn in turns):
         return False
-    if any(map(_has_truth, [predicate, *facts])):
-        return False
     return all(
-        _has_example(predicate, facts, turns, {setting: value for setting in settings})
+        _has_example(predicate, turns, {setting: value for setting in settings})
         for value in _SETTINGS
     )
 
@@ -62,12 +54,10 @@ def _has_truth(predicate: Predicate) -> bool:
     return isinstance(predicate, AllOf | AnyOf) and any(map(_has_truth, predicate.parts))
 
 
-def _has_example(
-    predicate: Predicate, facts: list[Predicate], turns: list[Token], settings: dict[str, int]
-) -> bool:
+def _has_example(predicate: Predicate, turns: list[Token], settings: dict[str, int]) -> bool:
     for numbers in product(_TURNS, repeat=len(turns)):
         values: dict[Atom, int] = {**settings, **dict(zip(turns, numbers, strict=True))}
-        if all(_holds(one, values) for one in [predicate, *facts]):
+        if _holds(predicate, values):
             return True
     return False
 

@@ -130,19 +130,9 @@ class _Steps:
         outcomes = truths(switch.off, known)
         if True in outcomes and None not in outcomes:
             return LeftOff(switch.at, backward, step)
-        followed = self._is_followed(step, backward, switch.at)
-        if followed and may_hold(switch.off, facts, step.index):
-            return LeftOff(switch.at, backward, step)
+        if not facts and _repeats(before) and _is_followed(step, backward, switch.at):
+            return LeftOff(switch.at, backward, step) if may_hold(switch.off, step.index) else None
         return None
-
-    def _is_followed(self, *events: Event) -> bool:
-        """Whether all tests around some events that may differ from turn to turn are known."""
-        return all(
-            guard.predicate is not None
-            for event in events
-            for guard in event.guards
-            if guard.kind is not GuardKind.RANK
-        )
 
     def _no_sync_around(self, backward: BackwardRun, before: Sequence[Event]) -> _Switch | None:
         at = next((one for one in reversed(before) if isinstance(one, SyncSwitched)), None)
@@ -187,6 +177,24 @@ def _disabled_if(switch: SyncSwitched) -> Predicate | None:
     if switch.enabled is None:
         return negated(switch.test)
     return NEVER if switch.enabled else ALWAYS
+
+
+def _repeats(before: Sequence[Event]) -> bool:
+    """Whether another backward pass comes first in the same step."""
+    for event in reversed(before):
+        if isinstance(event, BackwardRun | OptimizerStepped):
+            return isinstance(event, BackwardRun)
+    return False
+
+
+def _is_followed(*events: Event) -> bool:
+    """Whether all tests around some events that may differ from turn to turn are known."""
+    return all(
+        guard.predicate is not None
+        for event in events
+        for guard in event.guards
+        if guard.kind is not GuardKind.RANK
+    )
 
 
 def conditions_of(event: Event) -> list[Predicate]:
