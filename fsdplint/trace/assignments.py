@@ -54,7 +54,7 @@ def _has_truth(predicate: Predicate) -> bool:
     return isinstance(predicate, AllOf | AnyOf) and any(map(_has_truth, predicate.parts))
 
 
-def _has_example(predicate: Predicate, turns: list[Token], settings: dict[str, int]) -> bool:
+def _has_example(predicate: Predicate, turns: list[Token], settings: Values) -> bool:
     for numbers in product(_TURNS, repeat=len(turns)):
         values: dict[Atom, int] = {**settings, **dict(zip(turns, numbers, strict=True))}
         if _holds(predicate, values):
