@@ -9,15 +9,10 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Collective,
-    Event,
-    Guard,
-    GuardKind,
     LoaderBuilt,
     LoaderIterated,
     LoaderLeft,
-    MeshBuilt,
     PickedByRank,
-    ProcessGroupInit,
     Ranks,
     SamplerBuilt,
     Sharded,
@@ -25,8 +20,9 @@ from fsdplint.trace import (
     Wrapped,
     first,
 )
+from fsdplint.trace.queries.data_parallelism import only_data_parallel, settings
 from fsdplint.trace.queries.data_passes import out_of_sight, training_passes
-from fsdplint.trace.queries.split_dimensions import OTHER_DIMENSIONS, half_splits
+from fsdplint.trace.queries.split_dimensions import half_splits
 
 
 class EveryRankSameData(Rule):
@@ -77,7 +73,7 @@ class EveryRankSameData(Rule):
         if any(True for _ in trace.of(PickedByRank)):
             return
         yield from self._over_one_dimension(trace)
-        if not trace.complete or not _only_data_parallel(trace):
+        if not trace.complete or not only_data_parallel(trace):
             return
         for begun in training_passes(trace):
             built = first(e for e in trace.of(LoaderBuilt) if e.loader == begun.loader)
@@ -88,7 +84,7 @@ class EveryRankSameData(Rule):
             if built is None or not _same_on_all_ranks(trace, begun):
                 continue
             sharded = first([*trace.before(begun, Sharded), *trace.before(begun, Wrapped)])
-            if sharded is None or not _settings(built) <= _settings(sharded):
+            if sharded is None or not settings(built) <= settings(sharded):
                 continue  # perhaps only chosen in a run that is not distributed
             yield self.finding(
                 built,
@@ -156,25 +152,9 @@ def _forgotten_sampler(
     unseen = out_of_sight(trace, built.loader, begun) or out_of_sight(
         trace, sampler.sampler, trace.events[-1]
     )
-    if sampler.sampler in used or unseen or not _settings(built) <= _settings(sampler):
+    if sampler.sampler in used or unseen or not settings(built) <= settings(sampler):
         return None
     return sampler
-
-
-def _only_data_parallel(trace: Trace) -> bool:
-    """Whether a model is sharded over all ranks, with no other kind of parallelism."""
-    if not trace.shardings():
-        return False
-    if any(event.options.get("world_size") == 1 for event in trace.of(ProcessGroupInit)):
-        return False
-    if any("process_group" in event.options for event in trace.of(Wrapped)):
-        return False
-    if any(event.api == "new_group" for event in trace.of(Collective)):
-        return False
-    return all(
-        len(mesh.shape) == 1 and not any(map(OTHER_DIMENSIONS.search, mesh.dim_names))
-        for mesh in trace.of(MeshBuilt)
-    )
 
 
 def _same_on_all_ranks(trace: Trace, begun: LoaderIterated) -> bool:
@@ -184,11 +164,6 @@ def _same_on_all_ranks(trace: Trace, begun: LoaderIterated) -> bool:
     if begun.ranks is not Ranks.ALL or out_of_sight(trace, begun.loader, begun):
         return False
     return not _is_broadcast_in_pass(trace, begun)
-
-
-def _settings(event: Event) -> set[Guard]:
-    """The settings of the program that lead to an event."""
-    return {guard for guard in event.guards if guard.kind is GuardKind.CONFIG}
 
 
 def _is_broadcast_in_pass(trace: Trace, begun: LoaderIterated) -> bool:

@@ -15,6 +15,7 @@ from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.shared_draws import note_comparison
 from fsdplint.interpreter.torch_values import (
     NameTest,
     ParameterName,
@@ -66,6 +67,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     """The value of `left op right`; chains of comparisons are Unknown."""
     left = run.eval(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
+    note_comparison(run, node, [left, *rights])
     result = _comparison_value(run, node, left, rights)
     if len(rights) == 1 and isinstance(result, Unknown | Condition):
         predicate = comparison_predicate(left, node.comparisons[0].operator, rights[0])

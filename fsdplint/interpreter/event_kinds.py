@@ -28,6 +28,7 @@ from fsdplint.trace import (
     ParametersTied,
     PartialRead,
     PickedByRank,
+    RankData,
     RequiresGradSet,
     RunElsewhere,
     Saved,
@@ -38,6 +39,7 @@ from fsdplint.trace import (
     SchedulerStepped,
     Seeded,
     Sharded,
+    SharedNumbersDrawn,
     StateLoaded,
     StateTaken,
     SyncSwitched,
@@ -55,8 +57,11 @@ KEEPS_STRUCTURE = {
     BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GradientScaled,
     GradientsZeroed, GroupMissed, HelperStateLoaded, HelperStateTaken, Imported, Loaded,
     LoaderIterated, LoaderLeft, ModuleBuilt, OptimizerBuilt, OptimizerStepped, PartialRead,
-    PickedByRank, RequiresGradSet, RunElsewhere, Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled,
-    ScalerUpdated, SchedulerStepped, Seeded, StateLoaded, StateTaken, SyncSwitched,
+    PickedByRank, RankData, RequiresGradSet, RunElsewhere, Saved, ScalerBuilt, ScalerStepped,
+    ScalerUnscaled, ScalerUpdated, SchedulerStepped, Seeded, SharedNumbersDrawn, StateLoaded,
+    StateTaken, SyncSwitched,
 }  # fmt: skip
 # Events about data and files: they come again with each execution of code that loads data.
-OF_DATA = {DataEscaped, Imported, Loaded, PickedByRank, RunElsewhere, Seeded}
+OF_DATA = {
+    DataEscaped, Imported, Loaded, PickedByRank, RankData, RunElsewhere, Seeded, SharedNumbersDrawn,
+}  # fmt: skip

@@ -70,7 +70,7 @@ _SELECTS = frozenset(
 )
 _SIZES = frozenset("nelement numel".split())  # methods that count the elements
 # Functions of torch that draw random numbers.
-_DRAWS = frozenset(
+DRAWS = frozenset(
     "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like "
     "randperm".split()
 )
@@ -228,7 +228,7 @@ def _draws(function: Value) -> bool:
     library, _, name = function.name.rpartition(".")
     if library in ("numpy.random", "random"):
         return name not in _DRAWS_NOTHING
-    return library == "torch" and name in _DRAWS
+    return library == "torch" and name in DRAWS
 
 
 def _draws_own(run: Run, function: Value, call: Call) -> bool:

@@ -77,6 +77,7 @@ from fsdplint.trace import (
     Trace,
     Wrapped,
 )
+from fsdplint.trace.numbers import Number
 from fsdplint.trace.predicates import Predicate
 
 E = TypeVar("E", bound=Event)
@@ -175,6 +176,9 @@ class Run:
         self.open_pass = ""  # the loader of a pass that `iter` began
         # Whether the test holds of each conditional expression of which one side is evaluated.
         self.chosen_sides: dict[cst.IfExp, bool] = {}
+        self.has_rank_data = False  # see `shared_draws`
+        self.shared_draws: set[NodeSite] = set()
+        self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.rows: dict[Value, Rows] = {}  # see `gathered_rows`
         self.with_gradient: set[Value] = set()  # tensors that certainly carry gradients

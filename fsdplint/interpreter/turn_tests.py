@@ -175,7 +175,7 @@ def number_turns(elements: list[Value]) -> tuple[list[Value], list[Token]]:
         if not isinstance(number, Unknown) or number.turn is None:
             made.append(element)
             continue
-        token = Token(last=number.turn.last)
+        token = Token(last=number.turn.last, counts=True)
         tokens.append(token)
         number = replace(number, term=of_atom(token), turn=None, parts={})
         made.append(number if pair is None else replace(pair, items=[number, *pair.items[1:]]))

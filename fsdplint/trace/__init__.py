@@ -30,7 +30,9 @@ from fsdplint.trace.data import (
     LoaderBuilt,
     LoaderIterated,
     LoaderLeft,
+    RankData,
     SamplerBuilt,
+    SharedNumbersDrawn,
 )
 from fsdplint.trace.launch import (
     Collective,
@@ -166,6 +168,7 @@ __all__ = [
     "Prepared",
     "ProcessGroupDestroyed",
     "ProcessGroupInit",
+    "RankData",
     "Ranks",
     "RawRead",
     "Refused",
@@ -186,6 +189,7 @@ __all__ = [
     "ShardReduced",
     "Sharded",
     "Sharding",
+    "SharedNumbersDrawn",
     "Site",
     "StateLoaded",
     "StateTaken",

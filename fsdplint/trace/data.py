@@ -83,3 +83,28 @@ class DataEscaped(Event):
     kind: ClassVar[str] = "data-escaped"
     static_only: ClassVar[str] = "a recorder sees what becomes of the data"
     data: str
+
+
+@event
+class SharedNumbersDrawn(Event):
+    """A generator that has the same seed on all ranks draws random numbers outside of a model.
+
+    shifted: whether the seed is the sum of the rank and of the number of a turn, so that other
+        ranks have it in other turns.
+    """
+
+    kind: ClassVar[str] = "shared-numbers-drawn"
+    static_only: ClassVar[str] = "a recorder does not see which numbers make a batch"
+    shifted: bool = False
+
+
+@event
+class RankData(Event):
+    """The first place where ranks may get data of their own.
+
+    The program computes with the number of the rank, draws numbers of which it is not known that
+    all ranks draw the same, or calls code that is out of sight.
+    """
+
+    kind: ClassVar[str] = "rank-data"
+    static_only: ClassVar[str] = "recorded passes over data say what each rank got"

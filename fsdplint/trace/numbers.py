@@ -12,10 +12,12 @@ class Token:
 
     last: what it is in the last turn of its loop; None if that is unknown.
     ended: the number of events before the end of the loop; None if it may end early.
+    counts: whether it is one more in each turn.
     """
 
     last: Number | None = None
     ended: int | None = None
+    counts: bool = False
 
 
 @dataclass(frozen=True)

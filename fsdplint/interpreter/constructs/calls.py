@@ -12,6 +12,7 @@ from fsdplint.interpreter import (
     own_sizes,
     rank_local,
     scalars,
+    shared_draws,
     tensor_marks,
     uninitialized,
     unset_buffers,
@@ -115,6 +116,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     scalars.note_number(function, call, result)
     own_sizes.note_call(function, call, result)
     tensor_marks.note_call(run, function, call, result)
+    shared_draws.note_call(run, function, call)
     if result.created_at is None:
         result.created_at = run.site(node)
     return result

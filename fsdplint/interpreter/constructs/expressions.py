@@ -24,6 +24,7 @@ from fsdplint.interpreter.rank_local import (
 )
 from fsdplint.interpreter.ranks import depends_on_rank, is_distinct, value_by_name
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.shared_draws import note_selection
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.torch_values import (
     ModulesOf,
@@ -100,6 +101,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
             part |= _takes_every_nth(item.slice, bounds)
             distinct |= any(map(is_distinct, bounds))
             local = local or derive_rank_local(*bounds)
+    note_selection(run, node, indices)
     index = indices[-1] if indices else Unknown()
     if len(indices) > 1 and isinstance(value, LibraryObject):
         index = Sequence(indices, "tuple")
@@ -145,6 +147,7 @@ def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript, value: Value) -> l
     """The bounds of a slice of a value."""
     bounds = [part for part in code_children(item) if isinstance(part, cst.BaseExpression)]
     values = [run.eval(bound) for bound in bounds]
+    note_selection(run, node, values)
     if any(depends_on_rank(bound) for bound in values):
         own_order = isinstance(value, Unknown) and value.own_order and is_distinct(values[0])
         own_order = own_order and local_of(value) is not None

@@ -21,6 +21,7 @@ from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless, is_number
+from fsdplint.interpreter.shared_draws import added_to_rank
 from fsdplint.interpreter.templates import fill_template, template_of
 from fsdplint.interpreter.torch_values import (
     NameTest,
@@ -30,7 +31,11 @@ from fsdplint.interpreter.torch_values import (
     TensorValue,
     derived,
 )
-from fsdplint.interpreter.turn_tests import boolean_predicate, number_of_operation, predicate_of
+from fsdplint.interpreter.turn_tests import (
+    boolean_predicate,
+    number_of_operation,
+    predicate_of,
+)
 from fsdplint.interpreter.values import (
     MAX_BITS,
     MAX_ELEMENTS,
@@ -260,6 +265,9 @@ def _arithmetic(
         and right.summed
         and constant(left) == 1,
     )
+    added = added_to_rank(run, left, op, right) if by_rank else None
+    if added is not None:
+        run.rank_sums[computed] = added
     computed.dimensionless = is_dimensionless(left) and is_dimensionless(right)
     return computed
 

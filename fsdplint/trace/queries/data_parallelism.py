@@ -1,0 +1,36 @@
+"""Whether a program trains in a data-parallel way only."""
+
+from __future__ import annotations
+
+from fsdplint.trace import (
+    Collective,
+    Event,
+    Guard,
+    GuardKind,
+    MeshBuilt,
+    ProcessGroupInit,
+    Trace,
+    Wrapped,
+)
+from fsdplint.trace.queries.split_dimensions import OTHER_DIMENSIONS
+
+
+def only_data_parallel(trace: Trace) -> bool:
+    """Whether a model is sharded over all ranks, with no other kind of parallelism."""
+    if not trace.shardings():
+        return False
+    if any(event.options.get("world_size") == 1 for event in trace.of(ProcessGroupInit)):
+        return False
+    if any("process_group" in event.options for event in trace.of(Wrapped)):
+        return False
+    if any(event.api == "new_group" for event in trace.of(Collective)):
+        return False
+    return all(
+        len(mesh.shape) == 1 and not any(map(OTHER_DIMENSIONS.search, mesh.dim_names))
+        for mesh in trace.of(MeshBuilt)
+    )
+
+
+def settings(event: Event) -> set[Guard]:
+    """The settings of the program that lead to an event."""
+    return {guard for guard in event.guards if guard.kind is GuardKind.CONFIG}
