@@ -148,12 +148,34 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
     if isinstance(setter, Function):
         call_function(run, setter, container, [key, value], {}, target)
     else:
-        assign_element(run, as_dict(container), key, value, run.text(target.slice[0]))
+        held = as_dict(container)
+        own = _is_own_tensor(run, target.value, held)
+        assign_element(run, held, key, value, run.text(target.slice[0]), own=own)
 
 
-def assign_element(run: Run, container: Value, key: Value, value: Value, text: str) -> None:
-    """Set an element of a value; `text` is the source text of its key."""
-    if not isinstance(container, TensorValue | Instance) and not _holds(container, key, value):
+def _is_own_tensor(run: Run, target: cst.BaseExpression, container: Value) -> bool:
+    """Whether a name of the executed function holds a tensor that is no argument or attribute."""
+    frame = run.frames[-1]
+    if not isinstance(target, cst.Name) or not isinstance(container, Unknown):
+        return False
+    if frame.function is None or frame.scope.names.get(target.value) is not container:
+        return False
+    signature = run.project.signatures.get(frame.function.node)
+    if signature is None or target.value in signature.params:
+        return False
+    attributes = frame.receiver.attributes if isinstance(frame.receiver, _WITH_ATTRIBUTES) else {}
+    return all(container is not one for one in attributes.values())
+
+
+def assign_element(
+    run: Run, container: Value, key: Value, value: Value, text: str, *, own: bool = False
+) -> None:
+    """Set an element of a value.
+
+    text: the source text of its key. own: whether only the executed function has the value.
+    """
+    changes = not isinstance(container, TensorValue | Instance) and not own
+    if changes and not _holds(container, key, value):
         run.note_change(container)
     note_group_change(run, container, key)
     gathered_rows.note_element_set(run, container, value)

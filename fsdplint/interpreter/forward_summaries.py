@@ -2,26 +2,37 @@
 
 The forward of a module is executed again in each turn of a loop, in each evaluation and for each
 repeated block. If it only called other modules, changed no object and tested nothing but the
-configuration, its next execution adds the same events, so they are copied. It is executed again
-after a change of the model's structure, in another mode of autograd, and with other arguments.
+configuration and data, its next execution adds the same events, so they are copied. Tests of data
+may go otherwise then, so that their predicates are new ones. A forward is executed again after a
+change of the model's structure, in another mode of autograd, and with other arguments.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Hashable
+from dataclasses import replace
 
 from fsdplint.interpreter.frames import Call, ForwardSummary
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import TensorValue
-from fsdplint.interpreter.values import Const, Dict, Function, ModuleValue, Sequence, Unknown, Value
+from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
+from fsdplint.interpreter.values import (
+    Const,
+    Dict,
+    Function,
+    Method,
+    ModuleValue,
+    Sequence,
+    Unknown,
+    Value,
+)
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Called, GuardKind
+from fsdplint.trace import Called, Guard, GuardKind
+from fsdplint.trace.predicates import Not, Predicate, Truth, negated
 
-T = TypeVar("T")
 MAX_PARTS = 8  # of a list or dict of arguments that are compared
 MAX_DEPTH = 2
+_PROPERTIES = frozenset({"device", "dtype"})  # of parameters
 
 
 def run_forward(
@@ -58,14 +69,17 @@ def _repeat(run: Run, known: ForwardSummary, event: Called, site: NodeSite) -> N
     """Copy the events of a forward. `event`, `site`: the call of now."""
     begin, ranks = len(run.trace.events), run.ranks()
     guards = [entry.guard for entry in run.guards]
+    predicates: dict[Predicate, Predicate] = {}
     for one in known.events:
         run.make_room()
         new = copy.copy(one)
-        new.guards, new.ranks = _shift(guards, one.guards, known.depth[0]), ranks
+        inner_guards = [_again(guard, predicates) for guard in one.guards[known.depth[0] :]]
+        new.guards, new.ranks = (*guards, *inner_guards), ranks
+        new.facts = tuple(run.facts)
         new.in_loop = one.in_loop or run.loop_depth > 0
         inner = one.stack[known.depth[1] :]
         new.stack = (*run.stack, site, *inner[1:]) if inner else tuple(run.stack)
-        new.callbacks = _shift(run.callbacks, one.callbacks, known.depth[2])
+        new.callbacks = (*run.callbacks, *one.callbacks[known.depth[2] :])
         if one.inside == known.around:
             new.inside = event.index
         elif one.inside is not None:
@@ -73,17 +87,26 @@ def _repeat(run: Run, known: ForwardSummary, event: Called, site: NodeSite) -> N
         run.trace.add(new)
 
 
-def _shift(here: Iterable[T], before: tuple[T, ...], depth: int) -> tuple[T, ...]:
-    """What is around an event now, with what was around it inside of the forward."""
-    return (*here, *before[depth:])
+def _again(guard: Guard, made: dict[Predicate, Predicate]) -> Guard:
+    """The guard of a test that is made again; made: the new predicates, by the earlier ones."""
+    if guard.kind is not GuardKind.VARYING or guard.predicate is None:
+        return guard
+    is_negated = isinstance(guard.predicate, Not)
+    earlier = guard.predicate.inner if isinstance(guard.predicate, Not) else guard.predicate
+    now = made.setdefault(earlier, Truth())
+    return replace(guard, predicate=negated(now) if is_negated else now)
 
 
 def _is_decided(run: Run, event: Called) -> bool:
-    """Whether only tests of the configuration guard an event, besides those around the call."""
+    """Whether only tests of the configuration, or of data that are not a rank's own, guard an
+    event, besides those around the call."""
     outer = [entry.guard for entry in run.guards]
     inner = event.guards[len(outer) :]
     return list(event.guards[: len(outer)]) == outer and all(
-        guard.kind is GuardKind.CONFIG and guard.own_data is None for guard in inner
+        guard.kind in (GuardKind.CONFIG, GuardKind.VARYING)
+        and guard.own_data is None
+        and not guard.of_tensor
+        for guard in inner
     )
 
 
@@ -114,6 +137,9 @@ def abstract(value: Value, depth: int = 0) -> Hashable:
     if type(value) is Unknown:
         ranks = value.by_rank, value.by_process, value.rank_local is not None
         return "unknown", value.origin, value.varying, ranks, id(value.refined), id(value.part_of)
+    if isinstance(value, Method) and isinstance(value.receiver, ParametersOf):
+        if value.name in _PROPERTIES:
+            return value.name, tuple(map(id, value.receiver.modules)), value.receiver.name
     if isinstance(value, Sequence | Dict) and depth < MAX_DEPTH and len(value.items) <= MAX_PARTS:
         items = value.items if isinstance(value, Sequence) else value.items.values()
         names = () if isinstance(value, Sequence) else tuple(value.items)

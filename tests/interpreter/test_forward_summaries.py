@@ -67,6 +67,17 @@ BODIES = {
         "model = Other()\nmodel.last = nn.Linear(8, 8)\nmodel(1)\nmodel(1)\n"
         "model.last = Block()\nmodel(1)"
     ),
+    "tests of data": (
+        "class Other(Net):\n    def forward(self, x):\n        if x.numel() == 0:\n            return x\n"
+        "        y = self.embed(x) if x.any() else self.head(x)\n"
+        "        if x.sum() > 1:\n            y = self.head(y)\n        return y\n"
+        "model = Other()\nx = torch.ones(2)\nmodel(x)\nmodel(x)\nmodel(x)"
+    ),
+    "tensors of its own": (
+        "class Other(Net):\n    def forward(self, x):\n        y = torch.empty_like(x)\n"
+        "        y[x > 0] = self.embed(x)\n        return self.head(y)\n"
+        "model = Other()\nx = torch.ones(2)\nmodel(x)\nmodel(x)\nmodel(x)"
+    ),
     "a list": (
         "class Other(Net):\n    def forward(self, x):\n        seen.append(x)\n"
         "        return self.head(x) if len(seen) == 1 else self.embed(x)\n"
@@ -115,13 +126,32 @@ cache = {"x": 1}
 """
 
 
-@pytest.mark.parametrize("begin, first", [("", 1), (LISTS, 1), (CACHE, 2)])
+DATA = """
+class Net(Net):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        if x.numel() > 0:
+            y[x > 0] = self.embed(x)
+        return self.head(y)
+"""
+
+
+DTYPE = """
+class Net(Net):
+    def forward(self, x):
+        self.dtype = next(self.parameters()).dtype
+        return self.head(x.to(self.dtype))
+"""
+
+
+@pytest.mark.parametrize("begin, first", [("", 1), (LISTS, 1), (CACHE, 2), (DATA, 2), (DTYPE, 2)])
 def test_a_forward_that_was_the_same_is_executed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: str, first: int
 ) -> None:
     """Lists of its own, and the same values in others, are no changes.
 
-    first: the number of calls after which the forward changes nothing.
+    first: the number of calls after which the forward changes nothing, and its test has given the
+        argument a name.
     """
     executed = []
     execute = module_calls._run_method
