@@ -9,7 +9,7 @@ from forms import migrated, refusals
 
 RESHARD = "# A forward without a backward leaves parameters gathered.\nmodel.reshard()\n"
 PROGRAM = """
-model = FSDP(Net())
+model = FSDP(Net(), use_orig_params=True)
 with torch.no_grad():
     print(model(torch.randn(4, 8)).sum())
 BETWEEN
@@ -60,7 +60,7 @@ def build(net):
     return torch.optim.SGD(net.parameters(), lr=0.1)
 
 
-model = FSDP(Net())
+model = FSDP(Net(), use_orig_params=True)
 with torch.no_grad():
     print(model(torch.randn(4, 8)).sum())
 optimizer = build(model)
