@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
-from fsdplint.trace.queries.shared_batches import shared_batches
+from fsdplint.trace.queries.shared_batches import shared_batches, trains_on_rank_data
 
 _SAME = "every rank draws the same batches here: the seed is the same on all ranks"
 _ADD = "Add the rank to the seed of the data, and keep the seed of the model the same on all ranks."
@@ -69,5 +69,8 @@ class SameDrawsOnAllRanks(Rule):
         )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
-        """Whether a trace trains on data that this place draws, and not the same on all ranks."""
-        return shared_batches(trace) is None
+        """Whether ranks may have data of their own where a trace trains a sharded model.
+
+        A trace that does not train, or not in a data-parallel way only, contradicts no finding.
+        """
+        return trains_on_rank_data(trace)

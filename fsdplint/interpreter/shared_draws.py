@@ -49,9 +49,9 @@ from fsdplint.trace.numbers import Number, Token
 # Libraries whose functions compute the same on all ranks from the same arguments.
 _COMPUTES = frozenset(
     "abc argparse ast bisect builtins collections contextlib copy csv dataclasses datetime enum "
-    "functools gc glob gzip heapq io itertools json logging math numpy operator os pathlib pickle "
-    "random re shutil signal statistics string struct sys tempfile textwrap time tokenizers torch "
-    "traceback typing typing_extensions types warnings yaml".split()
+    "functools gc glob gzip heapq importlib io itertools json logging math numpy operator os "
+    "pathlib pickle random re shutil signal statistics string struct sys tempfile textwrap time "
+    "tokenizers torch traceback typing typing_extensions types warnings yaml".split()
 )
 _REPORTS = frozenset("logging loguru rich tensorboard termcolor tqdm wandb warnings".split())
 # Functions of these that give ranks data of their own, or may.
@@ -62,12 +62,13 @@ _SPLITS = re.compile(
 # They get the rank for something else than data.
 _TAKES_RANK = re.compile(
     r"torch\.(?:distributed\.|cuda\.|device$|accelerator\.|xpu\.|save$|profiler\.)"
-    r"|builtins\.(?:print|str|int|bool|isinstance|repr|format|type|hasattr|getattr|id)$"
+    r"|builtins\.(?:print|str|int|bool|isinstance|repr|format|type|hasattr|id)$"
     r"|os\.(?:path\.|makedirs$|mkdir$|remove$|environ|getenv)|pathlib\.|shutil\.|tempfile\.|sys\."
 )
 # Variables of other launchers than torch's that may hold the rank.
 _OF_LAUNCHER = re.compile(r"os\.environ\[.*(?:RANK|PROC|NODE|TASK|POD|HOST)")
-_METHODS_WITH_RANK = frozenset("to cuda append extend insert format join update setdefault".split())
+_METHODS_WITH_RANK = frozenset("to cuda format join".split())
+_ADDS = frozenset("append extend insert setdefault update".split())  # to a list or dict
 _SEEDS = re.compile(r"(?:^|\.)(?:manual_seed(?:_all)?|set_seed|seed_everything|seed)$")
 _GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 _READS_GENERATOR = frozenset("bit_generator bytes get_state getstate".split())
@@ -195,7 +196,9 @@ def _method_may_differ(run: Run, receiver: Value, name: str, given: list[Value])
         return not given or not all(_is_shared(run, one) for one in given)
     if is_report(name) or name in _METHODS_WITH_RANK:
         return False
-    return any(_of_rank(run, one) for one in given)
+    if isinstance(receiver, Sequence | Dict):  # its elements are known
+        return name not in _ADDS and any(_of_rank(run, one) for one in given)
+    return any(_of_rank(run, one) for one in (receiver, *given))
 
 
 def _is_shared(run: Run, seed: Value) -> bool:
@@ -247,6 +250,9 @@ def _draws_from_process(name: str, call: Call) -> bool:
 
 def _counts_data(run: Run, call: Call) -> bool:
     """Whether numbers are drawn up to a size, as those of the rows of some data are."""
+    sizes = map(run.settle, call.args)
+    if any(isinstance(one, Unknown) and one.library == "builtins.len" for one in sizes):
+        return True
     words = " ".join(run.text(arg.value) for arg in getattr(call.node, "args", ()))
     return re.search(r"\blen\(|\.shape\b|\.size\b|\.numel\(", words) is not None
 

@@ -15,6 +15,8 @@ import argparse
 import os
 import random
 import time
+import types
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -138,6 +140,17 @@ def test_seeds_that_ranks_share_in_other_turns(tmp_path: Path, seed: str) -> Non
         {"mesh": ", mesh=init_device_mesh('cuda', (2, world // 2), mesh_dim_names=('dp', 'tp'))"},
         {"after": "if rank == 1: torch.manual_seed(3)"},
         {"select": "x = torch.tensor(np.load(f'part_{rank}.npy'))"},
+        {"select": "x = torch.load(Path('parts').joinpath(f'{rank}.pt'))"},
+        {"select": "x = torch.tensor(eval(Path(f'parts/{rank}.txt').read_text()))"},
+        {"select": "table.rows.append(rank); x = x[table.rows[-1] :]"},
+        {"generator": "torch.Generator().manual_seed(types.SimpleNamespace(rank=rank).rank)"},
+        {"generator": "torch.Generator().manual_seed(next(iter((rank,))))"},
+        {"generator": "torch.Generator().manual_seed(getattr(args, 'number', rank))"},
+        {"generator": "torch.Generator().manual_seed({'seed': rank}['seed'])"},
+        {"generator": "torch.Generator().manual_seed([3, rank].pop())"},
+        {"generator": "torch.Generator().manual_seed(max(rank, 0))"},
+        {"generator": "torch.Generator().manual_seed(int(f'{rank}1'))"},
+        {"generator": "torch.Generator().manual_seed(sum([args.seed, rank]))"},
     ],
 )
 def test_ranks_with_data_of_their_own(tmp_path: Path, parts: dict[str, str]) -> None:
@@ -151,3 +164,19 @@ def test_functions_of_a_table_are_judged_by_their_code(
     table = f"TASKS = {{'sums': lambda x: x, 'others': lambda x: {code}}}"
     found = findings(tmp_path, select=f"{table}; x = TASKS[args.data](x)")
     assert len(found) == number
+
+
+@pytest.mark.parametrize(
+    ("begin", "number"),
+    [
+        ("if os.environ.get('IS_DISABLED'): raise SystemExit", 1),
+        ("if args.data == 'own': table = table[rank::world]", 0),
+    ],
+)
+def test_other_settings(tmp_path: Path, begin: str, number: int) -> None:
+    """A run that does not train contradicts no finding, and one with data of the ranks does."""
+    path = tmp_path / "train.py"
+    text = PROGRAM.format(**USUAL)
+    path.write_text(text.replace("sums = Sums(", f"{begin}\nsums = Sums("))
+    program = load([path])
+    assert len(list(check(program, [rule_by_code("FSDP520")()]))) == number

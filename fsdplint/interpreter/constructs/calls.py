@@ -184,6 +184,7 @@ def call_partial(run: Run, partial: Partial, call: Call) -> Value:
     result = run.call(partial.function, whole)
     rank_local.through_call(run, run.settle(partial.function), whole, result, begin)
     tensor_marks.note_call(run, run.settle(partial.function), whole, result)
+    shared_draws.note_call(run, run.settle(partial.function), whole)
     return result
 
 

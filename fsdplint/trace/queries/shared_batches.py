@@ -58,3 +58,10 @@ def _steps_without_rank_data(trace: Trace) -> Iterator[BackwardRun]:
             continue
         if any(True for _ in trace.after(backward, OptimizerStepped)):
             yield backward
+
+
+def trains_on_rank_data(trace: Trace) -> bool:
+    """Whether ranks may have data of their own in the training of a sharded model."""
+    if not only_data_parallel(trace) or not any(True for _ in trace.of(BackwardRun)):
+        return False
+    return any(True for _ in trace.of(RankData)) and shared_batches(trace) is None
