@@ -29,7 +29,7 @@ class SameDrawsOnAllRanks(Rule):
     A program is reported only if this is certain: nothing that it computes depends on the rank (seeds, indices, slices,
     arguments of library functions), it draws from no other generator, it calls no library that may split data, it uses no
     `DataLoader` (FSDP511 looks at those), and the model is sharded over a mesh of one dimension. Tests of the rank,
-    devices, messages and files that are written do not count.
+    devices, messages and what `torch.save` writes do not count.
 
     ## Why is this bad?
     FSDP is data parallel: it averages the gradients of the ranks, so every rank should have other samples.
@@ -60,12 +60,11 @@ class SameDrawsOnAllRanks(Rule):
         found = shared_batches(trace)
         if found is None:
             return
-        because = [(found.backward, "trained on here")]
         yield self.finding(
             found.drawn,
             _SHIFTED if found.drawn.shifted else _SAME,
             help=_MULTIPLY if found.drawn.shifted else _ADD,
-            because=because,
+            because=[(found.backward, "trained on here")],
         )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:

@@ -70,7 +70,7 @@ _SELECTS = frozenset(
 )
 _SIZES = frozenset("nelement numel".split())  # methods that count the elements
 # Functions of torch that draw random numbers.
-DRAWS = frozenset(
+_DRAWS = frozenset(
     "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like "
     "randperm".split()
 )
@@ -218,17 +218,17 @@ def _draws_order(function: Value) -> bool:
 
 def _begins(function: Value, call: Call) -> bool:
     """Whether a call gives the rank data of its own."""
-    return _reads_clock(function, call) or _takes_part(function, call) or _draws(function)
+    return _reads_clock(function, call) or _takes_part(function, call) or draws(function)
 
 
-def _draws(function: Value) -> bool:
+def draws(function: Value) -> bool:
     """Whether a function of torch draws random numbers."""
     if not isinstance(function, Symbol):
         return False
     library, _, name = function.name.rpartition(".")
     if library in ("numpy.random", "random"):
         return name not in _DRAWS_NOTHING
-    return library == "torch" and name in DRAWS
+    return library == "torch" and name in _DRAWS
 
 
 def _draws_own(run: Run, function: Value, call: Call) -> bool:
@@ -288,7 +288,7 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
         if _reads_clock(function, call) and not run.decisions.single_rank:
             run.clocks.add(run.site(call.node))
             return own_data(run, run.site(call.node), immutable=True)
-        if _draws(function) and _draws_own(run, function, call) and not run.decisions.single_rank:
+        if draws(function) and _draws_own(run, function, call) and not run.decisions.single_rank:
             own = own_data(run, run.site(call.node))
             if _has_distinct_seed(run, call):
                 run.of_each_rank.add(own.source)

@@ -15,7 +15,7 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.library_classes import is_report
 from fsdplint.interpreter.rank_invariance import is_code_invariant
-from fsdplint.interpreter.rank_local import DRAWS, attribute_name, is_global_rank, local_of
+from fsdplint.interpreter.rank_local import attribute_name, draws, is_global_rank, local_of
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
@@ -72,9 +72,9 @@ _ADDS = frozenset("append extend insert setdefault update".split())  # to a list
 _SEEDS = re.compile(r"(?:^|\.)(?:manual_seed(?:_all)?|set_seed|seed_everything|seed)$")
 _GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 _READS_GENERATOR = frozenset("bit_generator bytes get_state getstate".split())
+_SHUFFLES = frozenset({"numpy.random.shuffle", "random.shuffle"})  # in place
 _ORDERS = frozenset({"randperm"})
 _NUMBERS = frozenset({"torch.randint", "torch.randperm"})
-_OF_PROCESS = ("torch.", "numpy.random.", "random.")  # libraries with a generator of the process
 _OWN_CODE = (Bound, Class, Function, GeneratorContext, Instance, ModuleValue, Partial)
 MAX_DEPTH = 2
 
@@ -242,10 +242,9 @@ def _name(function: Value) -> str:
 
 def _draws_from_process(name: str, call: Call) -> bool:
     """Whether a function draws from the generator of the process."""
-    library, _, last = name.rpartition(".")
-    if library in ("numpy.random", "random"):
-        return name not in _GENERATORS and last not in _READS_GENERATOR
-    return library == "torch" and last in DRAWS and "generator" not in call.kwargs
+    if "generator" in call.kwargs or name in _GENERATORS:
+        return False
+    return draws(Symbol(name)) or name in _SHUFFLES
 
 
 def _counts_data(run: Run, call: Call) -> bool:
@@ -258,20 +257,18 @@ def _counts_data(run: Run, call: Call) -> bool:
 
 
 def _drawn_with(run: Run, function: Value, call: Call) -> Value | None:
-    """What gives a generator its seed from which a call draws numbers; None if it draws none."""
+    """The seed of the generator from which a call draws numbers, or what stands for it; None if it
+    draws none."""
     if isinstance(function, Symbol):
-        library, _, last = function.name.rpartition(".")
-        if library != "torch" or last not in DRAWS:
+        if not function.name.startswith("torch.") or not draws(function):
             return None
-        given = run.settle(call.kwargs.get("generator") or function)
-        return given.seed if isinstance(given, GeneratorValue) else given
-    if isinstance(function, Unknown) and function.owner is not None:
-        owner = run.settle(function.owner)
-        name = attribute_name(function)
-        if isinstance(owner, Unknown) and owner.library in _GENERATORS:
-            of_generator = owner.origin.endswith(")") or owner.created_at is not None
-            return owner if of_generator and name not in _READS_GENERATOR else None
-    return None
+        generator = run.settle(call.kwargs.get("generator", function))
+        return generator.seed if isinstance(generator, GeneratorValue) else generator
+    owner = run.settle(function.owner) if isinstance(function, Unknown) and function.owner else None
+    if not isinstance(owner, Unknown) or owner.library not in _GENERATORS:
+        return None
+    assert isinstance(function, Unknown)
+    return owner if attribute_name(function) not in _READS_GENERATOR else None
 
 
 def _in_model(run: Run) -> bool:

@@ -9,7 +9,7 @@ from forms import migrated, refusals
 
 RESHARD = "# A forward without a backward leaves parameters gathered.\nmodel.reshard()\n"
 PROGRAM = """
-model = FSDP(Net(), use_orig_params=True)
+model = WRAPPED
 with torch.no_grad():
     print(model(torch.randn(4, 8)).sum())
 BETWEEN
@@ -21,8 +21,11 @@ for _ in range(4):
 """
 
 
-def program(given: str = "model.parameters()", between: str = "pass") -> str:
-    return PROGRAM.replace("GIVEN", given).replace("BETWEEN", between)
+def program(
+    given: str = "model.parameters()", between: str = "pass", wrapped: str = "FSDP(Net())"
+) -> str:
+    body = PROGRAM.replace("WRAPPED", wrapped)
+    return body.replace("GIVEN", given).replace("BETWEEN", between)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +38,10 @@ def program(given: str = "model.parameters()", between: str = "pass") -> str:
     ],
 )
 def test_the_model_is_sharded_again(given: str, tmp_path: Path) -> None:
-    body = program(given)
+    # Flat parameters have no names of their own to choose groups by.
+    by_name = "named_parameters" in given
+    wrapped = "FSDP(Net(), use_orig_params=True)" if by_name else "FSDP(Net())"
+    body = program(given, wrapped=wrapped)
     assert RESHARD + "optimizer = " in migrated(tmp_path, body)
     assert refusals(tmp_path, body) == set()
 
@@ -60,7 +66,7 @@ def build(net):
     return torch.optim.SGD(net.parameters(), lr=0.1)
 
 
-model = FSDP(Net(), use_orig_params=True)
+model = FSDP(Net())
 with torch.no_grad():
     print(model(torch.randn(4, 8)).sum())
 optimizer = build(model)

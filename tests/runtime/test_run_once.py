@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from fsdplint.cli.main import main
 from fsdplint.engine.operations import check_files
 from fsdplint.engine.session import Session
+from fsdplint.runtime.launch.launcher import Launch, LaunchError
 
 START = """\
 import sys
@@ -137,3 +138,19 @@ def test_how_often_each_rule_was_found(folder: Path, monkeypatch: pytest.MonkeyP
     shown = CliRunner().invoke(main, ["run", "train.py", "--statistics", "-o", "counts.txt"])
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert re.match(r"1\tFSDP103\t.*optimizer-before-shard", (folder / "counts.txt").read_text())
+
+
+@pytest.mark.parametrize(("given", "seconds"), [([], 600.0), (["--timeout", "40"], 40.0)])
+def test_the_time_limit_is_that_of_the_launch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], seconds: float
+) -> None:
+    jobs: list[Launch] = []
+
+    def stop(job: Launch, tick: object) -> None:
+        jobs.append(job)
+        raise LaunchError("stopped here")
+
+    monkeypatch.setattr("fsdplint.runtime.proof.run_once.launch", stop)
+    result = run(folder, START + END, *given)
+    assert "stopped here" in result.output
+    assert [job.timeout for job in jobs] == [seconds]
