@@ -18,6 +18,8 @@ class SchedulerOfReplacedOptimizer(Rule):
     model is built and steps: for example, the optimizer was built again after `fully_shard`, and the
     scheduler was not.
 
+    A scheduler that never steps is fine if a scheduler of the optimizer that steps has replaced it.
+
     Also finds the scheduler of an optimizer that has stepped and no longer does, if the same code has built another
     optimizer with a scheduler, and the new optimizer steps while its scheduler never does.
 
@@ -51,7 +53,7 @@ class SchedulerOfReplacedOptimizer(Rule):
                 continue
             new = _successor(trace, old, stepping)
             other = new or _predecessor(trace, old, stepping)
-            if other is None:
+            if other is None or _gave_way(trace, event, other):
                 continue
             seen.add(event.site)
             instead = "has replaced it" if new is not None else "over the same model steps"
@@ -75,6 +77,14 @@ class SchedulerOfReplacedOptimizer(Rule):
                 help="Step the scheduler of the optimizer that steps.",
                 because=[(built, "this scheduler never steps"), (used, "steps instead")],
             )
+
+
+def _gave_way(trace: Trace, old: SchedulerBuilt, other: OptimizerBuilt) -> bool:
+    """Whether a scheduler never steps, and another one for the optimizer that steps does."""
+    steps = list(trace.of(SchedulerStepped))
+    if any(one.optimizer == old.optimizer for one in steps):
+        return False
+    return any(one.optimizer == other.optimizer for one in steps)
 
 
 def _left_behind(
