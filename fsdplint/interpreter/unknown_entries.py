@@ -6,6 +6,11 @@ the methods, for which an entry that the program has only read may be missing.
 
 from __future__ import annotations
 
+import ast
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
@@ -13,6 +18,7 @@ from fsdplint.interpreter.values import Const, Dict, Unknown, Value
 
 _END = "]="
 _REMOVED = object()  # the value of the constant that stands for an entry that was removed
+_MAX_DEPTH = 4  # of dicts in dicts
 
 
 def set_entry(run: Run, container: Unknown, key: object, value: Value) -> None:
@@ -33,6 +39,32 @@ def has_entry(container: Unknown, key: object) -> bool | None:
     return None if known is None or isinstance(known, Unknown) else not _is_removed(known)
 
 
+def known_elements(container: Unknown) -> Iterator[tuple[object, Value]]:
+    """The known elements of a mapping, by key."""
+    for name, part in container.parts.items():
+        if name.startswith("[") and name != "[]":
+            with contextlib.suppress(ValueError, SyntaxError):  # a key that is no plain constant
+                yield ast.literal_eval(name[1:-1]), part
+
+
+def copied(value: Unknown, depth: int = 0) -> Unknown:
+    """A copy of a value: what the program has set in it is in the copy, too.
+
+    Nothing that is set in the copy later, or in a dict in it, is set in the original.
+    """
+    made = Unknown(origin=value.origin, varying=value.varying)
+    entries: dict[int, Unknown] = {}  # one entry may be there under two names
+    for name, part in value.parts.items():
+        if isinstance(part, Const) or (name.startswith("[") and _is_read_elsewhere(part)):
+            made.parts[name] = part
+        elif name.startswith("[") and isinstance(part, Unknown) and _is_data(part):
+            if id(part) not in entries:
+                inner = copied(part, depth + 1).parts if depth < _MAX_DEPTH else {}
+                entries[id(part)] = replace(part, parts=inner)
+            made.parts[name] = entries[id(part)]
+    return made
+
+
 def call_method(run: Run, container: Value | None, name: str, call: Call) -> Value | None:
     """The result of a method of a dict for an entry that the program has set or removed.
 
@@ -42,6 +74,8 @@ def call_method(run: Run, container: Value | None, name: str, call: Call) -> Val
         return None
     if name in ("update", "setdefault"):
         _update(run, container, call)
+    if name == "copy" and not call.values and any(one.endswith(_END) for one in container.parts):
+        return copied(container)
     key = run.settle(call.args[0]) if call.args else None
     if name not in ("get", "pop") or not isinstance(key, Const) or not isinstance(key.value, str):
         return None
@@ -77,6 +111,16 @@ def _note(run: Run, container: Unknown, key: object, value: Value) -> None:
     name = _name(key)
     note_write(run, container.parts, name, container.parts.get(name))
     container.parts[name] = value
+
+
+def _is_data(part: Unknown) -> bool:
+    """Whether a value is no module, as far as is known, and no part of one."""
+    return part.part_of is None and part.refined is None
+
+
+def _is_read_elsewhere(part: Value) -> bool:
+    """Whether an entry is an attribute of another value, such as an option (`args.engine`)."""
+    return isinstance(part, Unknown) and part.owner is not None and _is_data(part)
 
 
 def _is_removed(value: Value) -> bool:

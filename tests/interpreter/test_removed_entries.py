@@ -84,3 +84,67 @@ def test_each_turn_of_a_loop_has_a_dict_of_its_own(tmp_path: Path) -> None:
         "        fully_shard(Net())\n"
     )
     assert any(events(program(tmp_path, body), Sharded))
+
+
+COPIED = """\
+import copy, json, sys
+
+config = json.load(open(sys.argv[1]))
+config["engine"] = "fsdp"
+config["nested"]["engine"] = "fsdp"
+mine = {copied}
+{change}
+if {test} == "fsdp":
+    fully_shard(Net())
+else:
+    fully_shard(Block())
+"""
+
+
+def classes_sharded(folder: Path, body: str) -> set[str]:
+    return {
+        trace.modules[event.module].class_name
+        for trace in program(folder, body).traces
+        for event in trace.of(Sharded)
+    }
+
+
+@pytest.mark.parametrize("test", ["mine['engine']", "mine.get('engine', 'ddp')"])
+@pytest.mark.parametrize(
+    "copied",
+    [
+        "copy.deepcopy(config)",
+        "copy.copy(config)",
+        "config.copy()",
+        "dict(config)",
+        "{**config}",
+        "{'tag': 'init', **config}",
+    ],
+)
+def test_a_copy_has_what_the_program_has_set(tmp_path: Path, copied: str, test: str) -> None:
+    body = COPIED.format(copied=copied, change="mine.update({'tag': 'step'})", test=test)
+    assert classes_sharded(tmp_path, body) == {"Net"}
+
+
+def test_a_copy_has_the_option_that_the_program_has_set(tmp_path: Path) -> None:
+    body = (
+        "import argparse, copy, json, sys\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--engine', choices=['ddp', 'fsdp'])\n"
+        "args = parser.parse_args()\n"
+        "config = json.load(open(sys.argv[1]))\n"
+        "config['engine'] = args.engine\n"
+        "mine = copy.deepcopy(config)\n"
+        "if args.engine == 'fsdp':\n"
+        "    fully_shard(Net() if mine['engine'] == 'fsdp' else Block())\n"
+    )
+    assert classes_sharded(tmp_path, body) == {"Net"}
+
+
+def test_what_is_set_in_a_copy_is_not_set_in_the_original(tmp_path: Path) -> None:
+    body = COPIED.format(
+        copied="copy.deepcopy(config)",
+        change="mine['engine'] = mine['nested']['engine'] = 'ddp'",
+        test="config['nested']['engine'] and config['engine']",
+    )
+    assert classes_sharded(tmp_path, body) == {"Net"}

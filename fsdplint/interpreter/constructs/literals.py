@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-from collections.abc import Iterator
 
 import libcst as cst
 
@@ -26,6 +24,7 @@ from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.templates import template_of
 from fsdplint.interpreter.torch_values import StateValue
+from fsdplint.interpreter.unknown_entries import known_elements
 from fsdplint.interpreter.values import (
     MAX_ELEMENTS,
     Const,
@@ -178,14 +177,6 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
             else:
                 override_entries(result)
                 if isinstance(value, Unknown):
-                    result.items.update(_known_elements(value))
+                    result.items.update(known_elements(value))
     note_keys(run, result.items)
     return begin_dict(run, result)
-
-
-def _known_elements(value: Unknown) -> Iterator[tuple[object, Value]]:
-    """The known elements of an unknown mapping, by key."""
-    for key, part in value.parts.items():
-        if key.startswith("[") and key != "[]":
-            with contextlib.suppress(ValueError, SyntaxError):  # a key that is no plain constant
-                yield ast.literal_eval(key[1:-1]), part

@@ -44,6 +44,7 @@ from fsdplint.interpreter.torch_values import (
     PossibleLists,
     StateValue,
 )
+from fsdplint.interpreter.unknown_entries import known_elements
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -106,6 +107,9 @@ def make_dict(run: Run, name: str, call: Call) -> Value:
                     result.open = True
         else:
             result.open = True
+            if isinstance(value, Unknown):
+                known = known_elements(value)
+                result.items.update({key: one for key, one in known if isinstance(key, str)})
     result.items.update(call.kwargs)
     note_keys(run, result.items)
     copied = len(call.args) == 1 and has_entries_on_one_rank(as_dict(run.settle(call.args[0])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import replace
 
+from fsdplint.interpreter import unknown_entries
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.module_tree import child_values
@@ -34,7 +35,7 @@ def copy(run: Run, name: str, call: Call) -> Value:
 def _copy_of(value: Value) -> Value:
     """The copy of a value that is no module."""
     if isinstance(value, Unknown):
-        return Unknown(origin=value.origin, varying=value.varying)
+        return unknown_entries.copied(value)
     if isinstance(value, Sequence):
         return replace(value, items=list(map(_copy_of_parameter, value.items)))
     if isinstance(value, Dict):
