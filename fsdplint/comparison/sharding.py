@@ -41,6 +41,7 @@ from fsdplint.trace.arguments import (
     PartOfModel,
 )
 from fsdplint.trace.groups import shard_events, sharded_by, shards_unknown_part
+from fsdplint.trace.queries.meta_modules import wrapped_on_meta
 
 UNIT = "unit"
 UNKNOWN_MODEL = "a part of the model is unknown"
@@ -233,11 +234,14 @@ def _add_groups(plan: Plan, trace: Trace, names: ModelNames) -> None:
 
 def _add_same_weights(plan: Plan, trace: Trace, sharded: list[Wrapped | Sharded]) -> None:
     """Whether all ranks get the weights of rank 0."""
+    either = OneOf((Constant("yes"), Constant("no")))
     for event in sharded:
         if isinstance(event, Wrapped):
             given = trace.arguments.get(event.index, Arguments()).get("sync_module_states", "10")
             if given == Constant(True):
-                plan.add(RANK_0, "", "yes", event)
+                # Rank 0 may send the contents of memory that nobody has written to.
+                empty = wrapped_on_meta(trace, event, on_all_ranks=True)
+                plan.add(RANK_0, "", either if empty else "yes", event)
     if any(isinstance(one, Sharded) for one in sharded):
         for weights in trace.of(WeightsSet):
-            plan.add(RANK_0, "", OneOf((Constant("yes"), Constant("no"))), weights)
+            plan.add(RANK_0, "", either, weights)

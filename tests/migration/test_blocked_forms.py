@@ -58,6 +58,13 @@ BLOCKED = {
         "with torch.device('meta'):\n    net = Net()\nmodel = FSDP(net, sync_module_states=True)",
         "on the meta device is wrapped without `param_init_fn`, with `sync_module_states`",
     ),
+    "a model that is on the meta device on all ranks in some configurations": (
+        "if 'META' in os.environ:\n    with torch.device('meta'):\n        net = Net()\n"
+        "else:\n    net = Net()\n"
+        "model = FSDP(\n    net,\n    sync_module_states=True,\n"
+        "    param_init_fn=lambda m: m.to_empty(device='cuda', recurse=False),\n)",
+        "in some configurations rank 0 builds the model on the meta device, too",
+    ),
     "a model on the meta device, and ignored parameters": (
         "with torch.device('meta'):\n    net = Net()\n"
         "net.blocks.requires_grad_(False)\nmodel = FSDP(net, ignored_modules=[net.blocks])",

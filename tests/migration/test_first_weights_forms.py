@@ -91,6 +91,27 @@ FORMS = {
         model = build(Net())
         """,
     ),
+    "weights on no rank, which a state replaces": (
+        """
+        with torch.device("meta"):
+            model = Net()
+        model = FSDP(
+            model,
+            sync_module_states=True,
+            param_init_fn=lambda m: m.to_empty(device=torch.device("cuda"), recurse=False),
+        )
+        model.load_state_dict(torch.load("weights.pt"))
+        """,
+        """
+        with torch.device("meta"):
+            model = Net()
+        fully_shard(model)
+        model.to_empty(device=torch.device("cuda"))
+        set_model_state_dict(
+            model, torch.load("weights.pt"), options=StateDictOptions(full_state_dict=True)
+        )
+        """,
+    ),
     "an init function for the meta device, and rank 0's values": (
         """
         def materialize(module):

@@ -138,6 +138,12 @@ META_WITH_SYNC = Blocker(
     "ranks get rank 0's values",
     advice.GIVE_INIT_FN,
 )
+SYNC_OF_EMPTY = Blocker(
+    "FSDP201-sync-of-empty",
+    "in some configurations rank 0 builds the model on the meta device, too: then "
+    "`sync_module_states` has no weights to send, and `set_model_state_dict` fails on its state",
+    "Set `sync_module_states` only where rank 0 has weights; then run this again.",
+)
 META_WITH_IGNORED = Blocker(
     "FSDP201-meta-with-ignored",
     "a model on the meta device is wrapped without `param_init_fn`, with ignored parameters, "

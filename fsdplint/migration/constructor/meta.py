@@ -16,6 +16,7 @@ from fsdplint.migration.blockers.constructor import (
     META_WITH_IGNORED,
     META_WITH_POLICY,
     META_WITH_SYNC,
+    SYNC_OF_EMPTY,
 )
 from fsdplint.migration.constructor import device
 from fsdplint.migration.constructor.keywords import Keywords
@@ -26,6 +27,7 @@ from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import Event, ModuleBuilt, ModuleMoved, StateLoaded, Trace, Wrapped
+from fsdplint.trace.queries.meta_modules import wrapped_on_meta
 
 
 def initialize_if_meta(
@@ -64,6 +66,28 @@ def initialize_if_meta(
     )
 
 
+def note_empty(migration: Migration, source: Source, call: cst.Call, keywords: Keywords) -> None:
+    """Note whether all ranks only allocate: then rank 0 has no weights to send.
+
+    Raises:
+        Blocked: rank 0 has weights in some configurations only.
+    """
+    if not keywords.materialize:
+        return
+    wraps = _wraps(migration, call)
+    empty = [wrapped_on_meta(trace, event, on_all_ranks=True) for trace, event in wraps]
+    keywords.is_empty = bool(empty) and all(empty)
+    sent = [
+        is_empty
+        for is_empty, (_, event) in zip(empty, wraps, strict=True)
+        if event.options.get("sync_module_states") is not False
+    ]
+    if keywords.sync and any(sent):
+        if not all(sent):
+            raise Blocked(source, call, SYNC_OF_EMPTY())
+        keywords.sync = ""
+
+
 def _device(
     migration: Migration, source: Source, at: cst.CSTNode, device_id: cst.BaseExpression | None
 ) -> str:
@@ -81,32 +105,24 @@ def _device(
 def may_be_meta(migration: Migration, call: cst.Call) -> bool:
     """Whether the model that a call wraps, or a part of it, is on the meta device."""
     return any(
-        event.site.node is call and _is_meta_when_wrapped(migration, trace, event)
-        for trace in migration.program.traces
-        for event in trace.of(Wrapped)
-        if isinstance(event.site, NodeSite)
+        _is_meta_when_wrapped(migration, trace, event) for trace, event in _wraps(migration, call)
     )
 
 
 def is_on_meta(migration: Migration, call: cst.Call) -> bool:
     """Whether the model that a call wraps is certainly on the meta device in each run."""
-    wraps = [
+    wraps = _wraps(migration, call)
+    return bool(wraps) and all(wrapped_on_meta(trace, event) for trace, event in wraps)
+
+
+def _wraps(migration: Migration, call: cst.Call) -> list[tuple[Trace, Wrapped]]:
+    """What a call wraps, in each run."""
+    return [
         (trace, event)
         for trace in migration.program.traces
         for event in trace.of(Wrapped)
         if isinstance(event.site, NodeSite) and event.site.node is call
     ]
-    return bool(wraps) and all(_was_made_on_meta(trace, event) for trace, event in wraps)
-
-
-def _was_made_on_meta(trace: Trace, event: Wrapped) -> bool:
-    """Whether all of a model was built on the meta device, and not moved or loaded since."""
-    built = [
-        one for one in trace.before(event, ModuleBuilt) if trace.related(one.module, event.inner)
-    ]
-    moved = any(trace.related(one.module, event.inner) for one in trace.before(event, ModuleMoved))
-    loaded = any(trace.related(one.into, event.inner) for one in trace.before(event, StateLoaded))
-    return bool(built) and all(one.on_meta for one in built) and not moved and not loaded
 
 
 def _is_meta_when_wrapped(migration: Migration, trace: Trace, event: Wrapped) -> bool:

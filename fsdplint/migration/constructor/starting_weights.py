@@ -31,6 +31,7 @@ class StartingWeights:
         sync: the condition under which rank 0's weights go to all ranks: "", "True" or a text.
         materialize: the device on which parameters on the meta device get memory, or "".
         empty_dtype: the type that these parameters get, or "".
+        is_empty: whether all parameters are certainly on the meta device, on all ranks.
         offload: when parameters are offloaded: "True", a condition, "?" if another variable decides.
         offload_variable: the variable with the policy that decides then; "" for other expressions.
         has_ignored: whether some parameters are not sharded.
@@ -48,6 +49,7 @@ class StartingWeights:
     sync: str = ""
     materialize: str = ""
     empty_dtype: str = ""
+    is_empty: bool = False
     offload: str = ""
     offload_variable: str = ""
     has_ignored: bool = False
@@ -73,7 +75,7 @@ class StartingWeights:
         """Lines that cast parameters without memory: a unit needs one type on all ranks."""
         if not self.empty_dtype:
             return []
-        return [f"if {_is_on_meta(model)}:", f"\t{model}.to({self.empty_dtype})"]
+        return self._if_on_meta(model, [f"{model}.to({self.empty_dtype})"])
 
     def lines_of_weights(self, model: str) -> list[str]:
         """Lines after the sharding of a model: memory, and the weights of rank 0."""
@@ -103,18 +105,24 @@ class StartingWeights:
     def _materialize_lines(self, model: str) -> list[str]:
         """Lines that give parameters on the meta device memory; offloaded ones get it on the CPU."""
         device = self.materialize
-        test = f"if {_is_on_meta(model)}:"
         if not self.offload:
-            return [test, f"\t{model}.to_empty(device={device})"]
+            return self._if_on_meta(model, [f"{model}.to_empty(device={device})"])
         offloads = self._test_of_policy() if self.offload == "?" else self.offload
         cpu = string_literal(self.source, "cpu")
         target = cpu if offloads == "True" else f"{cpu} if {offloads} else {device}"
-        return [
-            test,
-            f"\t{model}.to_empty(device={target})",
-            f"\tfor buffer in {model}.buffers():",
-            f"\t\tbuffer.data = buffer.data.to({device})",
+        lines = [
+            f"{model}.to_empty(device={target})",
+            f"for buffer in {model}.buffers():",
+            f"\tbuffer.data = buffer.data.to({device})",
         ]
+        return self._if_on_meta(model, lines)
+
+    def _if_on_meta(self, model: str, lines: list[str]) -> list[str]:
+        """Lines for a model on the meta device, under a test if it may be elsewhere."""
+        if self.is_empty:
+            return lines
+        test = f"if any(p.is_meta for p in {model}.parameters()):"
+        return [test, *(f"\t{line}" for line in lines)]
 
     def _test_of_policy(self) -> str:
         """Text that asks a variable whether it offloads."""
@@ -202,8 +210,3 @@ class StartingWeights:
         if self.sync != "True":
             lines = [f"if {self.sync}:", *("\t" + x.replace("\n", "\n\t") for x in lines)]
         return ["# All ranks start from rank 0's weights and buffers.", *lines, f"del {state}"]
-
-
-def _is_on_meta(model: str) -> str:
-    """A test for parameters on the meta device."""
-    return f"any(p.is_meta for p in {model}.parameters())"

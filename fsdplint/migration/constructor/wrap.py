@@ -85,6 +85,7 @@ def rewrite_call(
     if keywords.has_ignored and (keywords.materialize or keywords.initialize):
         raise Blocked(source, node, IGNORED_WITH_PARAM_INIT_FN())
     meta.initialize_if_meta(migration, source, node, named, rest, keywords)
+    meta.note_empty(migration, source, node, keywords)
     if shared is not None:
         _share(source, node, keywords, shared)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", node)
