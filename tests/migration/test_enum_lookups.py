@@ -188,7 +188,48 @@ LOOKUPS = {
             print(str(strategy).split(".")[1], str(strategy).split(".")[-1])
         """,
         'if str(strategy) == "NO_SHARD" or "HYBRID" in str(strategy):\n'
-        '    print(strategy, str(strategy).split(".")[-1])\n',
+        "    print(strategy, strategy)\n",
+    ),
+    "the text of a member that is compared with a computed text": (
+        """
+        strategy = ShardingStrategy[os.environ["HOW"]]
+        wanted = "ShardingStrategy." + os.environ["WANTED"]
+        if str(strategy) == wanted:
+            print(str(strategy))
+        """,
+        'if f"ShardingStrategy.{strategy}" == wanted:\n    print(str(strategy))\n',
+    ),
+    "the text of a member that is a part of a path": (
+        """
+        strategy = ShardingStrategy[os.environ["HOW"]]
+        path = os.path.join("out", str(strategy))
+        """,
+        'path = os.path.join("out", f"ShardingStrategy.{strategy}")\n',
+    ),
+    "the text of a member in a loop over all members": (
+        """
+        strategy = None
+        for member in ShardingStrategy:
+            if str(member) == "ShardingStrategy." + os.environ["HOW"]:
+                strategy = member
+        """,
+        'if f"ShardingStrategy.{member}" == "ShardingStrategy." + os.environ["HOW"]:\n',
+    ),
+    "the name of a value of an enum of the program": (
+        """
+        import enum
+
+
+        class Mode(enum.Enum):
+            FULL = ShardingStrategy.FULL_SHARD
+            GRAD = ShardingStrategy.SHARD_GRAD_OP
+
+
+        mode = Mode[os.environ["HOW"]]
+        print(mode.name, mode.value.name)
+        strategy = mode.value
+        """,
+        "print(mode.name, mode.value)\n",
     ),
     "a list of the members": (
         """

@@ -5,9 +5,11 @@ The string is the member's name. A string does not have the member's other attri
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
-from fsdplint.interpreter.values import Symbol, Unknown
+from fsdplint.interpreter.values import Class, Method, Symbol, Unknown
 from fsdplint.migration.analysis.item_uses import ItemUses
 from fsdplint.migration.analysis.value_uses import Use
 from fsdplint.migration.blockers import Blocked
@@ -18,7 +20,8 @@ from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
-from fsdplint.syntax.enclosing import annotation_around
+from fsdplint.syntax.enclosing import ancestors, annotation_around
+from fsdplint.syntax.qualified_names import symbols_in
 
 ENUMS = tuple(MEMBERS)
 NAMES_OF_CLASSES = {"__name__", "__qualname__", "__module__"}
@@ -37,6 +40,10 @@ def rewrite(migration: Migration) -> None:
             for use in _uses(migration, source, node, member):
                 if use.place is not None and use.node is not node:
                     _read(migration, use.source, use.place, enum, done)
+    for source, read, enum in _values_of_enums(migration):
+        for use in ItemUses(migration).of(source, read):
+            if use.place is not None:
+                _read(migration, use.source, use.place, enum, done)
     for source, read, enum in enum_tests.guarded_members(migration):
         place = source.parent(read)
         if place is not None:
@@ -50,8 +57,44 @@ def _uses(migration: Migration, source: Source, node: cst.CSTNode, member: str) 
     lookup = _lookup(source, node, member)
     if lookup is not None:
         return ItemUses(migration).of(source, lookup)
-    target = _annotated(source, node) if not member else None
+    target = (_loop_variable(source, node) or _annotated(source, node)) if not member else None
     return ItemUses(migration).of_target(source, target) if target is not None else []
+
+
+def _loop_variable(source: Source, enum: cst.CSTNode) -> cst.CSTNode | None:
+    """The variable of a loop over the members of an enum."""
+    loop = source.parent(enum)
+    if isinstance(loop, cst.For | cst.CompFor) and loop.iter is enum:
+        return loop.target
+    return None
+
+
+def _values_of_enums(migration: Migration) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+    """`mode.value`, where `mode` is of an enum of the program whose values are members of FSDP1's."""
+    enums = dict(_enums_of_members(migration))
+    for source in migration.program.sources.values() if enums else ():
+        for node in source.descend(source.tree):
+            if isinstance(node, cst.Attribute) and node.attr.value == "value":
+                classes = [one for one in migration.values(node.value) if isinstance(one, Class)]
+                found = next((enums[one.node] for one in classes if one.node in enums), "")
+                if found:
+                    yield source, node, found
+
+
+def _enums_of_members(migration: Migration) -> Iterator[tuple[cst.ClassDef, str]]:
+    """The enums of the program with such values, and the name of FSDP1's enum."""
+    for source in migration.sources:
+        symbols = symbols_in(source)
+        for node in nodes(source):
+            enum, _, member = migration.fsdp1(node).partition(".")
+            if enum not in ENUMS or not member:
+                continue
+            blocks = (cst.ClassDef, cst.FunctionDef, cst.Lambda)
+            owner = next((one for one in ancestors(source, node) if isinstance(one, blocks)), None)
+            if isinstance(owner, cst.ClassDef) and any(
+                symbols.get(base.value, "").startswith("enum.") for base in owner.bases
+            ):
+                yield owner, enum
 
 
 def _lookup(source: Source, enum: cst.CSTNode, member: str) -> cst.CSTNode | None:
@@ -118,7 +161,7 @@ def _is_other(migration: Migration, node: cst.BaseExpression, enum: str) -> bool
     """Whether the runs show that an expression is something else than a member of an enum."""
     values = migration.values(node)
     names = [fsdp1_name(one.name) or "" for one in values if isinstance(one, Symbol)]
-    unknown = any(isinstance(one, Unknown) for one in values)
+    unknown = any(isinstance(one, Unknown | Method) for one in values)
     return bool(values) and not unknown and not any(one.startswith(enum) for one in names)
 
 
