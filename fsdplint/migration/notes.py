@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration import parameter_names
+from fsdplint.interpreter.values import Class, Function, ModuleValue
+from fsdplint.migration import parameter_names, parameter_positions
 from fsdplint.migration.constructor.strategy import NO_RESHARD
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import PARAMETERS
@@ -18,9 +18,11 @@ from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend
+from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import Clipped, Compiled, Sharding
 
 SHAPE = re.compile(r"\b(?P<one>\w+)\.(?:ndim\b|dim\(\))|len\((?P<other>\w+)\.shape\)")
+TAKE_DTENSORS = {"torch", "torchao", "transformers", "builtins"}
 Calls = list[tuple[Source, cst.Call]]
 
 
@@ -30,6 +32,7 @@ def add(migration: Migration, calls: Calls) -> None:
         _note_clipping,
         _note_first_names,
         _note_parameter_groups,
+        _note_library_calls,
         _note_compilation,
         _note_counts,
         _note_accumulation,
@@ -93,6 +96,7 @@ def _note_first_names(migration: Migration, calls: Calls) -> None:
     """Tests of names of parameters that FSDP1 has changed, in loops over a wrapped model."""
     if parameter_names.are_flat(calls):
         parameter_names.note_tests(migration)
+        parameter_positions.note_positions(migration)
         return
     for source in migration.program.sources.values():
         if "named_parameters" not in source.text:
@@ -157,6 +161,27 @@ def _is_certainly_of_fsdp1(migration: Migration, source: Source, node: cst.Compa
 
 def _is_of_fsdp1(value: object) -> bool:
     return isinstance(value, ParametersOf) and any(is_fsdp1(m) for m in value.modules)
+
+
+def _note_library_calls(migration: Migration, calls: Calls) -> None:
+    """Functions of libraries that get the parameters, which become DTensors."""
+    for source in migration.sources:
+        symbols = symbols_in(source)
+        for node in nodes(source):
+            name = symbols.get(node.func, "") if isinstance(node, cst.Call) else ""
+            if not isinstance(node, cst.Call) or "." not in name:
+                continue
+            own = any(isinstance(one, Class | Function) for one in migration.values(node.func))
+            if own or name.partition(".")[0] in TAKE_DTENSORS:
+                continue
+            if any(_is_of_fsdp1(v) for arg in node.args for v in migration.values(arg.value)):
+                migration.note(
+                    f"`{name}` gets parameters that are DTensors",
+                    source,
+                    node,
+                    detail="FSDP1's parameters are plain tensors. Make sure that the library takes "
+                    "DTensors.",
+                )
 
 
 def _note_compilation(migration: Migration, calls: Calls) -> None:

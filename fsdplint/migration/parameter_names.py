@@ -11,7 +11,9 @@ import re
 import libcst as cst
 
 from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.names import PARAMETERS
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend
 
 Calls = list[tuple[Source, cst.Call]]
@@ -24,9 +26,14 @@ _OPERATORS = (cst.In, cst.NotIn, cst.Equal, cst.NotEqual)
 def are_flat(calls: Calls) -> bool:
     """Whether each constructor call certainly makes flat parameters."""
     return bool(calls) and all(
-        "use_orig_params" not in source.code(call) and not any(arg.star for arg in call.args)
-        for source, call in calls
+        _is_false(call) and not any(arg.star for arg in call.args) for _, call in calls
     )
+
+
+def _is_false(call: cst.Call) -> bool:
+    """Whether `use_orig_params` is not given, or False."""
+    given = arguments(call, PARAMETERS)[0].get("use_orig_params")
+    return given is None or is_constant(given.value, "False")
 
 
 def decide_training(source: Source) -> bool:

@@ -214,3 +214,77 @@ def test_names_that_are_only_printed(tmp_path: Path) -> None:
     """
     found, _ = plan(tmp_path, body)
     assert [note.unsafe for note in found.notes if note.text == TESTED] == [False]
+
+
+POSITIONS = {
+    "a part of the list": """
+        params = list(model.parameters())
+        optimizer = torch.optim.AdamW([{"params": params[1:], "lr": 0.1}, {"params": params[:1]}])
+    """,
+    "a variable with a part": """
+        params = list(model.parameters())
+        rest = params[1:]
+        optimizer = torch.optim.AdamW(rest)
+    """,
+    "unpacked": """
+        first, *rest = list(model.parameters())
+        optimizer = torch.optim.AdamW([{"params": rest, "lr": 0.1}, {"params": [first]}])
+    """,
+    "counted": """
+        optimizer = torch.optim.AdamW(
+            [{"params": [p], "lr": 0.1 * 0.5**i} for i, p in enumerate(model.parameters())]
+        )
+    """,
+    "counted by hand": """
+        groups, depth = [], 0
+        for p in model.parameters():
+            groups.append({"params": [p], "lr": 0.1 * 0.5**depth})
+            depth += 1
+        optimizer = torch.optim.AdamW(groups)
+    """,
+}
+BY_POSITION = (
+    "parameters are chosen by position: FSDP2 has the parameters of the model in its order"
+)
+
+
+@pytest.mark.parametrize("body", list(POSITIONS.values()), ids=list(POSITIONS))
+def test_flat_parameters_that_are_chosen_by_position(body: str, tmp_path: Path) -> None:
+    wrapped = "model = FSDP(Net())\n" + textwrap.dedent(body)
+    found, _ = plan(tmp_path, wrapped)
+    assert [note.unsafe for note in found.notes if note.text == BY_POSITION] == [True]
+    wrapped = wrapped.replace("FSDP(Net())", "FSDP(Net(), use_orig_params=True)")
+    found, _ = plan(tmp_path, wrapped)
+    assert BY_POSITION not in [note.text for note in found.notes]
+
+
+def test_positions_that_do_not_decide_training(tmp_path: Path) -> None:
+    body = """
+        model = FSDP(Net())
+        params = list(model.parameters())
+        print(params[0].device)
+        optimizer = torch.optim.AdamW(params)
+        groups = [{"params": [p]} for i, p in enumerate(model.parameters())]
+        for i, p in enumerate(model.parameters()):
+            print(i, p.shape)
+    """
+    found, _ = plan(tmp_path, body)
+    assert BY_POSITION not in [note.text for note in found.notes]
+
+
+def test_parameters_that_a_library_gets(tmp_path: Path) -> None:
+    body = """
+        import hivemind
+        from ranger import Ranger
+
+        model = FSDP(Net())
+        hivemind.Optimizer(params=model.parameters(), optimizer=torch.optim.AdamW)
+        Ranger(model.parameters())
+        Ranger([torch.zeros(3)])
+    """
+    found, _ = plan(tmp_path, body)
+    given = [note.text for note in found.notes if note.text.endswith("are DTensors")]
+    assert given == [
+        "`hivemind.Optimizer` gets parameters that are DTensors",
+        "`ranger.Ranger` gets parameters that are DTensors",
+    ]
