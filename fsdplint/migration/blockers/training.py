@@ -35,6 +35,12 @@ KERNEL_OPTIMIZER = Blocker(
     "Choose an optimizer that takes DTensors: one of `torch.optim`, or one of `torchao.optim` for "
     "states of 8 bits. Then run this again.",
 )
+PLAIN_STATE = Blocker(
+    "FSDP299-plain-state",
+    "`{code}` makes a plain tensor with the whole shape of a parameter, which is a DTensor in FSDP2: "
+    "no operation takes both",
+    "Make the state with `torch.zeros_like(p)`; then run this again.",
+)
 LARGEST_GRADIENT = Blocker(
     "FSDP204-largest-gradient",
     "this takes the largest gradient of a parameter with fewer rows than ranks: some ranks have "

@@ -21,6 +21,7 @@ from fsdplint.migration.training import (
     inner_module,
     inner_names,
     loop,
+    optimizer_states,
     parameter_sums,
     part_forward,
     replaced_data,
@@ -160,6 +161,7 @@ def rewrite_gradients(state: PassState) -> None:
     replaced_data.rewrite(state.migration)
     for source in state.migration.sources:
         gradients.rewrite(state.migration, source)
+        optimizer_states.rewrite(state.migration, source)
         counts.rewrite(state.migration, source)
         parameter_sums.rewrite(state.migration, source)
         inner_names.check_names(state.migration, source)
