@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Trace
-from fsdplint.trace.queries.common import optimizer_named
+from fsdplint.trace import StateTaken, Trace
+from fsdplint.trace.queries.common import class_name, optimizer_named
+from fsdplint.trace.queries.dropped_loads import dropped_loads, puts_back
 from fsdplint.trace.queries.resumed_training import (
     Part,
     dropped_conversions,
@@ -27,6 +28,14 @@ class StateNotRestored(Rule):
     Only a program that resumes is reported: it restores another one of these states from the file, or goes on to
     write the state that it did not restore. A state that some configuration restores, a key of the checkpoint that
     the program reads anywhere, and a scheduler that the program moves on by hand are not reported.
+
+    A distributed checkpoint restores a model also without a call that sets its state: under `fully_shard`, the state
+    has the parameters themselves. The state of a scheduler or scaler in the same dict is a copy, which has to be
+    loaded. The state of the optimizer may also be in a file beside the checkpoint, from which the resumed program
+    reads another entry.
+
+    Also finds a distributed checkpoint that is loaded into copies of the parameters, which nothing reads after it,
+    before the model trains. The full state of a model has copies, and so have all states of FSDP1 but the local one.
 
     Also finds `FSDP.optim_state_dict_to_load`, and the older `FSDP.shard_full_optim_state_dict` and
     `FSDP.scatter_full_optim_state_dict`, whose result the program drops. They return the state that the optimizer
@@ -75,6 +84,7 @@ class StateNotRestored(Rule):
             )
 
         yield from self._dropped(trace, seen)
+        yield from self._into_copies(trace, seen)
 
     def _dropped(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
         for event, built in dropped_conversions(trace):
@@ -88,9 +98,27 @@ class StateNotRestored(Rule):
                     because=[(built, "built here")],
                 )
 
+    def _into_copies(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
+        for found in dropped_loads(trace):
+            if found.loaded.site not in seen:
+                seen.add(found.loaded.site)
+                yield self.finding(
+                    found.loaded,
+                    f"this reads a checkpoint into copies of the parameters of "
+                    f"`{class_name(trace, found.taken.of)}`, and nothing puts them into the model",
+                    help="Load the state into the model after this.",
+                    because=[
+                        (found.taken, "this state has copies"),
+                        (found.step, "trains the parameters that the model was built with"),
+                    ],
+                )
+
     def concerns(self, trace: Trace, finding: Finding) -> bool:
         """Whether a trace restores the state that a finding of another trace misses."""
-        return restores(trace, finding.events[1])
+        missed = finding.events[1]
+        if isinstance(missed, StateTaken):
+            return puts_back(trace, finding.site)
+        return restores(trace, missed)
 
 
 def _name(part: Part) -> str:

@@ -76,7 +76,8 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
         if isinstance(owner, SamplerValue):
             run.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
         if isinstance(owner, ParametersOf) and target.attr.value == "data":
-            note_weights_set(run, target, [owner], same_values=_casts_data(run, target))
+            casts = _casts_data(run, target)
+            note_weights_set(run, target, [owner], same_values=casts, rebound=True)
             meta_device.leave_meta(run, owner.modules)
         if target.attr.value == "training":
             note_mode_read(run)
@@ -208,6 +209,7 @@ def assign_element(
     elif isinstance(container, StateValue):
         # The tensor may have another layout, so the dict counts as another state.
         same = isinstance(value, StateValue) and value.id == container.id
+        container.itself = False
         if not same and not isinstance(value, Const):
             container.id, container.layout = run.new_id("state"), Layout.UNKNOWN
     elif isinstance(container, Namespace):

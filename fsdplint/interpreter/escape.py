@@ -8,10 +8,12 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     Batches,
     GeneratorValue,
+    HelperState,
     LoaderValue,
     SamplerValue,
     ScalerValue,
     SchedulerValue,
+    StateValue,
 )
 from fsdplint.interpreter.training_modes import set_mode
 from fsdplint.interpreter.values import (
@@ -28,7 +30,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import DataEscaped, Escaped, HelperStateLoaded
+from fsdplint.trace import DataEscaped, Escaped, HelperStateLoaded, HelperStateTaken, Loaded
 
 _WITHOUT_PARTS = (Const, Symbol)
 
@@ -48,11 +50,13 @@ def escape(run: Run, call: Call) -> None:
                 run.emit(Escaped, call.node, module=module.id)
         for data in data_in(run, value):
             run.emit(DataEscaped, call.node, data=data)
-        for helper in helpers_in(run, value):
+        for helper in [*helpers_in(run, value), *_helpers_of_states(run, value)]:
             run.emit(HelperStateLoaded, call.node, into=helper)
         if isinstance(value, GeneratorValue):
             value.seed, value.per_rank = None, False  # other code may seed it
         for held in (value, *_parts_of(value)):
+            if isinstance(held, StateValue):
+                run.edited_states.add(held.id)
             if isinstance(held, Dict):
                 held.doubtful = True
                 held.empty_elsewhere = False
@@ -94,6 +98,17 @@ def helpers_in(run: Run, value: Value, depth: int = 0) -> list[str]:
         return [value.id]
     parts = _parts_of(value) if depth <= 2 else []
     return [helper for part in parts for helper in helpers_in(run, part, depth + 1)]
+
+
+def _helpers_of_states(run: Run, value: Value, depth: int = 0) -> list[str]:
+    """The schedulers and gradient scalers whose loaded states a value is or holds."""
+    value = run.settle(value)
+    if isinstance(value, HelperState):
+        if not any(value.id in loaded.helper_states for loaded in run.trace.of(Loaded)):
+            return []
+        return [taken.of for taken in run.trace.of(HelperStateTaken) if taken.state == value.id]
+    parts = _parts_of(value) if depth <= 2 else []
+    return [of for part in parts for of in _helpers_of_states(run, part, depth + 1)]
 
 
 def _parts_of(value: Value) -> list[Value]:

@@ -20,11 +20,14 @@ def with_states(run: Run, state: Value, call: Call) -> Value:
     """The dict that DCP gets, with the states of its objects instead of these."""
     if not isinstance(state, Dict):
         return state
+    held = {key: run.settle(value) for key, value in state.items.items()}
+    if not any(map(_is_stateful, held.values())):
+        return state
     items = {
         key: run.settle(_call(run, value, "state_dict", Call(call.node)))
         if _is_stateful(value)
         else value
-        for key, value in ((key, run.settle(value)) for key, value in state.items.items())
+        for key, value in held.items()
     }
     return replace(state, items=items)
 

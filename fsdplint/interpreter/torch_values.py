@@ -161,6 +161,7 @@ class StateValue(Value):
     on_one_rank: bool = False  # only rank 0 has its content
     tensor: bool = False  # one tensor of it, not the dict
     view: str = ""  # "items", "values" or "keys" of it
+    itself: bool = False  # its tensors are certainly the parameters themselves, all of them
 
     def element(self) -> StateValue:
         """One tensor of it."""

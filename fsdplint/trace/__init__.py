@@ -73,12 +73,14 @@ from fsdplint.trace.modules import (
     RowEdited,
     Sharded,
     TensorParallel,
+    WeightsLeft,
     WeightsSet,
     Wrapped,
 )
 from fsdplint.trace.recorded import BatchesEnded, CopiesSeen, ParametersMissed, Refused
 from fsdplint.trace.state import (
     AliasAveraged,
+    CopiedToItself,
     GradientScaled,
     HelperStateLoaded,
     HelperStateTaken,
@@ -119,6 +121,7 @@ __all__ = [
     "Clipped",
     "Collective",
     "Compiled",
+    "CopiedToItself",
     "CopiesSeen",
     "DataEscaped",
     "DeviceSet",
@@ -197,6 +200,7 @@ __all__ = [
     "TensorParallel",
     "TensorsMixed",
     "Trace",
+    "WeightsLeft",
     "WeightsSet",
     "Wrapped",
     "first",

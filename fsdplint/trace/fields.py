@@ -128,6 +128,11 @@ def differs(values: Sequence[Any]) -> bool:
     return len(set(values)) > 1
 
 
+def all_differ(values: Sequence[Any]) -> bool:
+    """Whether several ranks recorded values, and no two ranks the same one."""
+    return len(values) > 1 and None not in values and len(set(values)) == len(values)
+
+
 def all_same(values: Sequence[Any]) -> bool | None:
     """Whether all ranks recorded the same value; None if there is nothing to compare."""
     if len(values) < 2 or values[0] is None:

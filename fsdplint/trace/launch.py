@@ -9,6 +9,7 @@ from typing import ClassVar
 from fsdplint.trace.base import Event, Site, event
 from fsdplint.trace.fields import (
     agreeing,
+    all_differ,
     combined,
     definition,
     differs,
@@ -142,10 +143,12 @@ class Seeded(Event):
     """The random generator of torch, which makes initial weights, was seeded.
 
     per_rank: whether the seed differs between ranks; None if unknown.
+    each_rank: whether no two ranks certainly have the same seed.
     """
 
     kind: ClassVar[str] = "seeded"
     per_rank: bool | None = combined(differs, default=None)
+    each_rank: bool = combined(all_differ, source="per_rank", default=False)
 
 
 @event

@@ -20,6 +20,8 @@ class WeightsSet(Event):
     extent: which parameters it certainly sets: "own" for one of `modules` themselves, "all" for all
         of theirs, also those of submodules; "" if that is not known.
     with_sharded: whether the operation certainly gets a sharded parameter as well.
+    rebound: whether the parameters get another tensor instead of other values: `p.data = tensor`
+        (static traces only).
     of_shard: whether it changes the part of a parameter of `fully_shard` that this rank holds
         (recorded traces only).
     summoned: whether it runs under FSDP1's `summon_full_params`.
@@ -35,8 +37,23 @@ class WeightsSet(Event):
     in_place: bool = False
     extent: str = ""
     with_sharded: bool = False
+    rebound: bool = unrecorded("only changes of values are recorded", default=False)
     of_shard: bool = False
     summoned: bool = unrecorded("the recorder does not write these changes", default=False)
+
+
+@event
+class WeightsLeft(Event):
+    """A context manager has set all weights of modules at its begin, and did nothing at its end.
+
+    begun: the number of events at its begin. entered: that at the begin of the block in it.
+    """
+
+    kind: ClassVar[str] = "weights-left"
+    static_only: ClassVar[str] = "a recorder does not see which code belongs to a context"
+    modules: tuple[str, ...] = ()
+    begun: int = 0
+    entered: int = 0
 
 
 @event

@@ -41,6 +41,7 @@ class StateLoaded(Event):
     file: the file that the state is a part of (recorded traces only, others have it as `state`).
     assign: whether `load_state_dict` puts the tensors of the state into the module instead of
         copying their values; None for other functions, or if unknown.
+    of_itself: whether the state certainly has the parameters of `into` themselves, and no copies.
     one_rank: whether the state of the functions that set a state has entries on one rank, and is
         empty on the others.
     """
@@ -54,6 +55,7 @@ class StateLoaded(Event):
     full: bool | None = None
     broadcast: bool | None = None
     assign: bool | None = None
+    of_itself: bool = False
     one_rank: bool = combined(differs, default=False)
 
 
@@ -102,6 +104,19 @@ class AliasAveraged(Event):
     kind: ClassVar[str] = "alias-averaged"
     api: str = distinct()
     modules: tuple[str, ...] = reference(default=())
+
+
+@event
+class CopiedToItself(Event):
+    """`parameter.copy_(kept)` where both are certainly the same memory.
+
+    modules: the modules of the parameters.
+    taken_at: the number of events when the program kept the parameters (static traces only).
+    """
+
+    kind: ClassVar[str] = "copied-to-itself"
+    modules: tuple[str, ...] = reference(default=())
+    taken_at: int = unrecorded("a record does not follow references", default=0)
 
 
 @event
@@ -187,8 +202,9 @@ class Saved(Event):
 class Loaded(Event):
     """A file was read (torch.load, dcp.load); `per_rank` and `path` as for `Saved`.
 
-    states, optimizers: the states and optimizers in the dict that a distributed checkpoint is
-        loaded into.
+    states, optimizers, helper_states: the states, the optimizers, and the states of schedulers and
+        gradient scalers in the dict that a distributed checkpoint is loaded into.
+    read_later: those of the states that the program may read after the load.
     empty: whether this dict is certainly empty, so that nothing is read.
     perhaps_waited: whether code out of sight may have waited for other ranks since a file was
         written (static traces only).
@@ -202,6 +218,8 @@ class Loaded(Event):
     path: str = ""
     states: tuple[str, ...] = reference(default=())
     optimizers: tuple[str, ...] = reference(default=())
+    helper_states: tuple[str, ...] = reference(default=())
+    read_later: tuple[str, ...] = reference(default=())
     empty: bool = False
     perhaps_waited: bool = unrecorded("a record has the collectives", default=False)
     result_used: bool = combined(on_any, default=False)

@@ -116,6 +116,32 @@ SAVE_STATEFUL = (
 )
 
 
+IN_PLACE = """
+if args.resume:
+    m, o = get_state_dict(model, opt)
+    state = {"model": m, "opt": o, "sched": sched.state_dict(), "step": start}
+    dcp.load(state, checkpoint_id=args.file)
+    start = state["step"]
+"""
+BESIDE = """
+def save(step):
+    dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=f"{args.file}/{step}")
+    rest = {"opt": opt.state_dict(), "step": step}
+    torch.save(rest, f"{args.file}/{step}/rest{dist.get_rank()}.pt")
+
+def load(last):
+    state = {"model": get_model_state_dict(model)}
+    dcp.load(state, checkpoint_id=f"{args.file}/{last}")
+    set_model_state_dict(model, state["model"])
+    rest = torch.load(f"{args.file}/{last}/rest{dist.get_rank()}.pt")
+    return rest["step"]
+
+if args.resume:
+    start = load(max(os.listdir(args.file)))
+"""
+SAVE_BESIDE = LOOP + "    save(step)\n"
+
+
 def findings(folder: Path, body: str) -> list[Finding]:
     file = folder / "train.py"
     file.write_text(HEAD + body)
@@ -135,6 +161,20 @@ def findings(folder: Path, body: str) -> list[Finding]:
         (STATEFUL + SAVE_STATEFUL, "scheduler"),
         (WEIGHTS + SAVE.replace('blob["sched"] = sched.state_dict()', ""), "optimizer"),
         (LOAD_DCP.replace("args.file", "Path(args.file)") + SAVE_DCP, "scheduler"),
+        (IN_PLACE + SAVE_DCP, "scheduler"),
+        (IN_PLACE + "print(state['sched'])\n" + SAVE_DCP, "scheduler"),
+        (
+            IN_PLACE.replace("get_state_dict(model, opt)", "model.state_dict(), {}") + SAVE_DCP,
+            "optimizer",
+        ),
+        (BESIDE + SAVE_BESIDE, "optimizer"),
+        (
+            BESIDE.replace('f"{args.file}/{step}/', 'args.file + f"/{step}-').replace(
+                'f"{args.file}/{last}/', 'args.file + f"/{last}-'
+            )
+            + SAVE_BESIDE,
+            "optimizer",
+        ),
     ],
 )
 def test_a_state_that_begins_anew_is_found(tmp_path: Path, body: str, part: str) -> None:
@@ -166,6 +206,18 @@ def load_with(line: str) -> str:
         # an Adam that gets its state, and a scheduler that is not in the file
         LOAD + SAVE.replace('blob["sched"] = sched.state_dict()', ""),
         LOAD_DCP.replace("sched.state_dict()", "sched") + SAVE_DCP,
+        IN_PLACE + "    sched.load_state_dict(state['sched'])\n" + SAVE_DCP,
+        IN_PLACE + "    restore(state)\nfrom elsewhere import restore\n" + SAVE_DCP,
+        IN_PLACE + "    sched.last_epoch = state['sched']['last_epoch']\n" + SAVE_DCP,
+        IN_PLACE.replace("args.file", "args.init") + SAVE,
+        # nothing trains after the load
+        SAVE_DCP + IN_PLACE,
+        BESIDE.replace("return", "opt.load_state_dict(rest['opt'])\n    return") + SAVE_BESIDE,
+        BESIDE.replace("return", "restore(opt, rest)\n    return")
+        + "from elsewhere import restore\n"
+        + SAVE_BESIDE,
+        BESIDE.replace('rest{dist.get_rank()}.pt")\n    return', 'else.pt")\n    return')
+        + SAVE_BESIDE,
     ],
 )
 def test_a_state_that_may_go_on_is_not_reported(tmp_path: Path, body: str) -> None:

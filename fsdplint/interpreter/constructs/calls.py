@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import libcst as cst
 
@@ -35,6 +36,7 @@ from fsdplint.interpreter.parameter_marks import note_row_edit
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.spread_dicts import spread_dict
 from fsdplint.interpreter.spread_mappings import fill_from_mapping
+from fsdplint.interpreter.state_edits import note_state_edit
 from fsdplint.interpreter.torch_values import (
     ParametersOf,
     RankTest,
@@ -258,7 +260,8 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
         return call_library_method(run, receiver, method.name, call)
     measured = method.name in _MEASURES
     if isinstance(receiver, StateValue):
-        return Unknown(varying=True) if measured else receiver
+        note_state_edit(run, receiver, method.name)
+        return Unknown(varying=True) if measured else replace(receiver, itself=False)
     if isinstance(receiver, TensorValue):
         if method.name in mixed_operations.PRODUCTS:
             operands = [receiver, *call.values]
@@ -269,6 +272,8 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
             mixed_operations.note_written(run, call.node, [receiver], call.values)
         if receiver.element and method.name in mixed_operations.METHODS:
             mixed_operations.note_mixed(run, method.name, [receiver, *call.values], call.node)
+        if method.name == "copy_" and call.values:
+            mixed_operations.note_copy(run, receiver, call.values[0], call.node)
         if method.name in ("lerp_", "add_") and call.values:
             mixed_operations.note_alias(run, method.name, receiver, call.values[0], call.node)
         if receiver.element and not measured:

@@ -15,9 +15,10 @@ from fsdplint.interpreter.context_entry import Stopped, enter, leave
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.functions import call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
+from fsdplint.interpreter.left_weights import note_left_weights
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal
-from fsdplint.interpreter.values import Condition, GeneratorContext, Value
+from fsdplint.interpreter.values import Condition, GeneratorContext, Instance, Value
 from fsdplint.source.positions import descend
 from fsdplint.trace import GuardKind
 
@@ -48,7 +49,9 @@ def _with_items(run: Run, items: list[cst.WithItem], body: cst.BaseSuite) -> Sig
 def entered_context(
     run: Run, context: Value, target: cst.BaseExpression | None = None
 ) -> Iterator[None]:
+    begun = len(run.trace.events)
     entered = enter(run, context)
+    inside = len(run.trace.events)
     if target is not None:
         assign(run, target, entered)
     try:
@@ -59,6 +62,8 @@ def entered_context(
         leave(run, context)
         raise
     leave(run, context)
+    if isinstance(context, Instance) and run.executing is not None:
+        note_left_weights(run, context.cls.lookup("__exit__"), run.executing, begun, inside)
 
 
 def _with_generator(
@@ -76,8 +81,11 @@ def _with_generator(
     source = run.source
     outside = {id(entry) for entry in run.guards}
     sides: list[tuple[tuple[str, bool], ...]] = []
+    begun = len(run.trace.events)
+    entered: list[int] = []
 
     def on_yield(value: Value) -> None:
+        entered.append(len(run.trace.events))
         side = tuple(
             (entry.guard.text, entry.guard.holds)
             for entry in run.guards
@@ -99,6 +107,8 @@ def _with_generator(
 
     function = context.function
     call_with_yield(run, function, context, item.item, on_yield)
+    if len(entered) == 1:
+        note_left_weights(run, function, item.item, begun, entered[0])
     if not signals:
         signals.append(body())
     return None if None in signals else signals[0]

@@ -8,16 +8,17 @@ import libcst as cst
 
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.later_reads import states_read_later
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.state_dicts import DCP
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.saved_contents import contents, state_entries
 from fsdplint.interpreter.sharded_parameters import must_be_sharded
 from fsdplint.interpreter.stateful import load_states, with_states
 from fsdplint.interpreter.torch_values import (
-    LOCAL_PART,
     HelperState,
     NoResult,
     ParametersOf,
@@ -31,7 +32,6 @@ from fsdplint.interpreter.values import (
     LibraryObject,
     ModuleValue,
     OptimizerValue,
-    Sequence,
     Unknown,
     Value,
     constant,
@@ -45,29 +45,6 @@ from fsdplint.trace import (
     Saved,
     Sharding,
 )
-
-
-def contents(run: Run, value: Value, depth: int = 0) -> list[Value]:
-    """The state dicts, modules and parameters that a value is or holds."""
-    value = run.settle(value)
-    if isinstance(value, StateValue):
-        return [value] if value.view != "keys" else []
-    if isinstance(value, ModuleValue | OptimizerValue | ParametersOf):
-        return [value]
-    if isinstance(value, ShardTensor):
-        return [value] if not value.reduction else []
-    if isinstance(value, TensorValue):
-        return [value] if value.source == LOCAL_PART and value.modules else []
-    if depth > 3:
-        return []
-    parts: list[Value] = []
-    if isinstance(value, Sequence):
-        parts = value.items
-    elif isinstance(value, Dict):
-        parts = [*value.items.values(), *value.tensors.values()]
-    elif isinstance(value, Unknown):
-        parts = list(value.parts.values())
-    return [found for part in parts for found in contents(run, part, depth + 1)]
 
 
 def emit_saved(
@@ -100,7 +77,7 @@ def emit_saved(
         api=api,
         states=tuple(s.id for s in states),
         modules=tuple(m.id for m in modules),
-        helper_states=tuple(s.id for _, s in entries if isinstance(s, HelperState)),
+        helper_states=_helper_states(run, value),
         unread=tuple(s.id for key, s in entries if key and not _may_be_read(run, key)),
         layouts=tuple(layouts),
         per_rank=per_rank
@@ -118,20 +95,9 @@ def _is_of_shards(run: Run, local: TensorValue) -> bool:
     return sharding_of_parameters(run, ParametersOf(local.modules)) is Sharding.FSDP2
 
 
-def state_entries(
-    run: Run, value: Value, key: str = "", depth: int = 0
-) -> list[tuple[str, StateValue | HelperState]]:
-    """The states that a value holds, each with its key in the dict; "" for any other place."""
-    value = run.settle(value)
-    if isinstance(value, StateValue | HelperState):
-        return [(key, value)]
-    if depth > 3 or not isinstance(value, Dict):
-        return []
-    return [
-        entry
-        for name, part in value.items.items()
-        for entry in state_entries(run, part, name if isinstance(name, str) else "", depth + 1)
-    ]
+def _helper_states(run: Run, value: Value) -> tuple[str, ...]:
+    """The states of schedulers and gradient scalers that a value holds."""
+    return tuple(s.id for _, s in state_entries(run, value) if isinstance(s, HelperState))
 
 
 def _may_be_read(run: Run, key: str) -> bool:
@@ -222,6 +188,7 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
     state = run.settle(call.arg(0, "state_dict") or Unknown())
     states = state if name.endswith("load_state_dict") else with_states(run, state, call)
     found = contents(run, states)
+    ids = tuple(one.id for one in found if isinstance(one, StateValue))
     event = run.emit(
         Loaded,
         call.node,
@@ -229,8 +196,10 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
         per_rank=_differs_between_ranks(path),
         path=path_pattern(path),
         collective=_takes_all_ranks(call),
-        states=tuple(one.id for one in found if isinstance(one, StateValue)),
+        states=ids,
+        read_later=states_read_later(run, call, ids) if states is state else ids,
         optimizers=tuple(one.id for one in found if isinstance(one, OptimizerValue)),
+        helper_states=_helper_states(run, states),
         empty=_is_empty(state)
         and not (call.open or "planner" in call.kwargs or _is_filled_elsewhere(run, call)),
     )

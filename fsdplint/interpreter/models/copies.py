@@ -11,7 +11,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.module_tree import child_values
 from fsdplint.interpreter.modules import new_module
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParametersOf, derived
+from fsdplint.interpreter.torch_values import ParametersOf, StateValue, derived
 from fsdplint.interpreter.values import (
     Dict,
     ModuleValue,
@@ -48,6 +48,8 @@ def _copy_of(value: Value) -> Value:
 
 
 def _copy_of_parameter(value: Value) -> Value:
+    if isinstance(value, StateValue):
+        return replace(value, itself=False)
     return derived(value) if isinstance(value, ParametersOf) else value
 
 

@@ -27,7 +27,14 @@ from fsdplint.interpreter.values import (
     constant,
     gathers,
 )
-from fsdplint.trace import AliasAveraged, Layout, ShardComputed, Sharding, TensorsMixed
+from fsdplint.trace import (
+    AliasAveraged,
+    CopiedToItself,
+    Layout,
+    ShardComputed,
+    Sharding,
+    TensorsMixed,
+)
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}
 # Methods that copy a tensor or return a view of it.
@@ -153,17 +160,43 @@ def _parameters(run: Run, value: Value) -> ParametersOf | None:
 # Parameters and their aliases ------------------------------------------------------------------
 
 
+def note_copy(run: Run, parameter: Value, kept: Value, node: cst.CSTNode) -> None:
+    """Record that a parameter is set to itself, as the program kept it before."""
+    if _chooses_other(node):
+        return
+    one, other = _single(run, kept), _single(run, parameter)
+    if one is not None and other is not None and _are_aliases(run, one, other):
+        modules = tuple(module.id for module in one.modules)
+        run.emit(CopiedToItself, node, modules=modules, taken_at=one.taken_at or 0)
+
+
+def _chooses_other(node: cst.CSTNode) -> bool:
+    """Whether code computes which parameter an operation copies: `kept[name[4:]]`."""
+    argument = node.args[0].value if isinstance(node, cst.Call) and node.args else None
+    while isinstance(argument, cst.Attribute):
+        argument = argument.value
+    if isinstance(argument, cst.Subscript):
+        index = argument.slice[0].slice
+        return not (isinstance(index, cst.Index) and isinstance(index.value, cst.Name))
+    return not isinstance(argument, cst.Name)
+
+
 def note_alias(run: Run, api: str, average: Value, parameter: Value, node: cst.CSTNode) -> None:
     """Record an update of an average that is the parameter itself, which was read before."""
     one, other = _single(run, average), _single(run, parameter)
-    if one is None or other is None or (one.name, one.modules) != (other.name, other.modules):
-        return
-    if not (is_parameter_itself(one) and is_parameter_itself(other)):
-        return
-    if one.taken_at is None or other.taken_at is None or one.taken_at >= other.taken_at:
-        return
-    if sharding_of_parameters(run, one) is Sharding.FSDP2:
+    if one is not None and other is not None and _are_aliases(run, one, other):
         run.emit(AliasAveraged, node, api=api, modules=tuple(m.id for m in one.modules))
+
+
+def _are_aliases(run: Run, one: ParametersOf, other: ParametersOf) -> bool:
+    """Whether two are the same parameters of `fully_shard`, of which the first was read before."""
+    if (one.name, one.modules) != (other.name, other.modules):
+        return False
+    if not (is_parameter_itself(one) and is_parameter_itself(other)):
+        return False
+    if one.taken_at is None or other.taken_at is None or one.taken_at >= other.taken_at:
+        return False
+    return sharding_of_parameters(run, one) is Sharding.FSDP2
 
 
 def _single(run: Run, value: Value) -> ParametersOf | None:

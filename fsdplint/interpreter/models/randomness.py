@@ -63,15 +63,19 @@ def seed_all(run: Run, name: str, call: Call, seed: Value | None) -> None:
     """Seed the generators of this rank. seed: None if it is not known."""
     note_seed(run, seed)
     differs = differs_by_rank(run, seed)
-    _note_seeded(run, call, differs)
+    each = differs is True and seed is not None and is_distinct(run.settle(seed))
+    _note_seeded(run, call, differs, each)
     if not name.startswith("torch."):  # it seeds NumPy and Python, too
         run.own_seeds = {"numpy.random", "random"} if differs else set()
 
 
-def _note_seeded(run: Run, call: Call, per_rank: bool | None) -> None:
-    """The generator of the process has another seed now. per_rank: None if it is not known."""
+def _note_seeded(run: Run, call: Call, per_rank: bool | None, each_rank: bool = False) -> None:
+    """The generator of the process has another seed now.
+
+    per_rank: None if it is not known.
+    """
     run.draws_own_numbers = per_rank is True
-    run.emit(Seeded, call.node, per_rank=per_rank)
+    run.emit(Seeded, call.node, per_rank=per_rank, each_rank=each_rank)
 
 
 def differs_by_rank(run: Run, seed: Value | None) -> bool | None:
@@ -181,10 +185,11 @@ def note_weights_set(
     *,
     same_values: bool = False,
     with_sharded: bool = False,
+    rebound: bool = False,
 ) -> None:
     """Record that the parameters among the values may have new values.
 
-    same_values, with_sharded: see `WeightsSet`.
+    same_values, with_sharded, rebound: see `WeightsSet`.
     """
     modules = [m.id for v in values for m in _owners(v)]
     if modules:
@@ -197,6 +202,7 @@ def note_weights_set(
             extent=extent_of(values) if in_place else "",
             same_values=same_values,
             with_sharded=with_sharded,
+            rebound=rebound,
             summoned=gathers(run.contexts),
         )
 

@@ -51,9 +51,13 @@ def take_state(
     *,
     collective: bool,
     rank0_only: bool = False,
+    itself: bool = False,
 ) -> StateValue:
-    """Record that a state dict is made, and return it."""
-    state = StateValue(run.new_id("state"), layout, of, api, rank0_only)
+    """Record that a state dict is made, and return it.
+
+    itself: whether it certainly has the parameters themselves, and no copies.
+    """
+    state = StateValue(run.new_id("state"), layout, of, api, rank0_only, itself=itself)
     run.emit(
         StateTaken,
         call.node,
@@ -145,7 +149,10 @@ def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
     if receiver.framework:
         layout = Layout.UNKNOWN
     collective = receiver.framework == "fsdp1" and not gathers(run.contexts)
-    return take_state(run, call, receiver, layout, "state_dict", collective=collective)
+    itself = layout is Layout.SHARDED and not (call.args or call.kwargs or call.open)
+    return take_state(
+        run, call, receiver, layout, "state_dict", collective=collective, itself=itself
+    )
 
 
 @method("OptimizerValue", "state_dict")
@@ -188,6 +195,7 @@ def _get_state(run: Run, call: Call, of: Value | None, api: str) -> Value:
         api,
         collective=Sharding.FSDP1 in kinds or (Sharding.FSDP2 in kinds and full is True),
         rank0_only=full is True and offload is True,
+        itself=layout is Layout.SHARDED and offload is False and kinds == {Sharding.FSDP2},
     )
 
 

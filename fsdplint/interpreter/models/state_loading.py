@@ -108,8 +108,17 @@ def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call
         api="load_state_dict",
         collective=isinstance(receiver, ModuleValue) and _gathers_to_load(run, receiver),
         assign=_assigns(call) if isinstance(receiver, ModuleValue) else None,
+        of_itself=_is_of_itself(run, receiver, known),
     )
     return Unknown()
+
+
+def _is_of_itself(run: Run, into: Value, state: StateValue | None) -> bool:
+    """Whether a module gets a state that has its own parameters, which the program did not edit."""
+    if not isinstance(into, ModuleValue) or state is None or not isinstance(state.of, ModuleValue):
+        return False
+    same = run.trace.unwrap(state.of.id) == run.trace.unwrap(into.id)
+    return state.itself and same and not state.view and state.id not in run.edited_states
 
 
 def _note_loaded_shards(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
@@ -179,6 +188,7 @@ def set_state(run: Run, name: str, call: Call) -> Value:
         api=api,
         full=None if call.open else state_dict_option(call, "full_state_dict"),
         broadcast=None if call.open else state_dict_option(call, "broadcast_from_rank0"),
+        of_itself=_is_of_itself(run, of, known),
         one_rank=has_entries_on_one_rank(value),
         collective=module is not None and _set_communicates(run, call, module, of),
     )

@@ -162,6 +162,23 @@ def _next_operation(frame: FrameType) -> str:
     return next((one.opname for one in after if one.opname not in ("CACHE", "NOP")), "")
 
 
+def names_read_later(frame: FrameType) -> set[str]:
+    """The variables that the frame may read after the call that it executes."""
+    import dis
+
+    code = frame.f_code
+    later = [one for one in dis.get_instructions(code) if one.offset > frame.f_lasti]
+    if any("BACKWARD" in one.opname for one in later):
+        later = list(dis.get_instructions(code))
+    inside = [one for part in code.co_consts if isinstance(part, CodeType)
+              for one in dis.get_instructions(part)]  # fmt: skip
+    found: set[str] = set()
+    for one in (*later, *inside):
+        if one.opname.startswith("LOAD_"):
+            found.update(one.argval if isinstance(one.argval, tuple) else [one.argval])
+    return found
+
+
 def is_attribute_load(frame: FrameType) -> bool:
     """Whether the frame itself reads an attribute (`m.name`), not by a call of `hasattr`."""
     import opcode

@@ -147,3 +147,9 @@ def sums(module: Any) -> list[tuple[float, float]]:
 def is_mixed(tensors: Iterable[Any]) -> bool:
     """Whether DTensors and plain tensors are mixed."""
     return len({hasattr(tensor, "placements") for tensor in tensors}) > 1
+
+
+def local_address(tensor: Any) -> int:
+    """The memory of this rank's part of a DTensor; 0 for any other tensor."""
+    local = getattr(tensor, "_local_tensor", None)
+    return int(local.data_ptr()) if local is not None else 0

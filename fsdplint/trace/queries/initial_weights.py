@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from fsdplint.trace import (
@@ -16,9 +16,11 @@ from fsdplint.trace import (
     Seeded,
     Sharded,
     StateLoaded,
+    TensorParallel,
     Trace,
     WeightsSet,
     Wrapped,
+    first,
 )
 
 DATA_DIMS = ("replicate", "shard", "dp", "data", "fsdp", "ddp", "hsdp", "node", "world")
@@ -34,6 +36,8 @@ class OwnWeights:
     built: where the first module with parameters was built.
     sharded: where the whole was sharded.
     replicated: whether several ranks hold the same shards (HSDP, NO_SHARD); None: not known.
+    parallel: the tensor parallelism of other parts of the model, whose ranks hold the same shards
+        of the parts that it leaves as they are.
     """
 
     module: str
@@ -41,6 +45,7 @@ class OwnWeights:
     built: ModuleBuilt
     sharded: Sharded | Wrapped
     replicated: bool | None
+    parallel: TensorParallel | None = None
 
 
 def own_weights(trace: Trace) -> Iterator[OwnWeights]:
@@ -56,7 +61,8 @@ def own_weights(trace: Trace) -> Iterator[OwnWeights]:
 
 def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
     seeds = list(trace.of(Seeded))
-    if not any(seed.per_rank for seed in seeds) or other_parallelism(trace):
+    parallel = first(trace.of(TensorParallel))
+    if not any(seed.per_rank for seed in seeds) or other_parallelism(trace, _groups(trace)):
         return
     for module, sharded in sharded_roots(trace):
         family = trace.family(module)
@@ -79,7 +85,30 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
             continue
         if were_equal(trace, family):
             continue
-        yield OwnWeights(module, before[-1], builds[0], sharded, _replicates(trace, sharded))
+        if parallel is None:
+            yield OwnWeights(module, before[-1], builds[0], sharded, _replicates(trace, sharded))
+            continue
+        whole = _outside_of_groups(trace, builds)
+        if whole and before[-1].each_rank and isinstance(sharded, Sharded) and sharded.dims:
+            yield OwnWeights(module, before[-1], whole[0], sharded, True, parallel)
+
+
+def _groups(trace: Trace) -> set[str]:
+    """The dimensions of a mesh along which parts of models compute together."""
+    return {name for one in trace.of(TensorParallel) for name in one.dims}
+
+
+def _outside_of_groups(trace: Trace, builds: list[ModuleBuilt]) -> list[ModuleBuilt]:
+    """The modules with parameters that no tensor parallelism distributes.
+
+    Distributing a parameter gives all ranks that of the first one.
+    """
+    events = list(trace.of(TensorParallel))
+    if any(not (one.parts and one.dims and one.whole_mesh) for one in events):
+        return []
+    split = {part for one in events for part in one.parts}
+    whole = [one for one in builds if trace.modules[one.module].own_parameters]
+    return [one for one in whole if one.module not in split]
 
 
 def _out_of_sight(trace: Trace, family: set[str]) -> bool:
@@ -177,15 +206,20 @@ def were_equal(trace: Trace, family: set[str]) -> bool:
     return bool(seen) and all(seen)
 
 
-def other_parallelism(trace: Trace) -> bool:
-    """Whether ranks may belong together in other ways, such as tensor parallel ones."""
+def other_parallelism(trace: Trace, known: Container[str] = ()) -> bool:
+    """Whether ranks may belong together in other ways, such as tensor parallel ones.
+
+    known: the dimensions of which it is known how their ranks belong together.
+    """
     return any(
-        len(mesh.shape) > 2
-        or not all(
-            any(name.lower().startswith(known) for known in DATA_DIMS) for name in mesh.dim_names
-        )
+        len(mesh.shape) > 2 or not all(name in known or _is_data(name) for name in mesh.dim_names)
         for mesh in trace.of(MeshBuilt)
     )
+
+
+def _is_data(name: str) -> bool:
+    """Whether the ranks along a dimension of this name get different data."""
+    return any(name.lower().startswith(one) for one in DATA_DIMS)
 
 
 def _replicates(trace: Trace, sharded: Sharded | Wrapped) -> bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from fsdplint.trace import (
@@ -10,6 +10,7 @@ from fsdplint.trace import (
     Fsdp1Used,
     HelperStateLoaded,
     HelperStateTaken,
+    Layout,
     Loaded,
     OptimizerBuilt,
     OptimizerStepped,
@@ -22,7 +23,8 @@ from fsdplint.trace import (
     StateTaken,
     Trace,
 )
-from fsdplint.trace.queries.common import whole_file
+from fsdplint.trace.queries.common import only_fsdp2, whole_file
+from fsdplint.trace.queries.file_forms import form_of, name_within
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,23 @@ class Part:
 class NotRestored:
     """A part whose state a checkpoint has, and that trains on as it was built.
 
-    restored: where the model gets its state from the checkpoint.
+    restored: where the model gets its state from the checkpoint; a load in place does both.
     saved: where the program writes the checkpoint.
     step: the first step of the part.
     """
 
     part: Part
-    restored: StateLoaded
+    restored: Event
     saved: Saved
     step: Event
+
+
+@dataclass(frozen=True)
+class _Restored:
+    """A sharded model that gets its state from a file, and where."""
+
+    model: str
+    event: Event
 
 
 def parts_not_restored(trace: Trace) -> Iterator[NotRestored]:
@@ -59,15 +69,16 @@ def parts_not_restored(trace: Trace) -> Iterator[NotRestored]:
         restored = _restored_model(trace, loaded)
         if restored is None:
             continue
-        parts = list(_parts_of_training(trace, restored))
+        parts = list(_parts_of_training(trace, restored.model))
         has_restored = any(_is_restored_from(trace, part, loaded) for part in parts)
         for part in parts:
-            step = _first_step(trace, part, restored)
+            step = _first_step(trace, part, restored.event)
             if step is None or _may_go_on(trace, part, step):
                 continue
             saved = _saved(trace, part, loaded, step, has_restored)
+            saved = saved or _saved_beside(trace, part, loaded, step)
             if saved is not None:
-                yield NotRestored(part, restored, saved, step)
+                yield NotRestored(part, restored.event, saved, step)
 
 
 def dropped_conversions(trace: Trace) -> Iterator[tuple[Fsdp1Used, OptimizerBuilt]]:
@@ -105,8 +116,11 @@ def _parts(trace: Trace) -> Iterator[Part]:
             yield Part("gradient scaler", scaler.scaler, scaler)
 
 
-def _restored_model(trace: Trace, loaded: Loaded) -> StateLoaded | None:
-    """Where a sharded model gets its state from a file; None if a file is not for training."""
+def _restored_model(trace: Trace, loaded: Loaded) -> _Restored | None:
+    """The sharded model that gets its state from a file; None if a file is not for training."""
+    into = _model_loaded_in_place(trace, loaded)
+    if into is not None:
+        return _Restored(into, loaded)
     states = {loaded.state, *loaded.states} - {None}
     for event in trace.after(loaded, StateLoaded, OptimizerStepped):
         if not isinstance(event, StateLoaded):
@@ -116,16 +130,32 @@ def _restored_model(trace: Trace, loaded: Loaded) -> StateLoaded | None:
             and event.into in trace.modules
             and not event.callbacks
         ):
-            return event if trace.sharded_within(event.into) is not None else None
+            sharded = trace.sharded_within(event.into) is not None
+            return _Restored(event.into, event) if sharded else None
     return None
 
 
-def _parts_of_training(trace: Trace, restored: StateLoaded) -> Iterator[Part]:
-    """The parts that train the restored model."""
+def _model_loaded_in_place(trace: Trace, loaded: Loaded) -> str | None:
+    """The model whose parameters a distributed checkpoint is loaded into, if nothing sets it after.
+
+    The state of a model that `fully_shard` shards has the parameters themselves.
+    """
+    if whole_file(loaded.api):
+        return None
+    taken = [one for one in trace.before(loaded, StateTaken) if one.state in loaded.states]
+    models = {one.of for one in taken if one.of in trace.modules and one.layout is Layout.SHARDED}
+    if len(models) != 1 or any(one.into in models for one in trace.after(loaded, StateLoaded)):
+        return None
+    (model,) = models
+    return model if only_fsdp2(trace, model, loaded) else None
+
+
+def _parts_of_training(trace: Trace, model: str) -> Iterator[Part]:
+    """The parts that train a model."""
     optimizers = {
         built.optimizer
         for built in trace.of(OptimizerBuilt)
-        if any(trace.related(module, restored.into) for module in built.modules)
+        if any(trace.related(module, model) for module in built.modules)
     }
     scaled = {one.scaler for one in trace.of(ScalerStepped) if one.optimizer in optimizers}
     for part in _parts(trace):
@@ -150,7 +180,7 @@ def _loads(trace: Trace) -> Iterator[StateLoaded | HelperStateLoaded]:
     yield from trace.of(HelperStateLoaded)
 
 
-def _first_step(trace: Trace, part: Part, restored: StateLoaded) -> Event | None:
+def _first_step(trace: Trace, part: Part, restored: Event) -> Event | None:
     """The first step of a part, if it follows the load, in a training step."""
     steps = _steps(trace, part)
     if not steps or steps[0].index < restored.index or steps[0].callbacks:
@@ -185,7 +215,9 @@ def _held(trace: Trace, loaded: Loaded) -> set[str]:
 
 
 def _is_restored_from(trace: Trace, part: Part, loaded: Loaded) -> bool:
-    """Whether a part gets its state after a file was read, and before it steps."""
+    """Whether a part gets its state from a file, in place or before it steps."""
+    if part.name in _held(trace, loaded):
+        return True
     steps = _steps(trace, part)
     end = steps[0].index if steps else len(trace.events)
     return any(
@@ -209,13 +241,14 @@ def _saved(
     has_restored: whether the program restores another part from the checkpoint.
     """
     same = {one.name for one in _parts(trace) if one.built.site == part.built.site}
+    read = same if part.name in _helpers_read(trace, loaded) else set()
     for saved in trace.of(Saved):
         if whole_file(saved.api) != whole_file(loaded.api):
             continue
         if not _is_same_file(saved, loaded, has_restored):
             continue
         continues = saved.index > step.index
-        held = _parts_in(trace, saved)
+        held = _parts_in(trace, saved, read)
         if _has_model(trace, saved) and (
             (continues and part.name in held) or (has_restored and held & same)
         ):
@@ -231,16 +264,51 @@ def _is_same_file(saved: Saved, loaded: Loaded, has_restored: bool) -> bool:
     return has_restored and (differs_by_step or not loaded.path)
 
 
-def _parts_in(trace: Trace, saved: Saved) -> set[str]:
-    """The parts whose states a file has, under keys that the program does not read."""
-    states = {*saved.states, *saved.helper_states}
-    if saved.unread is not None:
-        states &= set(saved.unread)
-    helpers = trace.before(saved, HelperStateTaken)
+def _helpers_read(trace: Trace, loaded: Loaded) -> set[str]:
+    """The helpers whose states a distributed checkpoint reads into the dict of the load."""
+    helpers = trace.before(loaded, HelperStateTaken)
+    return {taken.of for taken in helpers if taken.state in loaded.helper_states}
+
+
+def _parts_in(trace: Trace, saved: Saved, read: Container[str] = ()) -> set[str]:
+    """The parts whose states a file has, under keys that the program does not read.
+
+    read: parts for which it does not matter whether the program reads their keys elsewhere.
+    """
+    taken: list[StateTaken | HelperStateTaken] = [
+        *trace.before(saved, StateTaken),
+        *trace.before(saved, HelperStateTaken),
+    ]
+    held = [one for one in taken if one.state in {*saved.states, *saved.helper_states}]
     return {
-        *(taken.of for taken in trace.before(saved, StateTaken) if taken.state in states),
-        *(taken.of for taken in helpers if taken.state in states),
+        one.of
+        for one in held
+        if one.of in read or saved.unread is None or one.state in saved.unread
     }
+
+
+def _saved_beside(trace: Trace, part: Part, loaded: Loaded, step: Event) -> Saved | None:
+    """Where the program writes the state of a part into a file beside that of the model.
+
+    The resumed program reads this file, and another entry of it.
+    """
+    files = [
+        one.path
+        for one in trace.before(step, Loaded)
+        if whole_file(one.api) and one.guards == loaded.guards and not one.callbacks
+    ]
+    forms = {form_of(path) for path in files} - {""}
+    names = {name_within(path, loaded.path) for path in files} - {""}
+    folders = [one.path for one in trace.of(Saved) if _has_model(trace, one)]
+    same = {one.name for one in _parts(trace) if one.built.site == part.built.site}
+    for saved in trace.of(Saved):
+        if not whole_file(saved.api) or _has_model(trace, saved):
+            continue
+        beside = form_of(saved.path) in forms and form_of(loaded.path) in map(form_of, folders)
+        within = any(name_within(saved.path, folder) in names for folder in folders)
+        if (beside or within) and same & _parts_in(trace, saved):
+            return saved
+    return None
 
 
 def _has_model(trace: Trace, saved: Saved) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
-from fsdplint.runtime.recorder.sites import is_result_dropped
+from fsdplint.runtime.recorder.sites import is_result_dropped, names_read_later
 from fsdplint.trace import Layout, Loaded, Saved
 
 
@@ -124,11 +125,31 @@ def _record_loading(
         collective=collective,
         states=tuple(one.name for one in known),
         optimizers=tuple(map(recording.objects.optimizer, _optimizers_in(value))),
+        helper_states=tuple(recording.objects.helper_states_in(value)) if collective else (),
+        read_later=tuple(_read_later(frame, {one.name for one in known})),
         empty=collective and value == {} and "planner" not in kwargs,
     )
     if collective and not is_result_dropped(frame):
         recording.unreturned.append(entry)
     return state
+
+
+def _read_later(frame: FrameType, states: set[str]) -> set[str]:
+    """Those of some states in objects, or in variables that the program may read after a call."""
+    found: set[str] = set()
+    here: FrameType | None = frame
+    while here is not None and found != states:
+        read = names_read_later(here)
+        for name, value in here.f_locals.items():
+            kept = getattr(value, "__dict__", {}).values() if name == "self" else ()
+            found |= states & _states_in([value] if name in read else kept)
+        here = here.f_back
+    return found
+
+
+def _states_in(values: Iterable[Any]) -> set[str]:
+    held = [value for value in values if isinstance(value, dict | list | tuple)]
+    return {one.name for one in current().objects.states_in(held)[0]}
 
 
 def _optimizers_in(value: Any) -> list[Any]:

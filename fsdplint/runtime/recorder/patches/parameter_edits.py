@@ -10,7 +10,8 @@ from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.layouts import groups_of
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
-from fsdplint.trace import AliasAveraged, WeightsSet
+from fsdplint.runtime.recorder.values import local_address
+from fsdplint.trace import AliasAveraged, CopiedToItself, WeightsSet
 
 _METHODS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "clamp_", "zero_", "fill_",
             "addcmul_", "addcdiv_", "__iadd__", "__isub__", "__imul__", "__itruediv__")  # fmt: skip
@@ -28,8 +29,9 @@ def install() -> None:
         setattr(torch.Tensor, name, watcher)
     for name in _FUNCTIONS:
         patching.watch_function(torch, f"_foreach_{name}", _record)
-    before = functools.partial(_record_alias, "lerp_")
-    torch.Tensor.lerp_ = patching.add_watcher(torch.Tensor.lerp_, before)  # type: ignore[method-assign]
+    for name in ("lerp_", "copy_"):
+        before = functools.partial(_record_alias, name)
+        setattr(torch.Tensor, name, patching.add_watcher(getattr(torch.Tensor, name), before))
     patching.watch_function(
         torch, "_foreach_lerp_", functools.partial(_record_alias, "torch._foreach_lerp_")
     )
@@ -38,7 +40,7 @@ def install() -> None:
 def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     targets = [one for one in _tensors(argument(args, kwargs, 0, "self")) if _is_on_all_ranks(one)]
     of_shard = any(hasattr(one, "placements") for one in targets)
-    if of_shard and not _is_new(frame, _local_address(targets[0])):
+    if of_shard and not _is_new(frame, local_address(targets[0])):
         return
     owner = next(filter(None, map(_sharded_owner if of_shard else _gathered_owner, targets)), None)
     stale = None if of_shard or owner else next(filter(None, map(_stale_owner, targets)), None)
@@ -84,30 +86,27 @@ def _is_new(frame: FrameType, what: int | str) -> bool:
 def _record_alias(
     api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Record an average that is the memory of the parameter."""
+    """Record an average, or a kept parameter, that is the memory of the parameter."""
     averages = _tensors(argument(args, kwargs, 0, "self"))
-    others = _tensors(argument(args, kwargs, 1, "end"))
+    others = _tensors(argument(args, kwargs, 1, "src" if api == "copy_" else "end"))
     for average, other in zip(averages, others, strict=False):
-        addresses = [_local_address(one) for one in (average, other)]
+        addresses = [local_address(one) for one in (average, other)]
         owner = _owner_at(addresses[0]) if addresses[0] and len(set(addresses)) == 1 else None
         if owner is not None:
             recording = current()
             name = recording.objects.module(owner)
-            recording.recorder.event(AliasAveraged, frame, api=api, modules=(name,))
+            if api == "copy_":
+                recording.recorder.event(CopiedToItself, frame, modules=(name,))
+            else:
+                recording.recorder.event(AliasAveraged, frame, api=api, modules=(name,))
             return
-
-
-def _local_address(tensor: Any) -> int:
-    """The memory of this rank's part of a DTensor; 0 for any other tensor."""
-    local = getattr(tensor, "_local_tensor", None)
-    return int(local.data_ptr()) if local is not None else 0
 
 
 def _owner_at(address: int) -> Any:
     for root, kind in current().objects.sharded.items():
         for module in root.modules() if kind == "fsdp2" else ():
             for parameter in module.parameters(recurse=False):
-                if _local_address(parameter) == address:
+                if local_address(parameter) == address:
                     return module
     return None
 
@@ -118,7 +117,7 @@ def _tensors(value: Any) -> list[Any]:
 
 def _sharded_owner(parameter: Any) -> Any:
     """The module of a sharded parameter of FSDP2, or of its `data`; None for any other tensor."""
-    address = _local_address(parameter)
+    address = local_address(parameter)
     return _owner_at(address) if address else None
 
 

@@ -293,6 +293,17 @@ def _remember_local_state(of: str, result: Any) -> None:
 # Loaded -------------------------------------------------------------------------------------------
 
 
+def _is_of_itself(subject: Any, state: dict[str, Any]) -> bool:
+    """Whether a state has the memory of all sharded parameters of a module of FSDP2."""
+    import torch
+
+    if not isinstance(subject, torch.nn.Module) or sharding_of(subject) != "fsdp2":
+        return False
+    kept = {address for one in values.tensors(state) if (address := values.local_address(one))}
+    own = {address for one in subject.parameters() if (address := values.local_address(one))}
+    return bool(own) and own <= kept
+
+
 def _record_loading(
     frame: FrameType,
     subject: Any,
@@ -327,6 +338,7 @@ def _record_loading(
         full=full,
         broadcast=broadcast,
         assign=assign,
+        of_itself=known is not None and _is_of_itself(subject, value),
         one_rank=one_rank,
     )
 
