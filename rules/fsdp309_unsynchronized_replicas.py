@@ -34,7 +34,7 @@ class UnsynchronizedReplicas(Rule):
     different weights keep different weights: each rank trains another model with gradients that belong to
     no model, and a checkpoint holds one of them. There is no error: on two ranks, the replicas still
     differed after 20 steps, with losses that looked normal. In a tensor parallel group, two ranks multiply their
-    parts of a matrix by different outputs of their embeddings, which differed by 3.5.
+    parts of a matrix by different outputs of their embeddings, which differed by 2.75.
 
     ## Fix safety
     Unsafe, as for FSDP308: the model is built from the same seed on all ranks, and each rank sets its own

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import libcst as cst
+
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ScalerValue, SchedulerValue
 from fsdplint.interpreter.values import Bound, Dict, Function, Instance, Method, Value
+from fsdplint.syntax.dropped_counters import bounds, counters, dropped_counters
+from fsdplint.trace import CounterDropped
 
 _METHODS = ("state_dict", "load_state_dict")
 
@@ -32,14 +36,29 @@ def with_states(run: Run, state: Value, call: Call) -> Value:
     return replace(state, items=items)
 
 
-def load_states(run: Run, state: Value, states: Value, call: Call) -> None:
-    """Give the objects in a dict their loaded states."""
+def load_states(run: Run, state: Value, states: Value, call: Call, path: str) -> None:
+    """Give the objects in a dict their loaded states. path: that of the checkpoint."""
     if not isinstance(state, Dict) or not isinstance(states, Dict):
         return
     for key, value in state.items.items():
         value = run.settle(value)
         if _is_stateful(value):
             _call(run, value, "load_state_dict", Call(call.node, [states.items[key]]))
+            _note_dropped_counters(run, value, call, path)
+
+
+def _note_dropped_counters(run: Run, value: Value, call: Call, path: str) -> None:
+    """Record counters of the program that an object saves and does not restore."""
+    methods = [value.cls.lookup(name) for name in _METHODS] if isinstance(value, Instance) else []
+    save, load = [one.node if isinstance(one, Function) else None for one in methods] or [None] * 2
+    if not isinstance(save, cst.FunctionDef) or not isinstance(load, cst.FunctionDef):
+        return
+    sources = run.project.sources.values()
+    for name in dropped_counters(save, load):
+        if any(name in counters(one) for one in sources) and any(
+            name in bounds(one) for one in sources
+        ):
+            run.emit(CounterDropped, call.node, name=name, path=path)
 
 
 def _is_stateful(value: Value) -> bool:

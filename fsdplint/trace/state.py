@@ -226,6 +226,19 @@ class Loaded(Event):
 
 
 @event
+class CounterDropped(Event):
+    """A distributed checkpoint gave an object a state with a counter that the object does not read.
+
+    name: the attribute that the object saves. path: as for `Loaded`.
+    """
+
+    kind: ClassVar[str] = "counter-dropped"
+    static_only: ClassVar[str] = "a recorder does not see which attributes a class saves"
+    name: str = ""
+    path: str = ""
+
+
+@event
 class PartialRead(Event):
     """A reduction over a sharded parameter or gradient was converted to a Python number.
 

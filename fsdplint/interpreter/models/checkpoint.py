@@ -204,7 +204,7 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
         and not (call.open or "planner" in call.kwargs or _is_filled_elsewhere(run, call)),
     )
     if not name.endswith("load_state_dict"):
-        load_states(run, state, states, call)
+        load_states(run, state, states, call, path_pattern(path))
     return NoResult(None, event=event)
 
 

@@ -1,0 +1,110 @@
+"""Counters that `state_dict` of a class saves and its `load_state_dict` does not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.source.positions import descend
+from fsdplint.source.source import Source, once
+
+_NUMBERS = frozenset({"int", "float", "tensor", "as_tensor"})
+
+
+def dropped_counters(save: cst.FunctionDef, load: cst.FunctionDef) -> Iterator[str]:
+    """The attributes that one method saves under a key of their own that the other does not read.
+
+    Nothing if the other method uses the state otherwise than by constant keys, or reads none.
+    """
+    receiver, state = _parameter(load, 0), _parameter(load, 1)
+    read = _keys_read(load, state)
+    if not read:
+        return
+    written = {
+        node.attr.value
+        for node in descend(load.body)
+        if isinstance(node, cst.Attribute) and _is_name(node.value, receiver)
+    }
+    for key, attribute in _saved(save):
+        if key not in read and attribute not in written:
+            yield attribute
+
+
+@once
+def counters(source: Source) -> frozenset[str]:
+    """The attributes in a file that some code adds to: `trainer.step += 1`."""
+    return frozenset(
+        node.target.attr.value
+        for node in descend(source.tree)
+        if isinstance(node, cst.AugAssign)
+        and isinstance(node.operator, cst.AddAssign)
+        and isinstance(node.target, cst.Attribute)
+    )
+
+
+@once
+def bounds(source: Source) -> frozenset[str]:
+    """The attributes in a file that decide how long a loop goes on: `while trainer.step < 10`."""
+    found: set[str] = set()
+    for node in descend(source.tree):
+        parts: list[cst.CSTNode] = []
+        if isinstance(node, cst.While):
+            parts = [node.test]
+        elif isinstance(node, cst.For) and isinstance(node.iter, cst.Call):
+            called = node.iter.func
+            parts = [*node.iter.args] if _is_name(called, "range") else []
+        for part in parts:
+            found.update(one.attr.value for one in descend(part) if isinstance(one, cst.Attribute))
+    return frozenset(found)
+
+
+def _parameter(function: cst.FunctionDef, position: int) -> str:
+    given = (*function.params.posonly_params, *function.params.params)
+    return given[position].name.value if position < len(given) else ""
+
+
+def _keys_read(function: cst.FunctionDef, state: str) -> set[str]:
+    """The constant keys of a parameter that a function reads; empty if it is used otherwise."""
+    keys: set[str] = set()
+    uses = reads = 0
+    for node in descend(function.body):
+        uses += _is_name(node, state)
+        key = _key(node, state)
+        if key is not None:
+            reads += 1
+            keys.add(key)
+    return keys if uses == reads else set()
+
+
+def _key(node: cst.CSTNode, state: str) -> str | None:
+    """The key of `state["key"]` or `state.get("key")`."""
+    text: cst.CSTNode | None = None
+    if isinstance(node, cst.Subscript) and _is_name(node.value, state) and len(node.slice) == 1:
+        index = node.slice[0].slice
+        text = index.value if isinstance(index, cst.Index) else None
+    elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.args:
+        if node.func.attr.value in ("get", "pop") and _is_name(node.func.value, state):
+            text = node.args[0].value
+    value = text.evaluated_value if isinstance(text, cst.SimpleString) else None
+    return value if isinstance(value, str) else None
+
+
+def _saved(function: cst.FunctionDef) -> Iterator[tuple[str, str]]:
+    """The keys of dicts in a function, each with the attribute of the object that it gets."""
+    receiver = _parameter(function, 0)
+    for node in descend(function.body):
+        if not isinstance(node, cst.DictElement) or not isinstance(node.key, cst.SimpleString):
+            continue
+        value, key = node.value, node.key.evaluated_value
+        if isinstance(value, cst.Call) and len(value.args) == 1:
+            called = value.func.attr if isinstance(value.func, cst.Attribute) else value.func
+            if isinstance(called, cst.Name) and called.value in _NUMBERS:
+                value = value.args[0].value
+        if isinstance(value, cst.Attribute) and _is_name(value.value, receiver):
+            if isinstance(key, str):
+                yield key, value.attr.value
+
+
+def _is_name(node: cst.CSTNode, name: str) -> bool:
+    return isinstance(node, cst.Name) and node.value == name
