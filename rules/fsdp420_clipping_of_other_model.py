@@ -19,12 +19,17 @@ class ClippingOfOtherModel(Rule):
     the parameters of another model: one that no optimizer trains, and that is frozen or only called without
     gradients, such as the teacher of a distillation or a reference model.
 
+    Also finds two optimizers with the parameters of the same model, if one of them steps after the clipping of
+    another model that no optimizer has, such as the discriminator of a GAN.
+
     It reports nothing if the step's own gradients are clipped, too.
 
     ## Why is this bad?
     The clipped parameters have no gradients, so the clipping does nothing and returns a norm of 0, without
     an error. The gradients of the trained model stay as large as they are: on two ranks, the program
     printed a norm of 0.00, and the gradient that the step used had a norm of 44.09 with a bound of 1.
+
+    With the optimizer of another model, the clipped model does get gradients, and its weights never change.
 
     ## Since
     All versions, with FSDP1 and FSDP2.

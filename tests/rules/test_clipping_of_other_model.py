@@ -77,3 +77,47 @@ def test_programs_that_may_be_right(tmp_path: Path, clip: str, freeze: str) -> N
 
 def test_the_student(tmp_path: Path) -> None:
     assert messages(tmp_path, given="student") == []
+
+
+PAIR = """\
+class Part:
+    def __init__(self, net, params):
+        self.net, self.opt = net, torch.optim.Adam(params, lr=0.1)
+
+    def update(self, loss):
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.opt.step()
+        self.opt.zero_grad()
+
+gen = fully_shard(nn.Linear(8, 8))
+disc = fully_shard(nn.Linear(8, 1))
+one = Part(gen, gen.parameters())
+two = Part(disc, {given})
+{more}
+for x in torch.randn(4, 2, 8):
+    two.update(disc(gen(x).detach()).mean())
+    one.update(-disc(gen(x)).mean())
+"""
+
+
+@pytest.mark.parametrize(
+    "given", ["gen.parameters()", "list(gen.parameters())", "one.net.parameters()"]
+)
+def test_two_optimizers_for_one_model(tmp_path: Path, given: str) -> None:
+    assert len(found(tmp_path, "FSDP420", PAIR.format(given=given, more=""))) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [
+        ("disc.parameters()", ""),
+        ("gen.parameters()", "third = torch.optim.Adam(disc.parameters())"),
+        ("gen.parameters()", "two.opt = torch.optim.Adam(disc.parameters())"),
+        ("gen.parameters()", "from library import train\ntrain(disc)"),
+        ("gen.parameters()", "disc.weight.data.zero_()"),
+        ("[*gen.parameters(), *disc.parameters()]", ""),
+    ],
+)
+def test_two_optimizers_that_may_be_right(tmp_path: Path, given: str, more: str) -> None:
+    assert found(tmp_path, "FSDP420", PAIR.format(given=given, more=more)) == []

@@ -13,6 +13,7 @@ from fsdplint.trace import (
     OptimizerBuilt,
     OptimizerStepped,
     Trace,
+    WeightsSet,
 )
 from fsdplint.trace.queries.clipping import turns_of
 
@@ -44,9 +45,11 @@ def steps_without_clipping(trace: Trace) -> Iterator[Unclipped]:
         if clipped.max_norm == float("inf") or clipped.ranks.partial:
             continue
         around = _around(trace, clipped)
-        if around is None or not _is_untrained(trace, clipped):
+        if around is None:
             continue
         backward, step = around
+        if not _is_untrained(trace, clipped, step):
+            continue
         trained = _trained(trace, step)
         if trained is not None:
             yield Unclipped(clipped, backward, step, clipped.modules[0], trained)
@@ -67,8 +70,11 @@ def _around(trace: Trace, clipped: Clipped) -> tuple[BackwardRun, OptimizerStepp
     return None
 
 
-def _is_untrained(trace: Trace, clipped: Clipped) -> bool:
-    """Whether no optimizer of the program has the clipped parameters, which have no gradients."""
+def _is_untrained(trace: Trace, clipped: Clipped, step: OptimizerStepped) -> bool:
+    """Whether no optimizer of the program has the clipped parameters.
+
+    They have no gradients, or the optimizer of the step is one of two for another model.
+    """
     parts = set(trace.submodules(*clipped.modules))
     if not clipped.modules or any(trace.family_escaped(module) for module in clipped.modules):
         return False
@@ -79,7 +85,23 @@ def _is_untrained(trace: Trace, clipped: Clipped) -> bool:
     frozen = all(one.frozen for one in own if one.own_parameters is not False)
     calls = [one for one in trace.of(Called) if one.module in parts]
     off = bool(calls) and all(one.grad is not GradMode.ON for one in calls)
-    return (frozen and all(one.children_known for one in own)) or off
+    return (
+        (frozen and all(one.children_known for one in own)) or off or _is_other(trace, step, parts)
+    )
+
+
+def _is_other(trace: Trace, step: OptimizerStepped, parts: set[str]) -> bool:
+    """Whether two optimizers certainly have the parameters of the same models, and both step.
+
+    parts: the clipped modules, whose weights nothing else sets.
+    """
+    own = [built for built in trace.of(OptimizerBuilt) if built.optimizer == step.optimizer]
+    stepped = {one.optimizer for one in trace.of(OptimizerStepped)} - {step.optimizer}
+    others = [built for built in trace.of(OptimizerBuilt) if built.optimizer in stepped]
+    if len(own) != 1 or not any(set(built.modules) == set(own[0].modules) for built in others):
+        return False
+    edits = [one for one in trace.of(WeightsSet) if one.index > own[0].index]
+    return not any(not one.modules or parts & set(one.modules) for one in edits)
 
 
 def _of(trace: Trace, built: OptimizerBuilt) -> list[str]:
