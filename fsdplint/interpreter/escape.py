@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_wholly_frozen
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.saved_contents import contents
 from fsdplint.interpreter.torch_values import (
     Batches,
     GeneratorValue,
@@ -52,11 +53,11 @@ def escape(run: Run, call: Call) -> None:
             run.emit(DataEscaped, call.node, data=data)
         for helper in [*helpers_in(run, value), *_helpers_of_states(run, value)]:
             run.emit(HelperStateLoaded, call.node, into=helper)
+        held_states = [one for one in contents(run, value) if isinstance(one, StateValue)]
+        run.edited_states.update(state.id for state in held_states)
         if isinstance(value, GeneratorValue):
             value.seed, value.per_rank = None, False  # other code may seed it
         for held in (value, *_parts_of(value)):
-            if isinstance(held, StateValue):
-                run.edited_states.add(held.id)
             if isinstance(held, Dict):
                 held.doubtful = True
                 held.empty_elsewhere = False

@@ -49,16 +49,20 @@ def load_states(run: Run, state: Value, states: Value, call: Call, path: str) ->
 
 def _note_dropped_counters(run: Run, value: Value, call: Call, path: str) -> None:
     """Record counters of the program that an object saves and does not restore."""
-    methods = [value.cls.lookup(name) for name in _METHODS] if isinstance(value, Instance) else []
-    save, load = [one.node if isinstance(one, Function) else None for one in methods] or [None] * 2
-    if not isinstance(save, cst.FunctionDef) or not isinstance(load, cst.FunctionDef):
+    if not isinstance(value, Instance):
         return
+    save, load = (_code(value, name) for name in _METHODS)
     sources = run.project.sources.values()
-    for name in dropped_counters(save, load):
-        if any(name in counters(one) for one in sources) and any(
-            name in bounds(one) for one in sources
-        ):
+    for name in dropped_counters(save, load) if save is not None and load is not None else ():
+        counts = any(name in counters(one) for one in sources)
+        if counts and any(name in bounds(one) for one in sources):
             run.emit(CounterDropped, call.node, name=name, path=path)
+
+
+def _code(value: Instance, name: str) -> cst.FunctionDef | None:
+    method = value.cls.lookup(name)
+    node = method.node if isinstance(method, Function) else None
+    return node if isinstance(node, cst.FunctionDef) else None
 
 
 def _is_stateful(value: Value) -> bool:

@@ -163,6 +163,7 @@ def test_aliases_that_are_put_back_are_found(tmp_path: Path, body: str) -> None:
         STATE.replace("evaluate()", "kept.update(average)"),
         STATE.replace("evaluate()", "dcp.load({'m': kept}, checkpoint_id='x')"),
         STATE.replace("evaluate()", "from elsewhere import fill\nfill(kept)"),
+        STATE.replace("evaluate()", "from elsewhere import fill\nfill({'app': {'model': kept}})"),
         STATE.replace("write(average)\nevaluate()\n", ""),
         # another model
         "other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))\nfully_shard(other)\n"
