@@ -129,6 +129,8 @@ def findings(folder: Path, body: str) -> list[Finding]:
         STATE.replace("model.load_state_dict(kept)", "set_model_state_dict(model, kept)"),
         STATE.replace("write(average)", "model.load_state_dict(average)"),
         STATE.replace("write(average)", "train()"),
+        STATE.replace("model.state_dict()", "{'m': model.state_dict()}")
+            .replace("state_dict(kept)", "state_dict(kept['m'])"),
         BEST,
         BEST.replace("model.load_state_dict(best)", "if best is not None:\n    model.load_state_dict(best)"),
         MANAGER,
@@ -151,6 +153,10 @@ def test_aliases_that_are_put_back_are_found(tmp_path: Path, body: str) -> None:
         # other parameters of the same dict
         SWAP.replace("write(kept)", "for n, p in model.named_parameters(): p.data.copy_(kept[n[:-1]])"),
         STATE.replace("model.state_dict()", "copy.deepcopy(model.state_dict())"),
+        STATE.replace("model.state_dict()", "copy.deepcopy({'m': model.state_dict()})")
+            .replace("state_dict(kept)", "state_dict(kept['m'])"),
+        STATE.replace("model.state_dict()", "copy.deepcopy({'a': {'m': model.state_dict()}})")
+            .replace("state_dict(kept)", "state_dict(kept['a']['m'])"),
         STATE.replace("model.state_dict()", CLONES),
         STATE.replace("model.state_dict()", "{k: v.cpu() for k, v in model.state_dict().items()}"),
         STATE.replace("model.state_dict()",

@@ -21,6 +21,8 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import ModuleCopied
 
+_MAX_DEPTH = 3  # of dicts in dicts
+
 
 @function("copy.deepcopy", "copy.copy")
 def copy(run: Run, name: str, call: Call) -> Value:
@@ -38,16 +40,25 @@ def _copy_of(value: Value) -> Value:
         return unknown_entries.copied(value)
     if isinstance(value, Sequence):
         return replace(value, items=list(map(_copy_of_parameter, value.items)))
-    if isinstance(value, Dict):
-        parts = (*value.items.values(), *value.tensors.values())
-        if any(isinstance(part, ParametersOf) for part in parts):
-            items = {key: _copy_of_parameter(part) for key, part in value.items.items()}
-            tensors = {key: _copy_of_parameter(part) for key, part in value.tensors.items()}
-            return replace(value, items=items, tensors=tensors)
+    if isinstance(value, Dict) and _holds_tensors(value):
+        items = {key: _copy_of_parameter(part) for key, part in value.items.items()}
+        tensors = {key: _copy_of_parameter(part) for key, part in value.tensors.items()}
+        return replace(value, items=items, tensors=tensors)
     return _copy_of_parameter(value)
 
 
+def _holds_tensors(value: Dict, depth: int = 0) -> bool:
+    """Whether a dict has parameters or states, or a dict in it does."""
+    return any(
+        isinstance(part, ParametersOf | StateValue)
+        or (isinstance(part, Dict) and depth < _MAX_DEPTH and _holds_tensors(part, depth + 1))
+        for part in (*value.items.values(), *value.tensors.values())
+    )
+
+
 def _copy_of_parameter(value: Value) -> Value:
+    if isinstance(value, Dict) and _holds_tensors(value):
+        return _copy_of(value)
     if isinstance(value, StateValue):
         return replace(value, itself=False)
     return derived(value) if isinstance(value, ParametersOf) else value
