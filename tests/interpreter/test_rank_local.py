@@ -254,7 +254,16 @@ def test_a_setting_skips_a_reduction(tmp_path: Path, reduction: str) -> None:
     assert undecided(tmp_path, textwrap.dedent(body) + TURN + turn) == []
 
 
-@pytest.mark.parametrize("loss", ["nn.MSELoss()", "torch.nn.SmoothL1Loss(reduction='sum')"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "nn.MSELoss()",
+        "torch.nn.SmoothL1Loss(reduction='sum')",
+        "nn.CrossEntropyLoss().cuda()",
+        "nn.L1Loss().to(torch.cuda.current_device())",
+        "nn.MSELoss().train().float()",
+    ],
+)
 def test_a_loss_object_computes_on_the_ranks_own_batch(tmp_path: Path, loss: str) -> None:
     body = f"""\
     criterion = {loss}

@@ -33,10 +33,12 @@ from fsdplint.interpreter.precisions import CASTS, note_cast
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf, is_new_parameter
 from fsdplint.interpreter.training_modes import set_mode
+from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
     LibraryObject,
+    Method,
     ModuleValue,
     Sequence,
     Symbol,
@@ -126,6 +128,13 @@ def requires_grad(run: Run, receiver: ModuleValue, name: str, call: Call) -> Val
         doubt_frozen(run, [receiver])
     run.emit(RequiresGradSet, call.node, modules=(receiver.id,))
     return receiver
+
+
+@method("LibraryObject", "to", "cuda", "cpu", "npu", "xpu", "half", "bfloat16", "float", "double",
+        "train", "eval")  # fmt: skip
+def same_loss(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
+    """`nn.CrossEntropyLoss().to(device)`: these methods of a module return the module."""
+    return receiver if receiver.is_loss else call_unknown(run, Method(receiver, name), call)
 
 
 @method("ParametersOf", "requires_grad_")
