@@ -109,6 +109,8 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
             return Unknown(varying=True, rank_local=derive_rank_local(left, right))
     if is_none(right) and isinstance(op, _EQUALITIES):
+        if isinstance(left, Unknown) and left.present:
+            return Const(isinstance(op, NEGATED))
         chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
         if chosen is not None:
             return chosen

@@ -17,6 +17,7 @@ from fsdplint.interpreter.ranks import rank_default
 from fsdplint.interpreter.records import (
     MADE_FIELD,
     dataclass_fields,
+    holds_no_none,
     is_named_tuple,
     named_tuple_fields,
 )
@@ -107,7 +108,16 @@ def _dataclass_fields(run: Run, instance: Instance, klass: Class, call: Call) ->
             # A default that a user may override from outside: not a constant of the program.
             origin = f"{klass.name}.{name}"
             if default is None or isinstance(default, Const | Unknown):
-                default = rank_default(name, origin, default) or Unknown(
-                    origin, default=default, is_default=isinstance(default, Const) and not call.open
+                default = rank_default(name, origin, default) or _setting(
+                    klass, name, default, open_call=call.open
                 )
             instance.attributes[name] = default
+
+
+def _setting(klass: Class, name: str, default: Value | None, *, open_call: bool) -> Unknown:
+    """The value of a field that a user may set, or that has its default."""
+    is_default = isinstance(default, Const) and not open_call
+    made = Unknown(f"{klass.name}.{name}", default=default, is_default=is_default)
+    known = isinstance(default, Const) and default.value is not None
+    made.present = is_default and known and holds_no_none(klass, name)
+    return made

@@ -20,6 +20,7 @@ RECORD_BASES = {
     *("pydantic.BaseModel", "pydantic.main.BaseModel", "pydantic.BaseSettings"),
     *("pydantic_settings.BaseSettings", "pydantic_settings.main.BaseSettings", "msgspec.Struct"),
 }
+_PLAIN_TYPES = {"bool", "float", "int", "str"}
 
 
 def field_names(klass: Class) -> list[str]:
@@ -50,6 +51,16 @@ def dataclass_fields(run: Run, klass: Class) -> list[str]:
             known[one.node] = field_names(one)
         names.update(dict.fromkeys(known[one.node]))
     return list(names)
+
+
+def holds_no_none(klass: Class, name: str) -> bool:
+    """Whether a field has a plain type, such as `int`: it cannot be None (`Optional[int]` can)."""
+    for one in klass.mro():
+        for line in one.node.body.body:
+            for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+                if isinstance(statement, cst.AnnAssign) and dotted_name(statement.target) == name:
+                    return dotted_name(statement.annotation.annotation) in _PLAIN_TYPES
+    return False
 
 
 def is_record(klass: Class) -> bool:

@@ -147,3 +147,62 @@ optimizer.step()
     assert [(guard.text, guard.holds) for guard in finding.configuration] == [
         ("settings.whole", True)
     ]
+
+
+NONE_TEST = """\
+from dataclasses import dataclass
+from typing import Optional
+
+@dataclass
+class Settings:
+    width: {annotation} = {default}
+
+settings = Settings({given})
+model = Net()
+if settings.width is None:
+    fully_shard(model.head)
+"""
+
+
+@pytest.mark.parametrize("annotation", ["int", "float", "str", "bool"])
+def test_a_field_of_a_plain_type_is_not_none(tmp_path: Path, annotation: str) -> None:
+    body = NONE_TEST.format(annotation=annotation, default=8, given="")
+    assert not any(events(program(tmp_path, body), Sharded))
+
+
+@pytest.mark.parametrize(
+    "annotation, default, given",
+    [
+        ("Optional[int]", 8, ""),
+        ("int | None", 8, ""),
+        ("int", None, ""),
+        ("int", 8, "**json.load(open('settings.json'))"),
+        ("int", 8, "width=None"),
+        ("object", 8, ""),
+    ],
+)
+def test_a_field_that_may_be_none(
+    tmp_path: Path, annotation: str, default: object, given: str
+) -> None:
+    body = NONE_TEST.format(annotation=annotation, default=default, given=given)
+    assert any(events(program(tmp_path, f"import json\n{body}"), Sharded))
+
+
+def test_an_assertion_that_a_field_is_not_none_holds(tmp_path: Path) -> None:
+    """A test of the field elsewhere does not end the program there."""
+    body = """\
+    from dataclasses import dataclass
+
+    @dataclass
+    class Settings:
+        width: int = 8
+
+    settings = Settings()
+    if settings.width is not None:
+        print(settings.width)
+    test = settings.width is not None
+    assert test
+    fully_shard(Net())
+    """
+    found = program(tmp_path, body)
+    assert all(any(trace.of(Sharded)) for trace in found.traces)

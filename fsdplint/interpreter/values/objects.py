@@ -62,6 +62,7 @@ class Unknown(Value):
     called: whether it was called.
     own_order: whether it is certainly a random order that each rank draws for itself.
     symbolic: whether it is certainly an object that equals no constant of Python, such as a dtype.
+    present: whether it is certainly not None: a field of a dataclass that has a plain type.
     """
 
     settles: ClassVar[bool] = True
@@ -100,6 +101,7 @@ class Unknown(Value):
     called = False
     own_order = False
     symbolic = False
+    present = False
 
     @property
     def differs(self) -> bool:
