@@ -19,7 +19,7 @@ class SwappedHsdpMesh(Rule):
 
     ## What it does
     Finds `fully_shard(model, mesh=mesh)` where `mesh` comes from `init_device_mesh` with two dimensions,
-    the first one with "shard" in its name and the second one with "replicate".
+    the first one with "shard" or "fsdp" in its name and the second one with "replicate" or "ddp".
 
     Also finds a part of a mesh with two dimensions, of which only the first has "shard" or "fsdp" in its
     name: `mesh["dp_shard", "cp"]` for a model that is to be sharded over both.
@@ -88,13 +88,18 @@ def _has_swapped_names(mesh: MeshBuilt) -> bool:
     names = [name.lower() for name in mesh.dim_names]
     if len(names) != 2 or len(mesh.shape) != 2:
         return False
-    replicas = ["repl" in name for name in names]
-    return replicas == [False, True] and "shard" in names[0] and "shard" not in names[1]
+    return [_means(name) for name in names] == [{"shards"}, {"replicas"}]
 
 
 def _shards_first(event: Sharded) -> bool:
     """Whether the mesh is a part of two dimensions of which only the first is named as shards."""
     if len(event.dims) != 2:
         return False
-    one, other = ("shard" in name.lower() or "fsdp" in name.lower() for name in event.dims)
+    one, other = ("shards" in _means(name.lower()) for name in event.dims)
     return one and not other
+
+
+def _means(name: str) -> set[str]:
+    """What the name of a dimension says of it: "shards", "replicas", both or nothing."""
+    words = {"shard": "shards", "fsdp": "shards", "repl": "replicas", "ddp": "replicas"}
+    return {meaning for word, meaning in words.items() if word in name}
