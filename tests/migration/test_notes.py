@@ -288,3 +288,46 @@ def test_parameters_that_a_library_gets(tmp_path: Path) -> None:
         "`hivemind.Optimizer` gets parameters that are DTensors",
         "`ranger.Ranger` gets parameters that are DTensors",
     ]
+
+
+SAVED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+model = {model}
+tokenizer = AutoTokenizer.from_pretrained("gpt2")
+model = FSDP(model, device_id=torch.cuda.current_device())
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True)):
+    state = model.state_dict()
+if dist.get_rank() == 0:
+    tokenizer.save_pretrained("out")
+    model.save_pretrained("out", state_dict=state)
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "lines"),
+    [
+        ("AutoModelForCausalLM.from_pretrained('gpt2')", [17]),
+        ("unknown.make_model()", None),
+    ],
+)
+def test_the_name_of_a_class_in_a_saved_configuration(
+    tmp_path: Path, model: str, lines: list[int] | None
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(SAVED.format(model=model))
+    (plan,) = plans_of(load([file]))
+    assert not plan.blockers, [blocker.reason for blocker in plan.blockers]
+    found = {
+        note.text: [source.location(node).line for source, node in note.places]
+        for note in plan.notes
+    }
+    (text,) = [one for one in found if "config.json" in one] or [""]
+    assert found.get(text) == lines

@@ -35,12 +35,35 @@ def rewrite(migration: Migration, source: Source, node: cst.Call) -> None:
     model = node.func.value
     if not _is_wrapped(migration, model) or _is_independent(migration, source, node):
         return
+    _note_class_name(migration, source, node)
     if _has_state(node):
         return
     if not accepts_state(migration, node):
         raise Blocked(source, node, TAKES_STATE_ITSELF(method=node.func.attr.value))
     options = migration.need(source, MODULE, "StateDictOptions", node)
     hand_over(migration, source, node, f"{options}(full_state_dict=True)")
+
+
+def _note_class_name(migration: Migration, source: Source, node: cst.Call) -> None:
+    """Say that older releases of Transformers write the name that the class has when sharded."""
+    assert isinstance(node.func, cst.Attribute)
+    models = [one for one in migration.values(node.func.value) if isinstance(one, ModuleValue)]
+    if any(_within_wrappers(one).startswith("transformers.") for one in models):
+        migration.note(
+            "The architecture in config.json gets the prefix FSDP from older releases of Transformers",
+            source,
+            node,
+            detail="`fully_shard` changes the name of the model's class, and `save_pretrained` writes "
+            "this name (`FSDPLlamaForCausalLM`). Newer releases leave the prefix out. With an older one, "
+            "remove it from `architectures` in the file.",
+        )
+
+
+def _within_wrappers(model: ModuleValue) -> str:
+    """The library class of a model within its wrappers; "" if it has none."""
+    while model.inner is not None:
+        model = model.inner
+    return model.library_class or ""
 
 
 def _has_state(node: cst.Call) -> bool:
