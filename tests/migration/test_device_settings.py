@@ -109,3 +109,26 @@ def test_the_name_of_the_device_of_a_rank(tmp_path: Path) -> None:
     body = NAMED.format("f\"cuda:{os.environ['LOCAL_RANK']}\"")
     _, text = plan(tmp_path, body, START)
     assert "torch.cuda.set_device(f\"cuda:{os.environ['LOCAL_RANK']}\")" in text
+
+
+def test_a_device_of_an_unknown_type(tmp_path: Path) -> None:
+    body = """
+backend = os.environ["BACKEND"]
+dist.init_process_group(backend)
+model = FSDP(Net(), device_id=torch.device(os.environ["DEVICE"]))
+"""
+    _, text = plan(tmp_path, body, START)
+    assert (
+        'if torch.device(os.environ["DEVICE"]).type == "cuda":\n    torch.cuda.set_device(' in text
+    )
+    assert "init_device_mesh(\n" in text or "init_device_mesh(torch.device(" in text
+
+
+def test_a_device_of_an_unknown_type_with_nccl(tmp_path: Path) -> None:
+    body = """
+dist.init_process_group("nccl")
+model = FSDP(Net(), device_id=torch.device(os.environ["DEVICE"]))
+"""
+    _, text = plan(tmp_path, body, START)
+    assert '\ntorch.cuda.set_device(torch.device(os.environ["DEVICE"]))\n' in text
+    assert "init_device_mesh" not in text

@@ -21,7 +21,7 @@ from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
-from fsdplint.trace import MeshBuilt, ModuleMoved, Trace, Wrapped
+from fsdplint.trace import MeshBuilt, ModuleMoved, ProcessGroupInit, Trace, Wrapped
 from fsdplint.trace.torch_versions import MESH_SETS_DEVICE_SINCE
 
 CURRENT = ("torch.cuda.current_device", "torch.accelerator.current_device_index")
@@ -119,9 +119,20 @@ def is_setting(migration: Migration, source: Source, node: cst.BaseExpression | 
     found = values(migration, source, node)
     if not all(_is_device(value) or _is_text(value) for value in found):
         return False
-    return kind(migration, source, node) == "either" and any(
+    found_kind = kind(migration, source, node)
+    if not found_kind and found:
+        return all(map(_is_device, found)) and not _needs_cuda(migration)
+    return found_kind == "either" and any(
         event.device == "cpu" and not _lacks_cuda(trace) for trace, event in _wrapped(migration)
     )
+
+
+def _needs_cuda(migration: Migration) -> bool:
+    """Whether each run has a process group that works with CUDA only."""
+    backends = [
+        event.backend for trace in migration.program.traces for event in trace.of(ProcessGroupInit)
+    ]
+    return bool(backends) and all(one == "nccl" for one in backends)
 
 
 def _is_device(value: Value) -> bool:

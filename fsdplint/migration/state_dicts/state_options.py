@@ -9,6 +9,7 @@ from fsdplint.migration.blockers.state_dicts import CONFIG_OF_TWO_KINDS
 from fsdplint.migration.state_dicts.kind_reader import KindReader
 from fsdplint.migration.state_dicts.kinds import MODULE, Config, Kind
 from fsdplint.migration.state_dicts.state_functions import is_saved_by_one_rank
+from fsdplint.syntax.enclosing import function_around
 
 
 class StateOptions(KindReader):
@@ -27,10 +28,23 @@ class StateOptions(KindReader):
         parts = self._parts(kind, config, node)
         if not parts:
             return ""
+        if not config.name:
+            other = kind.model if optimizer else kind.optimizer
+            config = other if self._has_options(kind, other, parts, node) else config
         if config.name and config.variable is not None:
             self._keep_variable(config, parts)
             return config.name
         return self.make_options(parts, node)
+
+    def _has_options(self, kind: Kind, config: Config, parts: list[str], node: cst.Call) -> bool:
+        """Whether the variable of a config will certainly hold options with some arguments, here."""
+        if not config.name or config.variable is None or not config.rank0 or config.rank0_test:
+            return False
+        source, at = config.variable
+        same = source is self.source and function_around(source, at) is function_around(
+            source, node
+        )
+        return same and kind.full and parts == ["full_state_dict=True", "cpu_offload=True"]
 
     def _parts(self, kind: Kind, config: Config, node: cst.Call) -> list[str]:
         """The arguments of the options with which a state is taken."""
