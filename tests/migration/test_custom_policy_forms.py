@@ -9,6 +9,37 @@ import pytest
 from forms import migrated
 
 FORMS = {
+    "a policy that gives some units a strategy which the program chooses": (
+        """
+        chosen = ShardingStrategy[os.environ["HOW"]]
+
+
+        def choose(module):
+            if isinstance(module, Block):
+                return {"sharding_strategy": chosen}
+            return isinstance(module, nn.Embedding)
+
+
+        model = FSDP(Net(), auto_wrap_policy=CustomPolicy(choose))
+        """,
+        """
+        chosen = os.environ["HOW"]
+
+
+        def choose(module):
+            if isinstance(module, Block):
+                return {"reshard_after_forward": {"FULL_SHARD": True, "SHARD_GRAD_OP": False}[chosen]}
+            return {} if isinstance(module, nn.Embedding) else None
+
+
+        model = Net()
+        for submodule in reversed(list(model.modules())[1:]):
+            arguments = choose(submodule)
+            if arguments is not None:
+                fully_shard(submodule, **arguments)
+        fully_shard(model)
+        """,
+    ),
     "a policy that gives all units the same arguments": (
         """
         def choose(module):

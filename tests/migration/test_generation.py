@@ -118,6 +118,42 @@ def test_generation_beside_a_read_of_parameters_blocks(tmp_path: Path) -> None:
     assert found.blockers
 
 
+INFER = """\
+class Sampler(Net):
+    @torch.no_grad()
+    def sample(self, x):
+        for _ in range(3):
+            x = self(x)
+        return x
+
+
+policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+model = FSDP(Sampler(), mixed_precision=policy)
+with FSDP.summon_full_params(model, recurse=False, writeback=False):
+    x = model.module.sample(torch.ones(2, 8))
+"""
+
+
+def test_a_first_call_of_the_whole_model(tmp_path: Path) -> None:
+    body = INFER.replace(", mixed_precision=policy", "").replace("policy = ", "# ")
+    text = migrated(tmp_path, body)
+    assert "model.unshard()\nx = model.sample(torch.ones(2, 8))\nmodel.reshard()\n" in text
+
+
+def test_a_first_call_of_a_part_blocks(tmp_path: Path) -> None:
+    body = INFER.replace(", mixed_precision=policy", "").replace("policy = ", "# ")
+    found, _ = plan(tmp_path, body.replace("self(x)", "self.blocks[0](x)"))
+    assert [one.code for one in found.blockers] == ["FSDP299-summon-calls-parts-first"]
+
+
+def test_inference_in_a_lower_precision_is_unsafe(tmp_path: Path) -> None:
+    found, text = plan(tmp_path, INFER)
+    assert "model.unshard()\nx = model.sample(torch.ones(2, 8))\nmodel.reshard()\n" in text
+    assert any("compute in `param_dtype`" in note.text for note in found.notes if note.unsafe)
+    found, _ = plan(tmp_path, INFER.replace("    @torch.no_grad()\n", ""))
+    assert [one.code for one in found.blockers] == ["FSDP299-summon-calls-in-full-precision"]
+
+
 PROGRAM = """\
 import torch
 import torch.distributed as dist

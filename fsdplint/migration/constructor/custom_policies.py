@@ -83,7 +83,10 @@ class CustomPolicies:
             raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
         if any(map(_makes_dict, [body.test])):
             raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
-        self.scope.policy.unit = self._keywords(node, body.body)
+        keywords = self._keywords(node, body.body)
+        if not _are_constants(keywords):
+            raise Blocked(self.source, body.body, CUSTOM_POLICY_STRATEGY())
+        self.scope.policy.unit = keywords
 
     def _rewrite(
         self, node: cst.Call, function: cst.FunctionDef, answers: list[cst.BaseExpression]
@@ -99,7 +102,8 @@ class CustomPolicies:
             raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
         keywords = {one: self._keywords(node, one) for one in dicts}
         policy = self.scope.policy
-        if not rest and len(set(keywords.values())) == 1:
+        same = not rest and len(set(keywords.values())) == 1
+        if same and _are_constants(keywords[dicts[0]]):
             policy.unit = keywords[dicts[0]]
             for one in dicts:
                 self.migration.substitute(self.source, one, "True")
@@ -131,12 +135,33 @@ class CustomPolicies:
             if key != "sharding_strategy":
                 raise Blocked(self.source, node, CUSTOM_POLICY_ARGUMENT(argument=key))
             if name is None:
-                raise Blocked(self.source, value, CUSTOM_POLICY_STRATEGY())
+                found.append((strategy.KEY, self._reshards(value)))
+                continue
             if name not in strategy.ONE_DIMENSIONAL:
                 raise Blocked(self.source, node, CUSTOM_POLICY_OTHER_MESH())
             found.append((strategy.KEY, str(name not in strategy.NO_RESHARD)))
         self.migration.account_for(self.source, given)
         return tuple(found)
+
+    def _reshards(self, value: cst.BaseExpression) -> str:
+        """The argument for a strategy that the program chooses; other ones raise KeyError.
+
+        Raises:
+            Blocked: it is not in a variable.
+        """
+        if not isinstance(value, cst.Name | cst.Attribute):
+            raise Blocked(self.source, value, CUSTOM_POLICY_STRATEGY())
+        self.migration.note(
+            "units whose strategy the program chooses have to get FULL_SHARD or SHARD_GRAD_OP",
+            self.source,
+            value,
+            detail="Other strategies need a mesh of their own, and raise KeyError in the new code.",
+        )
+        names = (
+            f"{string_literal(self.source, name)}: {name not in strategy.NO_RESHARD}"
+            for name in ("FULL_SHARD", "SHARD_GRAD_OP")
+        )
+        return f"{{{', '.join(names)}}}[{self.scope.text(value)}]"
 
     def _items(
         self, node: cst.Call, given: cst.BaseExpression
@@ -218,6 +243,11 @@ def _arms(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
         yield from _arms(node.orelse)
     else:
         yield node
+
+
+def _are_constants(keywords: Keywords) -> bool:
+    """Whether keywords mean the same in another function."""
+    return all(value in ("True", "False") for _, value in keywords)
 
 
 def _makes_dict(node: cst.CSTNode) -> bool:

@@ -150,15 +150,25 @@ class Reader:
         chosen = self.values.get("sharding_strategy")
         found = {"FULL_SHARD"}
         if chosen is not None and not is_constant(chosen, "None"):
-            found = strategy.certain(self.migration, chosen) or strategy.choices(
-                self.migration, self._value_of(chosen)
-            )
-        if not found <= set(strategy.ONE_DIMENSIONAL):
-            raise Blocked(self.source, value, CUSTOM_POLICY_OTHER_MESH())
+            certain = strategy.certain(self.migration, chosen)
+            found = certain or strategy.choices(self.migration, self._value_of(chosen))
+            if not found <= set(strategy.ONE_DIMENSIONAL):
+                if not found & set(strategy.ONE_DIMENSIONAL):
+                    raise Blocked(self.source, value, CUSTOM_POLICY_OTHER_MESH())
+                self._note_unit_meshes(value)
         reshards = {str(name not in strategy.NO_RESHARD) for name in found}
         if not policy.gives_arguments and len(reshards) == 1:
             same = (strategy.KEY, reshards.pop())
             policy.unit = tuple(one for one in policy.unit if one != same)
+
+    def _note_unit_meshes(self, value: cst.BaseExpression) -> None:
+        self.migration.note(
+            "units with a strategy of their own are sharded over the mesh of the model",
+            self.source,
+            value,
+            detail="If the program chooses NO_SHARD for the model, they are replicated, too (FSDP1: "
+            "sharded). The values are the same.",
+        )
 
     def _sharding_strategy(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "None"):

@@ -190,7 +190,9 @@ class Summon:
             if loops is not None:
                 self.form, self.loops = "one by one", loops
                 return
-        certain = self._runs_whole_model(body) or self.calls.entered_before()
+        calls = self.calls
+        certain = calls.entered_before() or calls.begins_with_model()
+        certain = certain or self._runs_whole_model(body)
         if body.computes() and not certain:
             raise self.blocker(SUMMON_CALLS_PARTS_FIRST())
 
@@ -221,12 +223,13 @@ class Summon:
         return True
 
     def _only_generates(self, body: Body) -> bool:
-        """Whether the body only generates, which a user may let run in a lower precision."""
-        if not body.only_generates() or body.reads_parameters():
+        """Whether the body only generates or infers, which a user may let run in a lower precision."""
+        generates = body.only_generates()
+        if not (generates or self.calls.begins_with_model()) or body.reads_parameters():
             return False
-        if not self.calls.without_gradients(only_generates=True):
+        if not self.calls.without_gradients(only_generates=generates):
             return False
-        self.calls.note_generation()
+        self.calls.note_lower_precision(generates=generates)
         return True
 
     # Writing ------------------------------------------------------------------------------------

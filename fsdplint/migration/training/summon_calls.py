@@ -39,6 +39,10 @@ GENERATES_DETAIL = (
     "Other tokens may be drawn. Look at what the program does with them before you use "
     "`--unsafe-fixes`."
 )
+INFERS_DETAIL = (
+    "The outputs are rounded, as in the model's own forward. Look at what the program does with them "
+    "before you use `--unsafe-fixes`."
+)
 DAMAGE = "weights do not change when parts are called in `summon_full_params` (FSDP1 corrupts them)"
 DAMAGE_DETAIL = (
     "FSDP1 reshards a part as soon as it has run. At the end of the block it takes the remaining memory "
@@ -75,16 +79,32 @@ class Calls:
                 return False
         return reached
 
+    def begins_with_model(self) -> bool:
+        """Whether the first module that a block calls is the whole model, in every run."""
+        first: dict[tuple[int, int], bool] = {}
+        for trace, event, called in self._calls_inside():
+            if called.via == "call":
+                inner = {x.inner for x in trace.before(event, Wrapped) if x.module == event.module}
+                first.setdefault((id(trace), event.index), called.module in inner)
+        reached = {(id(trace), event.index) for trace, event in self._uses_of_call()}
+        return bool(reached) and reached == set(first) and all(first.values())
+
     def without_gradients(self, *, only_generates: bool) -> bool:
         """Whether all calls in the block certainly run without autograd.
 
         only_generates: whether the block has no other calls than `generate`. Models of libraries have
             the method of Transformers, which turns autograd off.
         """
-        found = [called for _, _, called in self._calls_inside()]
+        found = [(id(trace), called) for trace, _, called in self._calls_inside()]
         if not found:
             return only_generates
-        return all(called.grad in (GradMode.OFF, GradMode.INFERENCE) for called in found)
+        # A decorator may turn autograd off for the body of a method, which calls modules.
+        entered = {(trace, called.inside) for trace, called in found}
+        return all(
+            called.grad in (GradMode.OFF, GradMode.INFERENCE)
+            for trace, called in found
+            if called.via == "call" or (trace, called.index) not in entered
+        )
 
     def of_units(self, *, recurse: bool) -> bool:
         """Whether the block calls a module that FSDP1 wraps as a unit and that the block unshards."""
@@ -127,8 +147,10 @@ class Calls:
     def note_precision(self) -> None:
         self.migration.note(LOWER, self.source, self.call, detail=LOWER_DETAIL)
 
-    def note_generation(self) -> None:
-        self.migration.note(GENERATES, self.source, self.call, detail=GENERATES_DETAIL, unsafe=True)
+    def note_lower_precision(self, *, generates: bool) -> None:
+        """Note that the model computes in another precision, which may change what follows."""
+        text, detail = (GENERATES, GENERATES_DETAIL) if generates else (LOWER, INFERS_DETAIL)
+        self.migration.note(text, self.source, self.call, detail=detail, unsafe=True)
 
     def note_damage(self, options: dict[str, bool]) -> None:
         """Add a note if FSDP1 writes back parameters that it has already resharded."""
