@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
 from fsdplint.migration.analysis.variables import top_level
@@ -124,7 +125,7 @@ def helper(migration: Migration, source: Source, at: cst.CSTNode, options: Optio
     """The name of the context manager, which the file gets if it has none."""
     top = top_level(source, at)
     torch = migration.torch(source, top)
-    decorator = migration.need(source, "contextlib", "contextmanager", top)
+    decorator = library_name(migration.rewrite, source, "contextlib.contextmanager", top)
     kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
     sharded = migration.need(source, "torch.distributed.tensor", "DTensor", top)
     parameters = ["model"]

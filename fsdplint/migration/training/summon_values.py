@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.context import Migration
 from fsdplint.migration.state_dicts.state_functions import write_once
@@ -17,7 +18,7 @@ from fsdplint.source.source import Source
 def context_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The name of the context manager that gathers parameters, which the file gets if it has none."""
     top = top_level(source, at)
-    decorator = migration.need(source, "contextlib", "contextmanager", top)
+    decorator = library_name(migration.rewrite, source, "contextlib.contextmanager", top)
     kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
     return write_once(
         migration,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
+from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.state_dicts.state_functions import write_once
@@ -36,7 +37,7 @@ def rewrite_as_value(migration: Migration, source: Source, node: cst.Call | cst.
 def _context(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The name of the context manager, which the file gets if it has none."""
     top = top_level(source, at)
-    decorator = migration.need(source, "contextlib", "contextmanager", top)
+    decorator = library_name(migration.rewrite, source, "contextlib.contextmanager", top)
     summary = "Reduce no gradients of a sharded model, for the time of a block."
     others = [
         f"\tif not hasattr(model, {string_literal(source, SWITCH)}):",
