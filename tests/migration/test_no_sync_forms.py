@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from forms import migrated, plan
+from forms import HEAD, migrated, plan
 
 FORMS = {
     "a question for no_sync": (
@@ -331,3 +331,18 @@ def test_a_model_with_another_wrapper_keeps_its_no_sync(name: str, tmp_path: Pat
         return
 """
     assert other in text
+
+
+def test_a_helper_uses_contextlib_as_the_file_imports_it(tmp_path: Path) -> None:
+    body = """
+    def sync(model, last):
+        return contextlib.nullcontext() if last else model.no_sync()
+
+
+    model = FSDP(Net())
+    for i in range(4):
+        with sync(model, i == 3):
+            model(i).sum().backward()
+    """
+    _, text = plan(tmp_path, body, "import contextlib\n" + HEAD)
+    assert "@contextlib.contextmanager\n" in text and "from contextlib" not in text

@@ -312,7 +312,7 @@ class ModelStates(StateOptions):
             state = compiled_states.without_prefix(self.source, compiled, state)
         if kind.full:
             resharding.reshard_before(self.migration, self.source, node, node.func.value)
-            state = given_states.unchanged(self.source, node, given, state)
+            state = given_states.unchanged(self.migration, self.source, node, given, state)
             given_states.note_missing(self.migration, self.source, node, strict="strict" in named)
         options = self.set_options(kind, more, node)
         self.put_state_call(node, "set_model_state_dict", [model, state], options)
