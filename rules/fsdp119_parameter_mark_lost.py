@@ -17,7 +17,7 @@ from fsdplint.trace import (
     Wrapped,
     first,
 )
-from fsdplint.trace.groups import Groups, Shard, shard_events
+from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 
 
 class ParameterMarkLost(Rule):
@@ -27,12 +27,16 @@ class ParameterMarkLost(Rule):
     Finds attributes that are set on parameters (`p.no_weight_decay = True`) before `fully_shard`
     replaces the parameters, and read after it. Also finds hooks (`register_hook`,
     `register_post_accumulate_grad_hook`) that are registered on parameters before `fully_shard` or
-    FSDP1 and not again before the backward pass.
+    FSDP1 and not again before the backward pass, and `register_hook` on parameters that `fully_shard`
+    has sharded.
 
     ## Why is this bad?
     Sharding puts new parameters into the module, without the attributes and hooks of the old ones.
     `getattr(p, "no_weight_decay", False)` is then False for every parameter, so all of them decay.
     A lost hook never runs. There is no error.
+
+    Autograd computes the gradients of the gathered parameters, and FSDP2 sets those of the sharded ones
+    itself. It then runs the hooks of `register_post_accumulate_grad_hook`, and no others.
 
     ## Since
     torch 2.4 for `fully_shard`, always for the hooks under FSDP1.
@@ -98,7 +102,9 @@ class ParameterMarkLost(Rule):
     def _finding_of_hook(
         self, groups: Groups, event: ParameterMarked, marks: list[ParameterMarked]
     ) -> Finding | None:
-        """A hook on parameters that sharding replaces before the backward pass."""
+        """A hook on parameters that sharding replaces before the backward pass, or has sharded."""
+        if event.sharded and event.name == "register_hook":
+            return self._finding_of_late_hook(groups, event)
         shard = _replacing_shard(groups, event, None)
         if shard is None or first(groups.trace.after(shard, BackwardRun)) is None:
             return None
@@ -119,6 +125,21 @@ class ParameterMarkLost(Rule):
             if isinstance(shard, Sharded)
             else "FSDP1 gives gradients to its flat parameters: change `p.grad` after the backward.",
             because=[(shard, "parameters replaced here")],
+        )
+
+    def _finding_of_late_hook(self, groups: Groups, event: ParameterMarked) -> Finding | None:
+        """A hook of autograd on sharded parameters, whose gradients autograd does not compute."""
+        owners = {groups.owner(module, before=event) for module in event.modules}
+        shards = [one for one in groups.trace.before(event, Sharded) if owners & {*sharded_by(one)}]
+        if not shards or first(groups.trace.after(event, BackwardRun)) is None:
+            return None
+        return self.finding(
+            event,
+            "`register_hook` is called on a sharded parameter: FSDP2 sets its gradient itself, so the "
+            "hook never runs",
+            help="Use `register_post_accumulate_grad_hook`, whose function gets the parameter and "
+            "changes `parameter.grad`.",
+            because=[(shards[0], "sharded here")],
         )
 
 

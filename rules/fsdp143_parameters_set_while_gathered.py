@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Trace
+from fsdplint.trace import Gathered, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.lost_edits import lost_edits
+from fsdplint.trace.queries.replaced_data import replaced_data
 from fsdplint.trace.queries.stale_roots import stale_edits
 
 
 class ParametersSetWhileGathered(Rule):
-    """Parameters are changed in place after a forward has left them gathered.
+    """Parameters are changed in place while they are gathered, and sharded again without the change.
 
     ## What it does
     Finds in-place changes of parameters, such as `p.copy_(average)` in a loop over `model.parameters()`,
@@ -25,9 +26,11 @@ class ParametersSetWhileGathered(Rule):
     forward, by `reshard()`, or because of `reshard_after_forward=True`. Parameters that are changed for an
     evaluation and changed back after it are not reported, and neither are changes in `forward` itself.
 
-    Also finds such changes under FSDP1, between two forwards of a model of which the first has no backward.
-    They matter where the outermost wrapper has parameters of its own, as without `auto_wrap_policy`. A change
-    under `summon_full_params` is fine.
+    Also finds changes between `unshard()` and `reshard()` that no forward uses.
+
+    Under FSDP1, finds such changes between two forwards of a model of which the first has no backward. They
+    matter where the outermost wrapper has parameters of its own, as without `auto_wrap_policy`. A change under
+    `summon_full_params` is fine.
 
     ## Why is this bad?
     The loop changes the gathered copies. The next sharding drops them without writing them into the shards,
@@ -62,13 +65,22 @@ class ParametersSetWhileGathered(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
-        seen: set[object] = set()
+        seen: set[object] = {event.site for event, _ in replaced_data(groups)}  # FSDP144
         for event, module, call in lost_edits(groups):
             if event.site in seen:
                 continue
             seen.add(event.site)
-            outer = [call, *groups.enclosing_calls(call)][-1]
             name = groups.name(trace.unwrap(module))
+            if isinstance(call, Gathered):
+                yield self.finding(
+                    event,
+                    f"`unshard()` has gathered the parameters of {name}, so this does not change the "
+                    "sharded ones",
+                    help="Change the sharded parameters, without `unshard()`.",
+                    because=[(call, "gathered here")],
+                )
+                continue
+            outer = [call, *groups.enclosing_calls(call)][-1]
             yield self.finding(
                 event,
                 f"a forward has left parameters of {name} gathered, so this does not change the "

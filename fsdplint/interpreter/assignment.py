@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import gathered_rows, meta_device, unset_buffers
+from fsdplint.interpreter import gathered_rows, replaced_data, unset_buffers
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
@@ -14,7 +14,6 @@ from fsdplint.interpreter.freezing import freeze_parameters, note_requires_grad
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
-from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_module_attribute
 from fsdplint.interpreter.one_rank_dicts import note_entries
@@ -75,10 +74,8 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
         owner = run.eval(target.value)
         if isinstance(owner, SamplerValue):
             run.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
-        if isinstance(owner, ParametersOf) and target.attr.value == "data":
-            casts = _casts_data(run, target)
-            note_weights_set(run, target, [owner], same_values=casts, rebound=True)
-            meta_device.leave_meta(run, owner.modules)
+        if target.attr.value == "data":
+            replaced_data.note_assignment(run, target, owner)
         if target.attr.value == "training":
             note_mode_read(run)
         if target.attr.value == "grad":
@@ -108,35 +105,6 @@ def _unpack(run: Run, target: cst.Tuple | cst.List, value: Value) -> None:
             items[at] = SequenceValue([items[at]], open=True)
     for element, item in zip(target.elements, items, strict=True):
         assign(run, element.value, item)
-
-
-# Methods that return the same numbers on another device or in another dtype.
-_CASTS = {
-    "bfloat16",
-    "contiguous",
-    "cpu",
-    "cuda",
-    "detach",
-    "double",
-    "float",
-    "half",
-    "to",
-    "type",
-}
-
-
-def _casts_data(run: Run, target: cst.Attribute) -> bool:
-    """Whether `p.data = x` gives a parameter the same numbers: `p.data = p.data.to(dtype)`."""
-    outer = run.source.parent(target)
-    statement = run.source.parent(outer) if isinstance(outer, cst.AssignTarget) else None
-    value = statement.value if isinstance(statement, cst.Assign) else None
-    casts = False
-    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
-        if value.func.attr.value not in _CASTS:
-            return False
-        value, casts = value.func.value, True
-    same = (target, target.value)
-    return casts and value is not None and any(value.deep_equals(one) for one in same)
 
 
 def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:

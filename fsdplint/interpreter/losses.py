@@ -12,6 +12,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import local_of, of_method
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.tensor_devices import copies_to_cpu
 from fsdplint.interpreter.torch_values import ShardTensor, TensorValue
 from fsdplint.interpreter.values import Const, Symbol, Unknown, Value
 from fsdplint.trace import BackwardRun, OptimizerStepped
@@ -101,7 +102,7 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
         value = value if name.endswith("_") else derive(value)
         value.scaled = value.scaled or any(map(_may_be_ranks, call.args[:1]))
         value.divided_by = "" if value.scaled else value.divided_by
-    if name in {"to", "cuda"} and value.on_cpu:
+    if name in {"to", "cuda"} and (value.on_cpu or copies_to_cpu(call)):
         return derive(value)
     if name in {"to", "cuda", "requires_grad_", "contiguous"}:
         return value

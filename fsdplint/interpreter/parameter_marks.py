@@ -7,8 +7,10 @@ from collections.abc import Iterable
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.randomness import is_parameter_itself
 from fsdplint.interpreter.optimizers import stale_modules
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.sharded_parameters import must_be_sharded
 from fsdplint.interpreter.torch_values import HookHandle, ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import LibraryObject, ModuleValue, Unknown, Value
 from fsdplint.trace import MethodRegistered, ParameterMarked, ParameterMarkRead, RowEdited
@@ -32,8 +34,23 @@ def mark_parameters(
         modules = _holders(run, target)
     if modules and name not in _OWN:
         run.marks.add(name)
-        return run.emit(ParameterMarked, run.executing, modules=modules, name=name, hook=hook)
+        return run.emit(
+            ParameterMarked,
+            run.executing,
+            modules=modules,
+            name=name,
+            hook=hook,
+            sharded=hook and _is_sharded(run, target),
+        )
     return None
+
+
+def _is_sharded(run: Run, target: Value) -> bool:
+    return (
+        isinstance(target, ParametersOf)
+        and is_parameter_itself(target)
+        and must_be_sharded(run, target)
+    )
 
 
 def unmark_parameters(run: Run, target: Value, name: str) -> None:

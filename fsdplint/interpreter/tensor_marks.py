@@ -1,6 +1,6 @@
 """What the interpreter notes of tensors when an operation makes a new one of them.
 
-The marks of a tensor are kept in tables of the run, by the value. Each of them is certain: an
+Most marks of a tensor are kept in tables of the run, by the value. Each of them is certain: an
 operation that is not known here makes a tensor without marks.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsdplint.interpreter import gathered_rows, mean_losses
+from fsdplint.interpreter import gathered_rows, mean_losses, tensor_devices
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import COMMUNICATES, attribute_name
 from fsdplint.interpreter.run import Run
@@ -34,6 +34,7 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     """
     if not isinstance(result, Unknown | TensorValue):
         return
+    tensor_devices.note_operation(run, name, operands, result)
     if run.means:
         mean_losses.note_operation(run, name, operands, result)
     if run.rows or run.with_gradient or run.row_numbers:

@@ -26,7 +26,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Called, GradMode, Loaded, Sharding, StateLoaded, WeightsSet
+from fsdplint.trace import Called, Event, GradMode, Loaded, Sharding, StateLoaded, WeightsSet
 
 # Functions that initialise nothing, and methods of modules and parameters that initialise nothing.
 READING_FUNCTIONS = (
@@ -121,8 +121,19 @@ def note_training_call(run: Run, module: ModuleValue, event: Called) -> None:
     since = run.trace.events[run.emptied_at :]
     if any(isinstance(one, WeightsSet) for one in since):
         return
-    loads = tuple(one.index for one in since if isinstance(one, StateLoaded | Loaded))
+    loads = tuple(one.index for one in since if _may_give_values(one, since))
     event.uninitialized, event.only_loaded_by = not loads, loads
+
+
+def _may_give_values(event: Event, since: list[Event]) -> bool:
+    """Whether an event may give parameters the values of a file.
+
+    `torch.load` does not, unless its result is loaded into a module: it also reads datasets.
+    """
+    if not isinstance(event, Loaded) or event.collective:
+        return isinstance(event, StateLoaded | Loaded)
+    states = {event.state, *event.states}
+    return any(isinstance(one, StateLoaded) and one.state in states for one in since)
 
 
 def _is_certain(run: Run, module: ModuleValue, event: Called) -> bool:

@@ -54,6 +54,7 @@ from fsdplint.trace.launch import (
 from fsdplint.trace.modules import (
     Checkpointed,
     Compiled,
+    DataReplaced,
     Fsdp1Used,
     Fsdp2Used,
     Gathered,
@@ -126,6 +127,7 @@ __all__ = [
     "CopiesSeen",
     "CounterDropped",
     "DataEscaped",
+    "DataReplaced",
     "DeviceSet",
     "EpochSet",
     "Escaped",

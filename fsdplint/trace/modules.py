@@ -275,6 +275,7 @@ class ParameterMarked(Event):
     name: the attribute; for a hook (`hook` is true) the method that registers it.
     removed: whether it was removed before a sharding replaced the parameters; the recorder writes a
         separate event at the removal.
+    sharded: whether the parameter certainly is a DTensor then.
     """
 
     kind: ClassVar[str] = "parameter-marked"
@@ -282,6 +283,7 @@ class ParameterMarked(Event):
     name: str
     hook: bool = False
     removed: bool = False
+    sharded: bool = False
 
 
 @event
@@ -312,6 +314,23 @@ class RowEdited(Event):
     kind: ClassVar[str] = "row-edited"
     module: str = reference(distinct=True)
     api: str = distinct()
+
+
+@event
+class DataReplaced(Event):
+    """`parameter.data = values` for a parameter that `fully_shard` sharded (static traces only).
+
+    gradient: whether it is the gradient of a parameter: `parameter.grad.data = values`.
+    at_rest: whether it certainly is a DTensor then.
+    every: whether a loop certainly does it with all parameters of the modules.
+    """
+
+    kind: ClassVar[str] = "data-replaced"
+    static_only: ClassVar[str] = "a recorder does not see assignments of attributes"
+    modules: tuple[str, ...] = reference()
+    gradient: bool = False
+    at_rest: bool = False
+    every: bool = False
 
 
 @event

@@ -51,7 +51,6 @@ CHANGES = [
     "for p in model.parameters(): p.mul_(0.5)",
     "for p in model.parameters(): p *= 0.5",
     "for p in model.parameters(): p.data.clamp_(-1, 1)",
-    "for p in model.parameters(): p.data = p.data * 0.5",
     "for p in model.parameters(): nn.init.zeros_(p)",
     "for i, p in enumerate(model.parameters()): p.copy_(shadow[i])",
     "for n, p in model.named_parameters(): p.copy_(named[n])",

@@ -8,9 +8,10 @@ a number of turns that grows with their depth, not exponentially.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import libcst as cst
 
@@ -36,7 +37,7 @@ from fsdplint.interpreter.turn_tests import number_turns
 from fsdplint.interpreter.values import Function, Lazy, ModuleValue, RankLocal, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.syntax.dotted import leaves
-from fsdplint.trace import Guard, GuardKind
+from fsdplint.trace import Called, Guard, GuardKind
 from fsdplint.trace.numbers import Token
 
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
@@ -147,8 +148,11 @@ def _over_known(
         turns[1] = partial(_leave_and, run, further, turns[1])
     limit = MAX_MODULES if any(map(_holds_module, elements)) else MAX_ITEMS
     begin = len(run.trace.events)
+    made: Iterable[Callable[[], None]] = turns
+    if len(turns) == 1 and _stands_for_several(run, elements[0]) and leaves(loop.body):
+        made = _with_another(run, turns[0])
     signal = _loop(
-        *(run, loop.body, not exact, turns),
+        *(run, loop.body, not exact, made),
         repeats=repeats,
         own=own_length(iterable),
         limit=limit,
@@ -166,11 +170,32 @@ def _leave_and(run: Run, guard: Guard, turn: Callable[[], None]) -> None:
     turn()
 
 
+def _with_another(run: Run, turn: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """The turn of a module that stands for several, and another one if that differs by rank.
+
+    It does if the first one has called modules and some ranks may have left the loop in it, so that
+    they call no further ones.
+    """
+    outer, begin = {id(entry) for entry in run.guards}, len(run.trace.events)
+    yield turn
+    here = [entry.guard for entry in run.guards if id(entry) not in outer]
+    if any(guard.own_data or guard.kind is GuardKind.RANK for guard in here):
+        if any(isinstance(event, Called) for event in run.trace.events[begin:]):
+            yield turn
+
+
 def _holds_module(element: Value) -> bool:
     """Whether an element is a module, or a tuple of its name and the module."""
-    if isinstance(element, Items):
-        return any(isinstance(item, ModuleValue) for item in element.items)
-    return isinstance(element, ModuleValue)
+    return any(isinstance(item, ModuleValue) for item in _items(element))
+
+
+def _stands_for_several(run: Run, element: Value) -> bool:
+    modules = [item for item in _items(element) if isinstance(item, ModuleValue)]
+    return any(run.trace.modules[module.id].repeated for module in modules)
+
+
+def _items(element: Value) -> Sequence[Value]:
+    return element.items if isinstance(element, Items) else [element]
 
 
 def _note_loop(run: Run, loop: ElementLoop, whole: bool) -> None:
@@ -266,7 +291,7 @@ def _loop(
     run: Run,
     body: cst.BaseSuite,
     counted: bool,
-    turns: Sequence[Callable[[], None]],
+    turns: Iterable[Callable[[], None]],
     *,
     repeats: bool = False,
     own: RankLocal | None = None,
@@ -286,9 +311,9 @@ def _loop(
     run.own_turns.append(OwnTurns(run.steps, outer, own, tested or leaves(body)))
     run.loop_depth += counted
     if repeats and run.repetitions and body in run.repeated_loops:
-        turns = turns[:1]
+        limit = 1
     try:
-        for number, turn in enumerate(turns[:limit]):
+        for number, turn in enumerate(islice(turns, limit)):
             run.repetitions += repeats and number > 0
             try:
                 turn()

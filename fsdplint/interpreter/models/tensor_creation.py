@@ -17,6 +17,7 @@ from fsdplint.interpreter.rank_invariance import is_rank_invariant
 from fsdplint.interpreter.ranks import depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import FEW, is_number
+from fsdplint.interpreter.tensor_devices import is_cpu
 from fsdplint.interpreter.torch_values import GeneratorValue, ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
@@ -66,7 +67,7 @@ def new_tensor(run: Run, name: str, call: Call) -> Value:
     """A tensor that is not computed from others, unless `torch.tensor` copies one."""
     result = tensor_result(run, name, call)
     if isinstance(result, Unknown | TensorValue):
-        result.on_cpu = _is_cpu(run, call.kwargs.get("device")) or _is_cpu_by_default(
+        result.on_cpu = is_cpu(run, call.kwargs.get("device")) or _is_cpu_by_default(
             run, name, call
         )
     if name == "torch.arange":
@@ -116,13 +117,6 @@ def _own_number(run: Run, name: str, call: Call) -> RankLocal | None:
     )
     local = next(filter(None, found), None)
     return RankLocal(local.source) if local is not None else None
-
-
-def _is_cpu(run: Run, device: Value | None) -> bool:
-    device = run.settle(device) if device is not None else None
-    if isinstance(device, LibraryObject) and device.name == "torch.device":
-        device = device.get("0", "type")
-    return device is not None and constant(device) == "cpu"
 
 
 def _is_cpu_by_default(run: Run, name: str, call: Call) -> bool:

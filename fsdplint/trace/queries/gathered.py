@@ -12,6 +12,7 @@ from typing import TypeVar
 from fsdplint.trace import (
     BackwardRun,
     Called,
+    DataReplaced,
     Escaped,
     Event,
     Gathered,
@@ -192,15 +193,15 @@ def holds_parameters(groups: Groups, module: str, gathering: Called | Gathered) 
 
 
 class MaybeGathered:
-    """The modules that a forward may have left gathered, at each call of a trace."""
+    """The modules that a forward may have left gathered, at each call and each `DataReplaced`."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._at: dict[int, dict[str, Called]] = {}
         self._follow()
 
-    def at(self, module: str, event: Called) -> bool:
-        """Whether the module may be gathered at a call, at any time that the program reaches it."""
+    def at(self, module: str, event: Called | DataReplaced) -> bool:
+        """Whether the module may be gathered at an event, whenever the program reaches it."""
         call = self._at.get(event.index, {}).get(module)
         return call is not None and happens_before_each(call, event)
 
@@ -220,6 +221,8 @@ class MaybeGathered:
                     kept = varying(event) and module in whole
                     if _stays(groups, module, keeps[module], sharded) and not kept:
                         whole = {**whole, module: event}
+            elif isinstance(event, DataReplaced):
+                self._at[event.index] = whole
             elif isinstance(event, SyncSwitched):
                 if event.api == "set_reshard_after_forward":
                     keeps |= {m: event.enabled is not True for m in _parts(trace, event, sharded)}
@@ -263,10 +266,10 @@ def resharded_module(event: Event) -> str:
     return event.into if isinstance(event, StateLoaded) else ""
 
 
-def ends(trace: Trace, event: Event, module: str, call: Called) -> bool:
+def ends(trace: Trace, event: Event, module: str, call: Called | Gathered) -> bool:
     """Whether an event certainly shards a module again that a call has left gathered."""
     if isinstance(event, BackwardRun):
-        return call.grad is GradMode.ON
+        return isinstance(call, Called) and call.grad is GradMode.ON
     if isinstance(event, Gathered):
         return event.module == module and not event.gathered
     if isinstance(event, Escaped):

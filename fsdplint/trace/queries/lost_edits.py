@@ -1,4 +1,4 @@
-"""Changes of parameters in place while a forward has left them gathered.
+"""Changes of parameters in place while a forward has left them gathered, or `unshard()` has.
 
 They change the gathered copies, which the next sharding drops.
 """
@@ -22,21 +22,21 @@ from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import happens_before_each
 from fsdplint.trace.queries.gathered import StaysGathered, ends, forget, resharded_module
 
-LostEdit = tuple[WeightsSet, str, Called]
+LostEdit = tuple[WeightsSet, str, Called | Gathered]
 
 
 @dataclass
 class _Stay:
     """The time for which a module stays gathered.
 
-    first, last: the calls that leave it gathered.
+    first, last: the calls that leave it gathered, or the call of `unshard()`.
     edits: the changes of its parameters that no evaluation has used.
     temporary: whether its parameters may be changed for an evaluation: the module is called
         between two changes.
     """
 
-    first: Called
-    last: Called
+    first: Called | Gathered
+    last: Called | Gathered
     edits: list[WeightsSet] = field(default_factory=list)
     used: bool = False
     temporary: bool = False
@@ -53,6 +53,9 @@ def lost_edits(groups: Groups) -> Iterator[LostEdit]:
             module = stays.after(event)
             if module is not None:
                 _call(held, module, event)
+        elif isinstance(event, Gathered) and event.gathered:
+            _forget_perhaps_sharded(groups.trace, held, event)
+            held[event.module] = _Stay(event, event)
         elif isinstance(event, WeightsSet):
             for module, stay in held.items():
                 if _sets(groups, event, module, stay):
@@ -64,7 +67,8 @@ def lost_edits(groups: Groups) -> Iterator[LostEdit]:
                 name for name, stay in held.items() if _drops(groups, event, name, stay)
             ]:
                 stay = held.pop(module)
-                yield from ((one, module, stay.first) for one in stay.edits if not stay.temporary)
+                if not stay.temporary and not _is_evaluation(stay):
+                    yield from ((one, module, stay.first) for one in stay.edits)
             _forget_perhaps_sharded(groups.trace, held, event)
 
 
@@ -72,6 +76,14 @@ def _call(held: dict[str, _Stay], module: str, event: Called) -> None:
     stay = held.setdefault(module, _Stay(event, event))
     stay.last = event
     stay.used = bool(stay.edits)
+
+
+def _is_evaluation(stay: _Stay) -> bool:
+    """Whether a forward uses changes that the program made between `unshard()` and `reshard()`.
+
+    `reshard()` may then put the old weights back on purpose.
+    """
+    return isinstance(stay.first, Gathered) and stay.used
 
 
 def _edit(stay: _Stay, event: WeightsSet) -> None:
@@ -95,7 +107,7 @@ def _sets(groups: Groups, event: WeightsSet, module: str, stay: _Stay) -> bool:
     return _sets_group(groups, event, module, stay.first)
 
 
-def _sets_group(groups: Groups, event: WeightsSet, module: str, call: Called) -> bool:
+def _sets_group(groups: Groups, event: WeightsSet, module: str, call: Called | Gathered) -> bool:
     trace = groups.trace
     members = set(groups.members(module, before=call))
     if any(
@@ -120,5 +132,6 @@ def _forget_perhaps_sharded(trace: Trace, held: dict[str, _Stay], event: Event) 
     if not isinstance(event, BackwardRun):
         forget(trace, held, resharded_module(event))
         return
-    for module in [name for name, stay in held.items() if stay.last.grad is None]:
-        del held[module]
+    for module, stay in list(held.items()):
+        if isinstance(stay.last, Gathered) or stay.last.grad is None:
+            del held[module]

@@ -34,7 +34,10 @@ def _record_hook(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dic
     if owner is None:
         return None
     module = recording.objects.module(owner)
-    recording.recorder.event(ParameterMarked, frame, modules=(module,), name=name, hook=True)
+    sharded = hasattr(args[0], "placements")
+    recording.recorder.event(
+        ParameterMarked, frame, modules=(module,), name=name, hook=True, sharded=sharded
+    )
     return module, name
 
 
