@@ -75,7 +75,7 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
         if isinstance(owner, SamplerValue):
             run.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
         if target.attr.value == "data":
-            replaced_data.note_assignment(run, target, owner)
+            replaced_data.note_assignment(run, target, owner, value)
         if target.attr.value == "training":
             note_mode_read(run)
         if target.attr.value == "grad":

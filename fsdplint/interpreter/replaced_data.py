@@ -16,18 +16,18 @@ from fsdplint.interpreter.models.randomness import (
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sharded_parameters import must_be_sharded
 from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor
-from fsdplint.interpreter.values import Value
+from fsdplint.interpreter.values import Bound, Function, Method, Partial, Symbol, Value
 from fsdplint.trace import DataReplaced
 
 # Methods that return the same numbers on another device or in another dtype.
 _CASTS = frozenset("bfloat16 contiguous cpu cuda detach double float half to type".split())
 
 
-def note_assignment(run: Run, target: cst.Attribute, owner: Value) -> None:
-    """The program assigns the attribute `data` of a value."""
-    value = _assigned(run, target)
-    casts = _casts(target, value)
-    replaces = value is not None and not casts and not _works_in_place(run, value)
+def note_assignment(run: Run, target: cst.Attribute, owner: Value, value: Value) -> None:
+    """The program assigns a value to the attribute `data` of another."""
+    assigned = _assigned(run, target)
+    casts = _casts(target, assigned)
+    replaces = assigned is not None and not casts and not _may_be_itself(run, assigned, value)
     if isinstance(owner, ParametersOf):
         if replaces and is_parameter_itself(owner):
             modules = tuple(module.id for module in owner.modules)
@@ -44,22 +44,43 @@ def note_assignment(run: Run, target: cst.Attribute, owner: Value) -> None:
 
 
 def _assigned(run: Run, target: cst.Attribute) -> cst.BaseExpression | None:
-    """The value of a plain assignment; `p.data *= x` works in place and is none."""
+    """The expression of a plain assignment; `p.data *= x` works in place and has none."""
     outer = run.source.parent(target)
     statement = run.source.parent(outer) if isinstance(outer, cst.AssignTarget) else None
     return statement.value if isinstance(statement, cst.Assign) else None
 
 
-def _works_in_place(run: Run, value: cst.BaseExpression) -> bool:
-    """Whether an expression may change a tensor itself: `p.data.mul_(x)`, `add(..., out=p)`."""
-    for node in run.source.descend(value):
-        if isinstance(node, cst.Call):
-            name = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
-            if name.endswith("_") or any(
-                arg.keyword and arg.keyword.value == "out" for arg in node.args
-            ):
-                return True
-    return False
+def _may_be_itself(run: Run, expression: cst.BaseExpression, value: Value) -> bool:
+    """Whether a value may be the changed tensor itself: `p.data.mul_(x)`, `add(..., out=p.data)`.
+
+    Code out of sight may change what it gets and return it.
+    """
+    value = run.settle(value)
+    if _is_whole(value):
+        return True
+    return any(
+        _may_change_operands(run, node)
+        for node in run.source.descend(expression)
+        if isinstance(node, cst.Call)
+    )
+
+
+def _is_whole(value: Value | None) -> bool:
+    """Whether a value is a parameter or gradient, and no result of an operation on one."""
+    if isinstance(value, ParametersOf):
+        return not value.derived
+    return isinstance(value, ShardTensor) and value.source == "gradient"
+
+
+def _may_change_operands(run: Run, call: cst.Call) -> bool:
+    if any(arg.keyword is not None and arg.keyword.value == "out" for arg in call.args):
+        return True
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value.endswith("_"):
+        return True
+    function = run.evaluations.get(call.func)
+    if isinstance(function, Symbol | Method | Function | Bound | Partial):
+        return False  # what it returns is known
+    return any(_is_whole(run.evaluations.get(arg.value)) for arg in call.args)
 
 
 def _casts(target: cst.Attribute, value: cst.BaseExpression | None) -> bool:
