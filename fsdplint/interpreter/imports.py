@@ -65,7 +65,13 @@ def import_module(run: Run, name: str) -> Value:
     found = locate_module(run, name) or _locate_elsewhere(run, name)
     if found is None:
         return Symbol(canonical(name)) if not name.startswith(".") else Unknown()
-    return _lazy(run, lambda run: _load(run, found[0], found[1], name), found)
+    importer = _importer(run)
+    return _lazy(run, lambda run: _load(run, found, name, importer), found)
+
+
+def _importer(run: Run) -> str:
+    """The file that imports here; "" if it can do without what it imports."""
+    return "" if can_do_without(run.source, run.executing) else run.source.path
 
 
 def locate_module(run: Run, name: str) -> tuple[str, str] | None:
@@ -91,9 +97,12 @@ def _locate_elsewhere(run: Run, module: str, name: str | None = None) -> tuple[s
     return run.project.find_elsewhere(module, importer, name)
 
 
-def _load(run: Run, file: str, shown: str, name: str) -> Value:
-    source = run.project.source(Path(shown), imported=True)
+def _load(run: Run, found: Located, name: str, importer: str) -> Value:
+    path = Path(found[1])
+    source = run.project.source(path, imported=True)
     if source is None:
+        if importer:
+            run.project.report_import(path, importer)
         return Unknown(origin=name)
     scope = run.module_scope(source.path, source)
     return ProjectModule(name if not name.startswith(".") else source.path, scope)
@@ -110,9 +119,11 @@ def import_from(run: Run, base: str, name: str) -> Value:
         library = not base.startswith(".")
         return Symbol(canonical(f"{base}.{name}")) if library else Unknown(origin=name)
 
+    importer = _importer(run)
+
     def load(run: Run) -> Value:
         if found is not None:
-            module = _load(run, found[0], found[1], base)
+            module = _load(run, found, base, importer)
             if isinstance(module, ProjectModule):
                 value = module.scope.names.get(name)
                 if value is not None and value is not imported:
@@ -121,7 +132,7 @@ def import_from(run: Run, base: str, name: str) -> Value:
                 if given is not None:
                     return given
         if submodule is not None:
-            return _load(run, submodule[0], submodule[1], f"{base}.{name}")
+            return _load(run, submodule, f"{base}.{name}", importer)
         return Unknown(origin=name)
 
     imported = _lazy(run, load, found, submodule)

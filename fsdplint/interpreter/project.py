@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -153,6 +154,7 @@ class Project:
         self._folders: dict[str, str] = {}
         self._registers: dict[tuple[str, ...], bool] = {}
         self._by_file: dict[str, Source | None] = {}
+        self._no_python: dict[str, Problem] = {}  # imported files with a syntax error
         self._roots: dict[str, tuple[str, ...]] = {}
         self._index = ModuleIndex(self._content)
 
@@ -179,11 +181,22 @@ class Project:
         except Unreadable as error:
             if not imported:
                 self.problems.append(error.problem)
+            elif error.problem.is_syntax_error:
+                self._no_python[key] = error.problem
             self._by_file[key] = None
             return None
         self._by_file[key] = source
         self.sources[source.path] = source
         return source
+
+    def report_import(self, path: Path, importer: str) -> None:
+        """A file that the program imports could not be read: report it, once, if it is not Python.
+
+        What the program does with it is not checked, and the import fails.
+        """
+        problem = self._no_python.pop(self._realpath(str(path)), None)
+        if problem is not None:
+            self.problems.append(replace(problem, hint=f"{importer} imports this file"))
 
     def config(self, name: str, file: str) -> ConfigSource | None:
         """The settings file that a program names; None if there is none that can be read.

@@ -26,6 +26,7 @@ NOTEBOOK = ".ipynb"
 PROGRAM_SUFFIXES = (".py", NOTEBOOK)  # of files that a command follows from their first line
 MAX_NOTEBOOK_BYTES = reading.MAX_BYTES  # mostly images; the code has the limit of a file
 
+SYNTAX_ERROR = "syntax error: "  # what the message of a problem with such an error begins with
 _MEND = "correct it, or leave the file out with `exclude` in [tool.fsdplint]"
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 _LONE_BACKSLASH = re.compile(r"^[ \t]*\\\r?\n", re.MULTILINE)
@@ -54,6 +55,11 @@ class Problem:
 
     CODE = "FSDP901"
     NAME = "unreadable-file"
+
+    @property
+    def is_syntax_error(self) -> bool:
+        """Whether the file is no Python, also for the Python that runs fsdplint."""
+        return self.message.startswith(SYNTAX_ERROR)
 
 
 class Unreadable(Exception):
@@ -382,7 +388,7 @@ def _from_syntax_error(shown: str, error: SyntaxError) -> Problem:
     return Problem(
         shown,
         error.lineno or None,
-        f"syntax error: {error.msg}",
+        f"{SYNTAX_ERROR}{error.msg}",
         _MEND,
     )
 

@@ -47,6 +47,30 @@ def test_what_cannot_be_read_is_named_and_the_others_checked(
     assert [(one["code"], one["filename"]) for one in in_json] == [("FSDP901", "broken.py")]
 
 
+HELPER = "def build(:\n    pass\n"
+PROGRAM = "from helper import build\nfrom torch.distributed.fsdp import fully_shard\nfully_shard(build())\n"
+
+
+@pytest.mark.parametrize("path", ["train.py", "."])
+def test_a_program_imports_what_is_no_python(folder: Path, path: str) -> None:
+    (folder / "helper.py").write_text(HELPER)
+    (folder / "train.py").write_text(PROGRAM)
+    for _ in range(2):  # the second time from the cache
+        result = run("--output-format", "concise", path)
+        assert result.exit_code == 2
+        assert result.output.splitlines()[0] == (
+            "helper.py:1: FSDP901 syntax error: invalid syntax (train.py imports this file)"
+        )
+
+
+def test_an_import_that_may_fail_is_no_problem(folder: Path) -> None:
+    (folder / "helper.py").write_text(HELPER)
+    text = PROGRAM.replace("from helper import build\n", "")
+    guarded = "try:\n    from helper import build\nexcept Exception:\n    build = None\n"
+    (folder / "train.py").write_text(guarded + text)
+    assert run("train.py").exit_code == 0
+
+
 def test_declared_encodings_are_read(folder: Path) -> None:
     text = "# coding: latin-1\n" + BAD.replace("keep", "für")
     (folder / "train.py").write_bytes(text.encode("latin-1"))
