@@ -74,8 +74,8 @@ from fsdplint.trace.modules import (
     RowEdited,
     Sharded,
     TensorParallel,
-    WeightsLeft,
     WeightsSet,
+    WeightsUnrestored,
     Wrapped,
 )
 from fsdplint.trace.recorded import BatchesEnded, CopiesSeen, ParametersMissed, Refused
@@ -204,8 +204,8 @@ __all__ = [
     "TensorParallel",
     "TensorsMixed",
     "Trace",
-    "WeightsLeft",
     "WeightsSet",
+    "WeightsUnrestored",
     "Wrapped",
     "first",
 ]

@@ -43,13 +43,13 @@ class WeightsSet(Event):
 
 
 @event
-class WeightsLeft(Event):
+class WeightsUnrestored(Event):
     """A context manager has set all weights of modules at its begin, and did nothing at its end.
 
     begun: the number of events at its begin. entered: that at the begin of the block in it.
     """
 
-    kind: ClassVar[str] = "weights-left"
+    kind: ClassVar[str] = "weights-unrestored"
     static_only: ClassVar[str] = "a recorder does not see which code belongs to a context"
     modules: tuple[str, ...] = ()
     begun: int = 0

@@ -15,9 +15,9 @@ from fsdplint.interpreter.context_entry import Stopped, enter, leave
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.functions import call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
-from fsdplint.interpreter.left_weights import note_left_weights
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal
+from fsdplint.interpreter.unrestored_weights import note_unrestored_weights
 from fsdplint.interpreter.values import Condition, GeneratorContext, Instance, Value
 from fsdplint.source.positions import descend
 from fsdplint.trace import GuardKind
@@ -63,7 +63,7 @@ def entered_context(
         raise
     leave(run, context)
     if isinstance(context, Instance) and run.executing is not None:
-        note_left_weights(run, context.cls.lookup("__exit__"), run.executing, begun, inside)
+        note_unrestored_weights(run, context.cls.lookup("__exit__"), run.executing, begun, inside)
 
 
 def _with_generator(
@@ -108,7 +108,7 @@ def _with_generator(
     function = context.function
     call_with_yield(run, function, context, item.item, on_yield)
     if len(entered) == 1:
-        note_left_weights(run, function, item.item, begun, entered[0])
+        note_unrestored_weights(run, function, item.item, begun, entered[0])
     if not signals:
         signals.append(body())
     return None if None in signals else signals[0]

@@ -11,12 +11,12 @@ from fsdplint.interpreter.values import Bound, Function, Value
 from fsdplint.source.positions import descend
 from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.trace import StateLoaded, WeightsLeft, WeightsSet
+from fsdplint.trace import StateLoaded, WeightsSet, WeightsUnrestored
 
 _MODES = frozenset({"train", "eval"})
 
 
-def note_left_weights(
+def note_unrestored_weights(
     run: Run, function: Value | None, node: cst.CSTNode, begun: int, entered: int
 ) -> None:
     """Record that a context has set weights at its begin, if its end certainly does nothing.
@@ -38,7 +38,7 @@ def note_left_weights(
     loads = [one for one in run.trace.events[begun:entered] if isinstance(one, StateLoaded)]
     modules.update(dict.fromkeys(one.into for one in loads if one.into in run.trace.modules))
     if modules and ends_without_work(function.scope.source, code):
-        run.emit(WeightsLeft, node, modules=tuple(modules), begun=begun, entered=entered)
+        run.emit(WeightsUnrestored, node, modules=tuple(modules), begun=begun, entered=entered)
 
 
 def ends_without_work(source: Source, function: cst.FunctionDef) -> bool:

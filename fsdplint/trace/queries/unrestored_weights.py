@@ -15,67 +15,69 @@ from fsdplint.trace import (
     OptimizerStepped,
     StateLoaded,
     Trace,
-    WeightsLeft,
     WeightsSet,
+    WeightsUnrestored,
 )
 from fsdplint.trace.queries.common import only_fsdp2, unseen_before
 
 
 @dataclass(frozen=True)
-class LeftWeights:
+class UnrestoredWeights:
     """A context that leaves other weights in a model than it had before.
 
     Attributes:
-        left: the context.
+        context: the context.
         model: the model.
         written: where the context sets the weights.
         evaluated: the first forward with them.
         step: the next step of an optimizer of the model.
     """
 
-    left: WeightsLeft
+    context: WeightsUnrestored
     model: str
     written: Event
     evaluated: Called
     step: OptimizerStepped
 
 
-def left_weights(trace: Trace) -> Iterator[LeftWeights]:
+def unrestored_weights(trace: Trace) -> Iterator[UnrestoredWeights]:
     """The contexts for an evaluation after which a model trains with the weights that they set."""
     if not trace.complete:
         return
-    for left in trace.of(WeightsLeft):
-        if left.ranks.partial or any(guard.of_tensor for guard in left.guards):
+    for context in trace.of(WeightsUnrestored):
+        if context.ranks.partial or any(guard.of_tensor for guard in context.guards):
             continue
-        for model in left.modules:
-            found = _left(trace, left, model)
+        for model in context.modules:
+            found = _unrestored(trace, context, model)
             if found is not None:
                 yield found
 
 
-def _left(trace: Trace, left: WeightsLeft, model: str) -> LeftWeights | None:
+def _unrestored(trace: Trace, context: WeightsUnrestored, model: str) -> UnrestoredWeights | None:
     family = trace.family(model)
-    inside = trace.events[left.entered : left.index]
+    inside = trace.events[context.entered : context.index]
     calls = [one for one in inside if isinstance(one, Called) and one.module in family]
     off = bool(calls) and all(one.grad in (GradMode.OFF, GradMode.INFERENCE) for one in calls)
     if not off or any(isinstance(one, BackwardRun | OptimizerStepped) for one in inside):
         return None
-    step = _next_step(trace, left, family)
-    if step is None or not only_fsdp2(trace, model, left) or unseen_before(trace, model, step):
+    step = _next_step(trace, context, family)
+    if step is None or not only_fsdp2(trace, model, context) or unseen_before(trace, model, step):
         return None
-    if any(_sets(one, family) for one in trace.events[left.entered : step.index]):
+    if any(_sets(one, family) for one in trace.events[context.entered : step.index]):
         return None
-    written = [one for one in trace.events[left.begun : left.entered] if _sets(one, family)]
-    return LeftWeights(left, model, written[0], calls[0], step) if written else None
+    written = [one for one in trace.events[context.begun : context.entered] if _sets(one, family)]
+    return UnrestoredWeights(context, model, written[0], calls[0], step) if written else None
 
 
-def _next_step(trace: Trace, left: WeightsLeft, family: set[str]) -> OptimizerStepped | None:
+def _next_step(
+    trace: Trace, context: WeightsUnrestored, family: set[str]
+) -> OptimizerStepped | None:
     optimizers = {
         built.optimizer
         for built in trace.of(OptimizerBuilt)
         if not family.isdisjoint(built.modules)
     }
-    steps = trace.after(left, OptimizerStepped)
+    steps = trace.after(context, OptimizerStepped)
     return next((one for one in steps if one.optimizer in optimizers), None)
 
 

@@ -8,10 +8,10 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.left_weights import left_weights
+from fsdplint.trace.queries.unrestored_weights import unrestored_weights
 
 
-class AverageLeftInModel(Rule):
+class WeightsNotRestored(Rule):
     """A context manager sets other weights for an evaluation, and does not put the old ones back.
 
     ## What it does
@@ -39,19 +39,19 @@ class AverageLeftInModel(Rule):
     """
 
     code = "FSDP323"
-    name = "average-left-in-model"
+    name = "weights-not-restored"
     severity = Severity.ERROR
     static_only = True
     all_configurations = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
-        for found in left_weights(trace):
-            if found.left.site in seen:
+        for found in unrestored_weights(trace):
+            if found.context.site in seen:
                 continue
-            seen.add(found.left.site)
+            seen.add(found.context.site)
             yield self.finding(
-                found.left,
+                found.context,
                 f"this sets the weights of `{class_name(trace, found.model)}` for an evaluation, and nothing puts "
                 "the old ones back",
                 help="Keep copies of the weights, and write them back at the end of the context manager.",
