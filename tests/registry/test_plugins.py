@@ -53,6 +53,12 @@ def fsdplint(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.fixture(autouse=True)
+def real_plugins() -> None:
+    """The plug-ins of this environment are loaded before a test changes the search path."""
+    plugins()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(PROGRAM)
