@@ -174,7 +174,8 @@ def main() -> None:
 @click.option(
     "--coverage",
     is_flag=True,
-    help="Show which calls of the FSDP API the check reached, and why not the others.",
+    help="Show, instead of the findings, which calls of the FSDP API the check reached, and why "
+    "not the others.",
 )
 @click.option("-w", "--watch", is_flag=True, help="Run again whenever a file changes.")
 @click.option("-q", "--quiet", is_flag=True, help="Write the findings only, without a summary.")
