@@ -6,10 +6,20 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import OptimizerBuilt, OptimizerStepped, Sharded, Trace, Wrapped
+from fsdplint.trace import (
+    ModuleMoved,
+    OptimizerBuilt,
+    OptimizerStepped,
+    PrecisionChosen,
+    Sharded,
+    Trace,
+    Wrapped,
+)
 from fsdplint.trace.queries.common import class_name
 
 _LOW = ("torch.bfloat16", "torch.float16")
+_ALIASES = {"half": "float16"}
+_HELP = "Keep the model in float32: `param_dtype` casts it for the computation."
 
 
 class WeightsInLowPrecision(Rule):
@@ -18,7 +28,8 @@ class WeightsInLowPrecision(Rule):
     ## What it does
     Finds models whose trainable parameters all have the `param_dtype` of their mixed precision before
     they are sharded (bfloat16 or float16), and that an optimizer of `torch.optim` updates. The program
-    casts them, or loads a model of Transformers or Diffusers with `dtype=torch.bfloat16`.
+    casts them, or loads a model of Transformers or Diffusers with `dtype=torch.bfloat16`. Also finds a cast of a
+    model that `fully_shard` has sharded with mixed precision.
 
     Models without a `param_dtype` are not reported: their authors chose to train in low precision.
     Optimizers of other libraries and of the program may round in ways of their own.
@@ -61,7 +72,28 @@ class WeightsInLowPrecision(Rule):
                 event,
                 f"the weights of `{class_name(trace, inner)}` are {dtype} before it is sharded, so its "
                 "mixed precision has no float32 weights for the optimizer",
-                help="Keep the model in float32: `param_dtype` casts it for the computation.",
+                help=_HELP,
+            )
+        yield from self._casts(trace)
+
+    def _casts(self, trace: Trace) -> Iterator[Finding]:
+        """The casts of sharded models, with which an optimizer then makes a step."""
+        moves = list(trace.of(ModuleMoved))
+        for event in moves:
+            dtype = (event.dtype or "").removeprefix("torch.")
+            dtype = _ALIASES.get(dtype, dtype)
+            if f"torch.{dtype}" not in _LOW or not _is_mixed(trace, event):
+                continue
+            step = next(iter(_steps(trace, event)), None)
+            again = [one for one in moves if one.dtype and trace.related(one.module, event.module)]
+            if step is None or any(event.index < one.index < step.index for one in again):
+                continue
+            yield self.finding(
+                event,
+                f"the sharded weights of `{class_name(trace, event.module)}` become {dtype}, so its mixed "
+                "precision has no float32 weights for the optimizer",
+                help=_HELP,
+                because=[(step, "updated here")],
             )
 
 
@@ -70,12 +102,29 @@ def _shardings(trace: Trace) -> list[Sharded | Wrapped]:
     return sorted(found, key=lambda event: event.index)
 
 
+def _is_mixed(trace: Trace, event: ModuleMoved) -> bool:
+    """Whether `fully_shard` has sharded a model with a `param_dtype`, which a cast does not mean."""
+    inside = {event.module, *trace.submodules(event.module)}
+    shards = [one for one in trace.before(event, Sharded) if one.module in inside]
+    chosen = [one.param_dtype for one in trace.before(event, PrecisionChosen)]
+    return (
+        bool(shards and chosen)
+        and all("mp_policy" in one.options for one in shards)
+        and all(one is not None and one != "?" for one in chosen)
+    )
+
+
 def _is_updated(trace: Trace, event: Sharded | Wrapped) -> bool:
     """Whether an optimizer of torch makes steps with parameters of a module."""
+    return any(True for _ in _steps(trace, event))
+
+
+def _steps(trace: Trace, event: Sharded | Wrapped | ModuleMoved) -> Iterator[OptimizerStepped]:
+    """The steps of optimizers of torch with parameters of a module, after an event."""
     updating = {
         built.optimizer
         for built in trace.of(OptimizerBuilt)
         if built.library == "torch"
         and any(trace.related(module, event.module) for module in built.modules)
     }
-    return any(step.optimizer in updating for step in trace.after(event, OptimizerStepped))
+    return (step for step in trace.after(event, OptimizerStepped) if step.optimizer in updating)

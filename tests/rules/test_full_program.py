@@ -99,6 +99,9 @@ def test_the_program_has_no_mistake(tmp_path: Path) -> None:
                 )
             ],
         ),
+        ("FSDP422", [(SHARDED, "    model.bfloat16()\n")]),
+        ("FSDP422", [(SHARDED, "    model.to(torch.half)\n")]),
+        ("FSDP422", [("    start, best", "    model.to(dtype=torch.bfloat16)\n    start, best")]),
         ("FSDP134", [(BUILT, ON_META), (SHARDED, "    model.to_empty(device=device)\n")]),
         ("FSDP501", [(BLOCKS, BLOCKS + "            if x.mean() > 5:\n                break\n")]),
         (
@@ -171,6 +174,17 @@ def test_a_mistake_is_found(tmp_path: Path, code: str, changes: list[Change]) ->
                 "        for name, p in model.named_parameters():\n"
                 "            p.copy_(given[name])\n",
             ),
+        ],
+        [(SHARDED, "    model.bfloat16()\n    model.float()\n")],
+        [
+            (SHARDED, "    model.bfloat16()\n"),
+            ("param_dtype=torch.bfloat16, reduce", "reduce"),
+        ],
+        [
+            (
+                "    dist.destroy",
+                "    model.bfloat16()\n    save(model, optimizer, 0)\n    dist.destroy",
+            )
         ],
         [(BLOCKS, BLOCKS + "            if ids.shape[1] > 5:\n                break\n")],
         [(SHOWN, "loss.detach().cpu()"), (GROUP, 'init_process_group("cpu:gloo,cuda:nccl")')],

@@ -162,6 +162,14 @@ def _has_parameters(module: Any) -> bool:
     return next(module.parameters(), None) is not None
 
 
+_CASTS = {
+    "half": "torch.float16",
+    "bfloat16": "torch.bfloat16",
+    "float": "torch.float32",
+    "double": "torch.float64",
+}
+
+
 def _record_move(
     method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -171,7 +179,7 @@ def _record_move(
     module = args[0]
     if not _has_parameters(module):
         return None
-    device = dtype = None
+    device, dtype = None, _CASTS.get(method)
     for value in (*args[1:], *kwargs.values()):
         if isinstance(value, torch.dtype):
             dtype = str(value)
