@@ -33,7 +33,8 @@ READING_FUNCTIONS = (
     "builtins.", "torch.distributed.fsdp.", "torch.optim.", "torch.nn.utils.clip_grad",
     "torch.distributed.algorithms._checkpoint.", "torch.utils.data.", "torch.no_grad",
     "torch.compile", "torch.save", "logging.", "torch.distributed.checkpoint.save",
-    "torch.distributed.checkpoint.state_dict.get_",
+    "torch.distributed.checkpoint.state_dict.get_", "torch.zeros_like", "torch.ones_like",
+    "torch.empty_like", "torch.full_like", "torch.clone", "torch.numel", "torch.is_",
 )  # fmt: skip
 # Functions and methods that give parameters the values of a state. Each makes an event.
 LOADING_FUNCTIONS = (
@@ -47,7 +48,9 @@ READING_METHODS = frozenset(
     "unshard reshard state_dict numel size dim items values keys get_submodule get_parameter "
     "set_requires_gradient_sync set_reshard_after_forward set_reshard_after_backward "
     "set_modules_to_forward_prefetch set_modules_to_backward_prefetch "
-    "set_gradient_divide_factor set_requires_all_reduce set_is_last_backward".split()
+    "set_gradient_divide_factor set_requires_all_reduce set_is_last_backward "
+    "detach clone nelement element_size is_floating_point register_hook "
+    "register_post_accumulate_grad_hook".split()
 )
 
 
@@ -88,7 +91,7 @@ def _reads_only(run: Run, function: Value, call: Call) -> bool:
         receiver = run.settle(function.receiver)
         if isinstance(receiver, OptimizerValue | ModuleValue) and function.name == LOADING_METHOD:
             return True
-        if isinstance(receiver, OptimizerValue):
+        if isinstance(receiver, OptimizerValue) or _is_copy(receiver):
             return True
         if _concerns(run, receiver):
             if function.name == "apply":
@@ -101,7 +104,7 @@ def _concerns(run: Run, value: Value, depth: int = 0) -> bool:
     """Whether a value is, or gives access to, a module or its parameters."""
     value = run.settle(value)
     if isinstance(value, ModuleValue | ModulesOf | ParametersOf | StateValue):
-        return True
+        return not _is_copy(value)
     parts: list[Value] = []
     if isinstance(value, Sequence):
         parts = value.items
@@ -112,6 +115,12 @@ def _concerns(run: Run, value: Value, depth: int = 0) -> bool:
     elif isinstance(value, Bound | Method):
         parts = [value.receiver]
     return depth <= 2 and any(_concerns(run, part, depth + 1) for part in parts)
+
+
+def _is_copy(value: Value) -> bool:
+    """Whether a value is computed from parameters, such as a clone. A view of one is no copy, but
+    the method that makes it may initialise the parameter."""
+    return isinstance(value, ParametersOf) and value.derived
 
 
 def note_training_call(run: Run, module: ModuleValue, event: Called) -> None:

@@ -103,6 +103,17 @@ def test_the_program_has_no_mistake(tmp_path: Path) -> None:
         ("FSDP422", [(SHARDED, "    model.to(torch.half)\n")]),
         ("FSDP422", [("    start, best", "    model.to(dtype=torch.bfloat16)\n    start, best")]),
         ("FSDP134", [(BUILT, ON_META), (SHARDED, "    model.to_empty(device=device)\n")]),
+        (
+            "FSDP134",
+            [
+                (BUILT, ON_META),
+                (SHARDED, "    model.to_empty(device=device)\n" + AVERAGE),
+                in_steps(
+                    "                for value, p in zip(average, model.parameters()):\n"
+                    "                    value.lerp_(p.detach(), 0.01)\n"
+                ),
+            ],
+        ),
         ("FSDP501", [(BLOCKS, BLOCKS + "            if x.mean() > 5:\n                break\n")]),
         (
             "FSDP501",
@@ -185,6 +196,24 @@ def test_a_mistake_is_found(tmp_path: Path, code: str, changes: list[Change]) ->
                 "    dist.destroy",
                 "    model.bfloat16()\n    save(model, optimizer, 0)\n    dist.destroy",
             )
+        ],
+        [
+            (BUILT, ON_META),
+            (
+                SHARDED,
+                "    model.to_empty(device=device)\n"
+                + PARAMETERS
+                + "        p.detach().normal_(0, 0.02)\n",
+            ),
+        ],
+        [
+            (BUILT, ON_META),
+            (
+                SHARDED,
+                "    model.to_empty(device=device)\n"
+                + PARAMETERS
+                + "        p.detach().view(-1).normal_(0, 0.02)\n",
+            ),
         ],
         [(BLOCKS, BLOCKS + "            if ids.shape[1] > 5:\n                break\n")],
         [(SHOWN, "loss.detach().cpu()"), (GROUP, 'init_process_group("cpu:gloo,cuda:nccl")')],
