@@ -56,7 +56,7 @@ def _may_be_itself(run: Run, expression: cst.BaseExpression, value: Value) -> bo
     Code out of sight may change what it gets and return it.
     """
     value = run.settle(value)
-    if _is_whole(value):
+    if _is_whole(value) and not isinstance(expression, cst.BinaryOperation | cst.UnaryOperation):
         return True
     return any(
         _may_change_operands(run, node)
@@ -66,7 +66,7 @@ def _may_be_itself(run: Run, expression: cst.BaseExpression, value: Value) -> bo
 
 
 def _is_whole(value: Value | None) -> bool:
-    """Whether a value is a parameter or gradient, and no result of an operation on one."""
+    """Whether a value may be a parameter or gradient, and no result of an operation on one."""
     if isinstance(value, ParametersOf):
         return not value.derived
     return isinstance(value, ShardTensor) and value.source == "gradient"

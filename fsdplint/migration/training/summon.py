@@ -191,8 +191,9 @@ class Summon:
                 self.form, self.loops = "one by one", loops
                 return
         calls = self.calls
-        certain = calls.entered_before() or calls.begins_with_model()
-        certain = certain or self._runs_whole_model(body)
+        certain = calls.entered_before() or self._runs_whole_model(body)
+        # A model of a library may call a part of it first in `generate`, such as its encoder.
+        certain = certain or (not body.only_generates() and calls.begins_with_model())
         if body.computes() and not certain:
             raise self.blocker(SUMMON_CALLS_PARTS_FIRST())
 
