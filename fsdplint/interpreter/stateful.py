@@ -53,9 +53,11 @@ def _note_dropped_counters(run: Run, value: Value, call: Call, path: str) -> Non
         return
     save, load = (_code(value, name) for name in _METHODS)
     sources = run.project.sources.values()
+    classes = (None, *(one.node for one in value.cls.mro()))
     for name in dropped_counters(save, load) if save is not None and load is not None else ():
-        counts = any(name in counters(one) for one in sources)
-        if counts and any(name in bounds(one) for one in sources):
+        keys = {(name, one) for one in classes}
+        counts = any(keys & counters(one) for one in sources)
+        if counts and any(keys & bounds(one) for one in sources):
             run.emit(CounterDropped, call.node, name=name, path=path)
 
 

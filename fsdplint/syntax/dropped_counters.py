@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.source.positions import descend
 from fsdplint.source.source import Source, once
+from fsdplint.syntax.enclosing import ancestors, function_around
 
 _NUMBERS = frozenset({"int", "float", "tensor", "as_tensor"})
 
@@ -31,11 +32,15 @@ def dropped_counters(save: cst.FunctionDef, load: cst.FunctionDef) -> Iterator[s
             yield attribute
 
 
+# The name of an attribute, and the class if a method of it names the attribute of its own object.
+AttributeKey = tuple[str, cst.ClassDef | None]
+
+
 @once
-def counters(source: Source) -> frozenset[str]:
+def counters(source: Source) -> frozenset[AttributeKey]:
     """The attributes in a file that some code adds to: `trainer.step += 1`."""
     return frozenset(
-        node.target.attr.value
+        _attribute_key(source, node.target)
         for node in descend(source.tree)
         if isinstance(node, cst.AugAssign)
         and isinstance(node.operator, cst.AddAssign)
@@ -44,9 +49,9 @@ def counters(source: Source) -> frozenset[str]:
 
 
 @once
-def bounds(source: Source) -> frozenset[str]:
+def bounds(source: Source) -> frozenset[AttributeKey]:
     """The attributes in a file that decide how long a loop goes on: `while trainer.step < 10`."""
-    found: set[str] = set()
+    found: set[AttributeKey] = set()
     for node in descend(source.tree):
         parts: list[cst.CSTNode] = []
         if isinstance(node, cst.While):
@@ -55,8 +60,18 @@ def bounds(source: Source) -> frozenset[str]:
             called = node.iter.func
             parts = [*node.iter.args] if _is_name(called, "range") else []
         for part in parts:
-            found.update(one.attr.value for one in descend(part) if isinstance(one, cst.Attribute))
+            read = (one for one in descend(part) if isinstance(one, cst.Attribute))
+            found.update(_attribute_key(source, one) for one in read)
     return frozenset(found)
+
+
+def _attribute_key(source: Source, attribute: cst.Attribute) -> AttributeKey:
+    method = function_around(source, attribute)
+    if not isinstance(method, cst.FunctionDef):
+        return attribute.attr.value, None
+    owner = next((one for one in ancestors(source, method) if isinstance(one, cst.ClassDef)), None)
+    own = _is_name(attribute.value, _parameter(method, 0))
+    return attribute.attr.value, owner if own else None
 
 
 def _parameter(function: cst.FunctionDef, position: int) -> str:

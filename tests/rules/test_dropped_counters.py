@@ -110,3 +110,14 @@ def test_a_counter_that_begins_anew_is_found(tmp_path: Path, old: str, new: str)
 def test_a_counter_that_may_go_on_is_not_reported(tmp_path: Path, old: str, new: str) -> None:
     assert old in PROGRAM
     assert findings(tmp_path, PROGRAM.replace(old, new)) == []
+
+
+def test_a_counter_of_another_class(tmp_path: Path) -> None:
+    other = (
+        "class Reports:\n    def __init__(self):\n        self.step = 0\n\n"
+        "    def count(self):\n        while self.step < 10:\n            self.step += 1\n\n"
+    )
+    program = PROGRAM.replace("class App", other + "class App")
+    assert findings(tmp_path, program)
+    turns = program.replace("while app.step < 10:", "for _ in range(10):")
+    assert not findings(tmp_path, turns.replace("    app.step += 1\n", ""))
