@@ -86,6 +86,14 @@ def test_a_test_of_the_form_of_a_gradient(tmp_path: Path, test: str) -> None:
     assert guards_of_steps(tmp_path, body) == []
 
 
+@pytest.mark.parametrize("strategy", ["HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "SHARD_GRAD_OP"])
+def test_a_strategy_that_shards(tmp_path: Path, strategy: str) -> None:
+    options = f"sharding_strategy=ShardingStrategy.{strategy}"
+    head = HEAD.replace("nn.Linear(4, 1))", f"nn.Linear(4, 1)), {options}")
+    test = "any(torch.isnan(p.grad).any() for p in model.parameters())"
+    assert guards_of_steps(tmp_path, f"if {test}:\n    continue\n", head) == [test]
+
+
 @pytest.mark.parametrize(
     "options",
     ["sharding_strategy=ShardingStrategy.NO_SHARD", "**options", "ignored_states=parts"],

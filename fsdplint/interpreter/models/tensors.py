@@ -36,6 +36,7 @@ from fsdplint.trace import (
     ShardReduced,
     Wrapped,
 )
+from fsdplint.trace.queries.wrappers import SHARDING
 from fsdplint.trace.torch_versions import WHOLE_NORM_SINCE
 
 # Their result is a DTensor with a pending reduction (observed on torch 2.13).
@@ -251,11 +252,11 @@ def _is_flat_shard(run: Run, gradient: ShardTensor) -> bool:
 
 
 def _shards(event: Wrapped) -> bool:
-    """Whether FSDP1 certainly shards all parameters over all ranks."""
+    """Whether FSDP1 certainly shards all parameters, over all ranks or over those of one node."""
     strategy = str(event.options.get("sharding_strategy", "FULL_SHARD")).rpartition(".")[2]
     others = {"**", "ignored_modules", "ignored_states", "ignored_parameters", "process_group"}
     others.add("device_mesh")
-    return strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "None") and not others & set(event.options)
+    return strategy in {*SHARDING, "None"} and not others & set(event.options)
 
 
 # Numbers ----------------------------------------------------------------------------------------
