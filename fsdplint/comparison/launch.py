@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.comparison.facts import Plan
@@ -9,6 +11,7 @@ from fsdplint.source.source import NodeSite
 from fsdplint.trace import (
     Collective,
     EpochSet,
+    GuardKind,
     LoaderBuilt,
     ProcessGroupInit,
     RunElsewhere,
@@ -19,6 +22,8 @@ from fsdplint.trace import (
     Wrapped,
 )
 from fsdplint.trace.arguments import Argument, Arguments, Constant, OneOf, Opaque
+
+_OF_NONE = re.compile(r"[\w.]+ is (not )?None")
 
 
 def _backends(name: str) -> Argument:
@@ -58,9 +63,20 @@ def add_launch(plan: Plan, trace: Trace) -> None:
         if _is_literal(epoch):
             plan.add("epoch of a sampler", "", "always the same", epoch)
     for collective in trace.of(Collective):
-        if collective.ranks.partial:
+        if collective.ranks.partial and not _needs_members_only(collective):
             name = f"{collective.api} on {collective.ranks.value}"
             plan.add("collective", name, "yes", collective)
+
+
+def _needs_members_only(event: Collective) -> bool:
+    """Whether a collective waits for the ranks of a group only, which alone come to it.
+
+    Other ranks have None in place of the group.
+    """
+    if event.collective:
+        return False
+    tests = [guard.text for guard in event.guards if guard.kind is GuardKind.RANK]
+    return event.api == "new_group" or any(_OF_NONE.fullmatch(text) for text in tests)
 
 
 def _is_literal(event: EpochSet) -> bool:

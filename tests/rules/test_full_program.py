@@ -224,6 +224,13 @@ def test_a_mistake_is_found(tmp_path: Path, code: str, changes: list[Change]) ->
             ("op=dist.ReduceOp.AVG", "group=on_cpu"),
             (SHARDED, '    on_cpu = dist.new_group(backend="gloo")\n'),
         ],
+        [
+            (
+                SHARDED,
+                "    if dist.get_rank() == 0:\n"
+                "        alone = dist.new_group([0], use_local_synchronization=True)\n",
+            )
+        ],
     ],
 )
 def test_right_code_is_not_reported(tmp_path: Path, changes: list[Change]) -> None:

@@ -155,7 +155,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
     note_weights_set(run, call.node, call.values)
     group = call.arg(COLLECTIVES[last], "group")
-    whole = (group is None or is_none(group)) and not call.open
+    whole = (group is None or is_none(group)) and not call.open and not _needs_members_only(call)
     if whole:
         note_use(run, name, call)
     tensor = run.settle(call.arg(0, _FIRST.get(last, "tensor")) or Unknown())
@@ -185,6 +185,12 @@ def collective(run: Run, name: str, call: Call) -> Value:
             tensor.items = [_sent(run, item) for item in tensor.items]
         return Const(None)
     return Unknown()
+
+
+def _needs_members_only(call: Call) -> bool:
+    """Whether a call of `new_group` waits for the ranks of the new group only."""
+    local = call.kwargs.get("use_local_synchronization")
+    return local is not None and constant(local) is not False
 
 
 def _sizes_differ(run: Run, api: str, first: Value, call: Call) -> bool:
