@@ -24,6 +24,7 @@ from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.analysis.static_methods import static_methods
 from fsdplint.migration.analysis.typed_models import typed_models
 from fsdplint.migration.analysis.unreached_code import UnreachedNames, is_synthetic
+from fsdplint.migration.analysis.variables import function_name
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.facts import (
     Blocks,
@@ -90,6 +91,7 @@ class Migration:
         unread: those of them in values that nothing reads.
         aliases: variables that are other names of FSDP1's.
         emitted_helpers: keys of the helper functions that are already written.
+        helper_variants: those of which a file may have several, by the file and the kind.
         blocking_if_called: functions that nothing calls here; a caller elsewhere would block.
         notes: changes in cost or in details of behaviour, by their text.
         imports, precision, policies, blocks, states, methods: facts that the passes find (`facts`).
@@ -111,6 +113,7 @@ class Migration:
     unread: set[cst.CSTNode] = field(default_factory=set)
     aliases: list[Alias] = field(default_factory=list)
     emitted_helpers: set[str] = field(default_factory=set)
+    helper_variants: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     blocking_if_called: dict[cst.CSTNode, Source] = field(default_factory=dict)
     imports: ConditionalImports = field(default_factory=ConditionalImports)
     precision: Precision = field(default_factory=Precision)
@@ -371,6 +374,18 @@ class Migration:
             raise conflict
         self.emitted_helpers.add(full)
         return True
+
+    def helper_name(self, source: Source, kind: str, wanted: str, variant: str) -> tuple[str, bool]:
+        """The name of a file's helper function, and whether it is still to be written.
+
+        Each variant of a kind is a function of its own: the first one has the wanted name.
+        """
+        variants = self.helper_variants.setdefault((source.path, kind), [])
+        is_new = variant not in variants
+        if is_new:
+            variants.append(variant)
+        number = variants.index(variant) + 1
+        return function_name(source, wanted if number == 1 else f"{wanted}_{number}"), is_new
 
     def forget(self, source: Source, node: cst.CSTNode) -> None:
         """Mark imports that a node uses as perhaps unused now."""

@@ -120,11 +120,6 @@ ARGUMENTS_OF_SEVERAL_CALLS = Blocker(
     "the arguments in `{name}` are given to more than one call",
     "Give each call a dict of its own, and write the items of `{name}` out.",
 )
-GROUPS_DIFFER = Blocker(
-    "FSDP201-groups-differ",
-    "this file wraps several models with process groups of different kinds",
-    advice.GIVE_MESH,
-)
 META_WITH_DICT = Blocker(
     "FSDP201-meta-with-dict",
     "a model on the meta device is wrapped without `param_init_fn`, with its arguments in a "

@@ -11,9 +11,7 @@ import libcst as cst
 
 from fsdplint.edits.quotes import quote_of, string_literal
 from fsdplint.interpreter.values import is_none
-from fsdplint.migration.analysis.variables import definitions, function_name, home_of
-from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
+from fsdplint.migration.analysis.variables import definitions, home_of
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.constructor.strategy import HYBRID, is_read, single_rank_dimension
 from fsdplint.migration.context import Migration
@@ -79,6 +77,11 @@ class Meshes:
         return f"{init}({self._type or self.device}, ({self._world(at)},))"
 
     @property
+    def _kind_of_device(self) -> str:
+        """What a function has of the type of the device: a parameter, or the text itself."""
+        return "" if is_read(self.device) else self.device
+
+    @property
     def _device_parameter(self) -> str:
         """The parameter of a function that is given the type of the device."""
         return ", device_type" if is_read(self.device) else ""
@@ -92,11 +95,12 @@ class Meshes:
 
     def _function(self, optional: bool) -> str:
         """Write the function that makes a mesh of FSDP1's process groups; returns its name."""
-        name = function_name(self.source, "mesh_of_groups")
         replicates = "NO_SHARD" in self.choices
         hybrid = bool(self.choices & set(HYBRID))
-        variant = f"{sorted(self.choices)} {optional} {self.never_none} {is_read(self.device)}"
-        if not self._add_helper("groups", variant):
+        variant = f"{sorted(self.choices)} {optional} {self.never_none} {self._kind_of_device}"
+        wanted = "mesh_of_groups"
+        name, is_new = self.migration.helper_name(self.source, "groups", wanted, variant)
+        if not is_new:
             return name
         top = helper_place(self.migration, self.source, self.at)
         lines = [
@@ -133,11 +137,6 @@ class Meshes:
         self.migration.rewrite.insert_function(self.source, top, lines)
         return name
 
-    def _add_helper(self, kind: str, variant: str) -> bool:
-        """Record a function of a kind for this file; returns False if the file has it."""
-        conflict = Blocked(self.source, self.at, GROUPS_DIFFER())
-        return self.migration.add_helper(f"{kind} {self.source.path}", variant, conflict)
-
     def _single_rank_group(self, at: cst.CSTNode) -> str:
         """The text of a group of this rank only, over which a replicated model is sharded."""
         new_group = self.migration.dist(self.source, at, "new_group")
@@ -169,9 +168,10 @@ class Meshes:
 
     def _chooser(self, optional: bool) -> str:
         """Write the function that gives the mesh for a strategy; returns its name."""
-        name = function_name(self.source, "mesh_for_strategy")
-        variant = f"{sorted(self.choices)} {optional} {is_read(self.device)}"
-        if not self._add_helper("chooser", variant):
+        variant = f"{sorted(self.choices)} {optional} {self._kind_of_device}"
+        wanted = "mesh_for_strategy"
+        name, is_new = self.migration.helper_name(self.source, "chooser", wanted, variant)
+        if not is_new:
             return name
         top = helper_place(self.migration, self.source, self.at)
         lines = [

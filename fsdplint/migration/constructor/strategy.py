@@ -16,9 +16,7 @@ from fsdplint.fixes.no_sync import negation
 from fsdplint.fixes.syntax import substitute
 from fsdplint.interpreter.values import Symbol
 from fsdplint.migration import symbols
-from fsdplint.migration.analysis.variables import function_name
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
 from fsdplint.migration.constructor import enum_lookups, enum_tests
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration, expression, nodes
@@ -273,10 +271,10 @@ def _helper(
     needs_mesh: bool,
 ) -> str:
     """Write a function that gives the arguments of `fully_shard` for a strategy's name."""
-    name = function_name(source, "sharding_arguments")
     parameters = "strategy, device_type" if is_read(device) else "strategy"
-    conflict = Blocked(source, at, GROUPS_DIFFER())
-    if not migration.add_helper(f"strategy {source.path}", parameters, conflict):
+    variant = f"{parameters} {needs_mesh} {'' if is_read(device) else device}"
+    name, is_new = migration.helper_name(source, "strategy", "sharding_arguments", variant)
+    if not is_new:
         return name
     if is_read(device):
         device = "device_type"
