@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 
@@ -14,8 +15,9 @@ def reshard_loop(migration: Migration, source: Source, at: cst.CSTNode, model: s
     model: the text of the model.
     """
     kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", at)
+    one = fresh(source, at, "module", "fsdp_module")
     return [
-        f"for module in {model}.modules():",
-        f"\tif isinstance(module, {kind}):",
-        "\t\tmodule.reshard()",
+        f"for {one} in {model}.modules():",
+        f"\tif isinstance({one}, {kind}):",
+        f"\t\t{one}.reshard()",
     ]

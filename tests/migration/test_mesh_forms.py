@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import textwrap
 from pathlib import Path
 
@@ -266,3 +268,53 @@ FORMS = {
 @pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
 def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
     assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+SEVERAL_KINDS = """
+shards, copies = dist.new_group([0, 1]), dist.new_group([0, 1])
+if os.environ["MODE"] == "hybrid":
+    model = FSDP(
+        Net(),
+        process_group=(shards, copies),
+        sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+    )
+elif os.environ["MODE"] == "full":
+    model = FSDP(Net(), process_group=shards)
+else:
+    model = FSDP(Net(), process_group=copies, sharding_strategy=ShardingStrategy.NO_SHARD)
+"""
+
+
+def test_each_kind_of_groups_has_its_function(tmp_path: Path) -> None:
+    text = migrated(tmp_path, SEVERAL_KINDS)
+    calls = re.findall(r"mesh=(\w[\w.]*)\(", text)
+    assert calls == ["mesh_of_groups_2", "DeviceMesh.from_group", "mesh_of_groups"]
+
+
+USED_NAMES = """
+group = dist.new_group([0, 1])
+name, parameter, full, buffer = "run", 0.1, True, []
+model = FSDP(
+    nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)),
+    process_group=group,
+    sharding_strategy=ShardingStrategy.{strategy},
+    sync_module_states=True,
+    mixed_precision=MixedPrecision(buffer_dtype=torch.bfloat16),
+)
+print(group, name, parameter, full, buffer)
+"""
+
+
+@pytest.mark.parametrize("strategy", ["FULL_SHARD", "NO_SHARD"])
+def test_variables_of_the_program_keep_their_values(tmp_path: Path, strategy: str) -> None:
+    text = migrated(tmp_path, USED_NAMES.format(strategy=strategy))
+    statements = ast.parse(text).body
+    stored = [
+        node.id
+        for statement in statements
+        if not isinstance(statement, ast.FunctionDef)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    for name in ("group", "name", "parameter", "full", "buffer"):
+        assert stored.count(name) == 1, text

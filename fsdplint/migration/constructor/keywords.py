@@ -323,12 +323,13 @@ class Keywords(StartingWeights):
     def after(self, model: str) -> list[str]:
         """Lines after the model is sharded: memory, weights and casts of buffers."""
         lines: list[str] = []
-        floating = "if buffer.is_floating_point():"
+        buffer = self._buffer
+        floating = f"if {buffer}.is_floating_point():"
         if self.ignored_modules and (self.buffers or self.buffers_as):
             modules = self.ignored_modules
             buffers = fresh(self.source, self.at, "ignored_buffers")
             lines.append(f"{buffers} = {members_of(modules, 'buffers')}")
-            floating = f"if buffer.is_floating_point() and buffer not in {buffers}:"
+            floating = f"if {buffer}.is_floating_point() and {buffer} not in {buffers}:"
         if self.buffers:
             casts = self._buffer_casts(model, floating, self.buffers)
             lines += [f"if {self.buffers_if}:"] if self.buffers_if else []
@@ -346,17 +347,23 @@ class Keywords(StartingWeights):
         lines = [*self.lines_of_weights(model), *lines]
         return [*lines, *forward_methods.lines(self.migration, self.source, self.at, model)]
 
+    @property
+    def _buffer(self) -> str:
+        """The variable of a loop over buffers, which the program does not use there."""
+        return fresh(self.source, self.at, "buffer", "fsdp_buffer")
+
     def _buffer_casts(self, model: str, test: str, dtype: str) -> list[str]:
         """Lines that cast the buffers of a model, except those of batch norms."""
-        cast = [f"\t{test}", f"\t\tbuffer.data = buffer.data.to({dtype})"]
+        buffer = self._buffer
+        cast = [f"\t{test}", f"\t\t{buffer}.data = {buffer}.data.to({dtype})"]
         if not self.norms:
-            return [f"for buffer in {model}.buffers():", *cast]
+            return [f"for {buffer} in {model}.buffers():", *cast]
         part = fresh(self.source, self.at, "module", "part")
         klass = batch_norms.class_text(self.migration, self.source, self.at)
         return [
             f"for {part} in {model}.modules():",
             f"\tif not isinstance({part}, {klass}):",
-            f"\t\tfor buffer in {part}.buffers(recurse=False):",
+            f"\t\tfor {buffer} in {part}.buffers(recurse=False):",
             *(f"\t\t{line}" for line in cast),
         ]
 

@@ -400,9 +400,10 @@ class Reader:
                 ]
             else:
                 names = text.removeprefix("set(").removesuffix(")")
+                one = fresh(self.source, self.at, "parameter", "ignored_parameter")
                 self.keywords.setup += [
-                    f"for parameter in {names}:",
-                    f"\tparameter.data = parameter.data.to({target})",
+                    f"for {one} in {names}:",
+                    f"\t{one}.data = {one}.data.to({target})",
                 ]
 
     def _param_init_fn(self, value: cst.BaseExpression) -> None:

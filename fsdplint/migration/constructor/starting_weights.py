@@ -110,10 +110,11 @@ class StartingWeights:
         offloads = self._test_of_policy() if self.offload == "?" else self.offload
         cpu = string_literal(self.source, "cpu")
         target = cpu if offloads == "True" else f"{cpu} if {offloads} else {device}"
+        buffer = self._variable("buffer")
         lines = [
             f"{model}.to_empty(device={target})",
-            f"for buffer in {model}.buffers():",
-            f"\tbuffer.data = buffer.data.to({device})",
+            f"for {buffer} in {model}.buffers():",
+            f"\t{buffer}.data = {buffer}.data.to({device})",
         ]
         return self._if_on_meta(model, lines)
 
@@ -140,30 +141,33 @@ class StartingWeights:
         empty_like = self.migration.torch(self.source, self.at) + ".empty_like"
         broadcast = self.migration.dist(self.source, self.at, "broadcast")
         state = self.state or "full_parameters"
-        mesh = self.mesh if self.in_group else "parameter.device_mesh"
+        name, parameter, full, buffer, group = map(
+            self._variable, ("name", "parameter", "full", "buffer", "group")
+        )
+        mesh = self.mesh if self.in_group else f"{parameter}.device_mesh"
         lines = [
             f"with {no_grad}:",
-            f"\tfor name, parameter in {model}.named_parameters():",
-            *self._skip_lines(state),
-            f"\t\tfull = {state}[name].to({mesh}.device_type)",
-            f"\t\tparameter.copy_({distribute}(full, {mesh}, parameter.placements))",
-            f"for buffer in {model}.buffers():",
-            f"\t{broadcast}(buffer, group={mesh}.get_group(), group_src=0)",
+            f"\tfor {name}, {parameter} in {model}.named_parameters():",
+            *self._skip_lines(state, name, parameter),
+            f"\t\t{full} = {state}[{name}].to({mesh}.device_type)",
+            f"\t\t{parameter}.copy_({distribute}({full}, {mesh}, {parameter}.placements))",
+            f"for {buffer} in {model}.buffers():",
+            f"\t{broadcast}({buffer}, group={mesh}.get_group(), group_src=0)",
         ]
         if not self.in_group:
-            lines[-1] = f"\t{broadcast}(buffer, src=0)"
+            lines[-1] = f"\t{broadcast}({buffer}, src=0)"
         elif self.two_dimensional:
             lines[-1:] = [
-                f"\tfor group in {mesh}.get_all_groups():",
-                f"\t\t{broadcast}(buffer, group=group, group_src=0)",
+                f"\tfor {group} in {mesh}.get_all_groups():",
+                f"\t\t{broadcast}({buffer}, group={group}, group_src=0)",
             ]
         if self.empty_ranks:
-            full = next(number for number, line in enumerate(lines) if "full = " in line)
-            lines[full : full + 1] = [
-                f"\t\tfull = {state}[name]",
-                "\t\tif full.is_meta:",
-                f"\t\t\tfull = {empty_like}(full, device={mesh}.device_type)",
-                f"\t\tfull = full.to({mesh}.device_type)",
+            at = next(number for number, line in enumerate(lines) if f"{full} = " in line)
+            lines[at : at + 1] = [
+                f"\t\t{full} = {state}[{name}]",
+                f"\t\tif {full}.is_meta:",
+                f"\t\t\t{full} = {empty_like}({full}, device={mesh}.device_type)",
+                f"\t\t{full} = {full}.to({mesh}.device_type)",
             ]
         if self.sync != "True":
             lines = [f"if {self.sync}:", *("\t" + line for line in lines)]
@@ -172,10 +176,14 @@ class StartingWeights:
             comment = "# All ranks start from rank 0's weights and buffers."
         return [comment, *lines, f"del {state}"]
 
-    def _skip_lines(self, state: str) -> list[str]:
+    def _variable(self, wanted: str) -> str:
+        """The name of a variable that the program does not use there."""
+        return fresh(self.source, self.at, wanted, f"fsdp_{wanted}")
+
+    def _skip_lines(self, state: str, name: str, parameter: str) -> list[str]:
         """Lines of the loop that skip ignored parameters, and those of parts that are sharded."""
-        tests = [f"isinstance({state}[name], {{tensor}})"] if self.holds_parts else []
-        tests += ["not isinstance(parameter, {tensor})"] if self.has_ignored else []
+        tests = [f"isinstance({state}[{name}], {{tensor}})"] if self.holds_parts else []
+        tests += [f"not isinstance({parameter}, {{tensor}})"] if self.has_ignored else []
         if not tests:
             return []
         tensor = self.migration.need(self.source, "torch.distributed.tensor", "DTensor", self.at)
@@ -189,6 +197,7 @@ class StartingWeights:
         options = need(self.source, module, "StateDictOptions", self.at)
         broadcast = self.migration.dist(self.source, self.at, "broadcast")
         state = self.state or "full_state"
+        buffer = self._variable("buffer")
         lines: list[str] = []
         indent = line_indent(self.source, self.source.span(self.at)[0])
         if self.sync != "True":
@@ -204,8 +213,8 @@ class StartingWeights:
                     f"options={options}(full_state_dict=True, broadcast_from_rank0=True)",
                 ],
             ),
-            f"for buffer in {model}.buffers():",
-            f"\t{broadcast}(buffer, src=0)",
+            f"for {buffer} in {model}.buffers():",
+            f"\t{broadcast}({buffer}, src=0)",
         ]
         if self.sync != "True":
             lines = [f"if {self.sync}:", *("\t" + x.replace("\n", "\n\t") for x in lines)]
