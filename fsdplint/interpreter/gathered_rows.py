@@ -39,7 +39,7 @@ _KEEPS_ROWS = frozenset(
     "T clone contiguous cuda double flatten float half mT mul normalize reshape squeeze t to "
     "transpose type_as view".split()
 )
-_ENDS_GRADIENT = STRUCTURE | frozenset(
+ENDS_GRADIENT = STRUCTURE | frozenset(
     "argmax argmin argsort bincount bool detach eq ge gt int item le long lt ne numpy "
     "tolist".split()
 )
@@ -127,7 +127,7 @@ def note_operation(run: Run, name: str, operands: Iterable[Value], result: Value
         return
     if name in _KEEPS_LABELS and given and given[0] in run.row_numbers:
         run.row_numbers.add(result)
-    if name in _ENDS_GRADIENT:
+    if name in ENDS_GRADIENT:
         return
     parts = [part for one in given for part in _parts(run, one)]
     if any(part in run.with_gradient for part in parts) and _has_autograd(run):

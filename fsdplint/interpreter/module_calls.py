@@ -9,6 +9,7 @@ from fsdplint.interpreter import (
     mean_losses,
     meta_device,
     rank_local,
+    second_order,
     training_modes,
     uninitialized,
     unset_buffers,
@@ -147,6 +148,7 @@ def _enter(
         output = TensorValue("output", (module,), rank_local=local)
         output.items = _returned_items(run, forward, returned)
         gathered_rows.note_output(run, output, event, returned)
+        second_order.note_output(run, output, returned)
         mean_losses.note_output(run, returned, output)
         return output
     return result

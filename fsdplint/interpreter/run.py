@@ -67,6 +67,7 @@ from fsdplint.interpreter.values import (
 from fsdplint.interpreter.values import Sequence as ListValue
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import (
+    DifferentiableGradient,
     Event,
     GradMode,
     Guard,
@@ -182,6 +183,7 @@ class Run:
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.rows: dict[Value, Rows] = {}  # see `gathered_rows`
         self.with_gradient: set[Value] = set()  # tensors that certainly carry gradients
+        self.second_order: dict[Value, DifferentiableGradient] = {}  # see `second_order`
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns
         self.means: set[Value] = set()  # losses, see `mean_losses`
         self.row_numbers: set[Value] = set()  # `torch.arange(n)`

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsdplint.interpreter import gathered_rows, mean_losses, tensor_devices
+from fsdplint.interpreter import gathered_rows, mean_losses, second_order, tensor_devices
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import COMMUNICATES, attribute_name
 from fsdplint.interpreter.run import Run
@@ -22,6 +22,7 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
         return
     name, operands = _operation(run, function, call)
     if name:
+        second_order.note_gradient(run, function, call, result)
         mean_losses.note_loss(run, name, function, call, result)
         note_operation(run, name, operands, result)
 
@@ -39,11 +40,15 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         mean_losses.note_operation(run, name, operands, result)
     if run.rows or run.with_gradient or run.row_numbers:
         gathered_rows.note_operation(run, name, operands, result)
+    if run.second_order:
+        second_order.note_operation(run, name, operands, result)
 
 
 def _operation(run: Run, function: Value, call: Call) -> tuple[str, list[Value]]:
     """The name of an operation on tensors, and its operands; "" for other calls."""
     if isinstance(function, Symbol):
+        if function.name == "builtins.sum":
+            return "other", [*call.values]
         known = function.name.startswith("torch.") and not function.name.startswith(COMMUNICATES)
         return (function.name.rpartition(".")[2] if known else ""), [*call.values]
     if isinstance(function, LibraryObject) and function.is_loss:
@@ -70,5 +75,7 @@ def elements_of(run: Run, output: TensorValue) -> list[Value]:
             run.rows[element] = run.rows[item]
         if item in run.means:
             run.means.add(element)
+        if item in run.second_order:
+            run.second_order[element] = run.second_order[item]
         made.append(element)
     return made

@@ -120,6 +120,18 @@ class BackwardRun(Event):
 
 
 @event
+class DifferentiableGradient(Event):
+    """A gradient through a sharded model that `torch.autograd.grad(create_graph=True)` computes.
+
+    backward: the index of the first backward pass of a loss that was computed from it (static
+        traces only).
+    """
+
+    kind: ClassVar[str] = "differentiable-gradient"
+    backward: int | None = unrecorded("uses of a tensor are not recorded", default=None)
+
+
+@event
 class SyncSwitched(Event):
     """A switch of gradient synchronization, or of resharding.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions, gathered_rows, possible_lists
+from fsdplint.interpreter import branch_conditions, gathered_rows, possible_lists, second_order
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
@@ -129,7 +129,9 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         return replace(value, some=True)
     if is_slice:
         return gathered_rows.part_of(run, value, without_own_size(value))
-    return gathered_rows.part_of(run, value, subscript(run, value, index, node))
+    element = subscript(run, value, index, node)
+    second_order.note_part(run, value, element)
+    return gathered_rows.part_of(run, value, element)
 
 
 def _holds_elements(value: Unknown) -> bool:

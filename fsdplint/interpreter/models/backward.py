@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter import gathered_rows, hooks, mean_losses
+from fsdplint.interpreter import gathered_rows, hooks, mean_losses, second_order
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import communicates
@@ -61,5 +61,6 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         perhaps_unsynchronized=_modules_perhaps_in_no_sync(run),
     )
     gathered_rows.note_backward(run, receiver, event)
+    second_order.note_backward(run, receiver, event)
     hooks.fire(run, hooks.Moment.BACKWARD, call.node)
     return Const(None)
