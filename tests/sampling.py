@@ -2,7 +2,8 @@
 
     @pytest.mark.sampled(2, by=lambda case: case["rule"].code)
 
-In a run of whole folders, two cases of each rule are tested. All cases are tested with
+In a run of whole folders, two cases of each rule are tested. A test without the mark has a sample
+if its folder is in `SIZES`; `@pytest.mark.whole` excepts it. All cases are tested with
 `--full-matrix`, and if the tests are chosen by `-k` or by their file. The sample is the same in every
 run, and a new case leaves the others in it but for the one whose place it takes: each case has a
 number that only its own id determines, and the cases with the smallest numbers are taken.
@@ -18,6 +19,19 @@ from typing import Any
 import pytest
 
 OPTION = "--full-matrix"
+# Folders and files with costly cases, and how many cases of one test there are in its sample.
+SIZES = {
+    "comparison": 8,
+    "generated": 4,
+    "gpu": 4,
+    "metamorphic": 48,
+    "migration": 8,
+    "mutation": 20,
+    "rules": 12,
+    "runtime": 2,
+    "test_hostile_inputs": 6,
+}
+_TESTS = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "sampled(size, by): see `tests/sampling.py`")
+    config.addinivalue_line("markers", "whole: all cases are always tested")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -48,7 +63,7 @@ def left_out(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     groups: dict[tuple[str, object], list[pytest.Item]] = {}
     sizes: dict[tuple[str, object], int] = {}
     for item in items:
-        mark = item.get_closest_marker("sampled")
+        mark = sample_of(item)
         if mark is not None:
             key = (item.nodeid.partition("[")[0], _group(item, **mark.kwargs))
             groups.setdefault(key, []).append(item)
@@ -56,6 +71,17 @@ def left_out(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     return [
         one for key, group in groups.items() for one in sorted(group, key=_number)[sizes[key] :]
     ]
+
+
+def sample_of(item: pytest.Item) -> pytest.Mark | None:
+    """The mark that says how many cases of a test are tested; None for all."""
+    if item.get_closest_marker("whole") is not None or not hasattr(item, "callspec"):
+        return None
+    mark = item.get_closest_marker("sampled")
+    if mark is not None or not item.path.is_relative_to(_TESTS):
+        return mark
+    size = SIZES.get(item.path.relative_to(_TESTS).parts[0].removesuffix(".py"))
+    return pytest.mark.sampled(size).mark if size is not None else None
 
 
 def _group(item: pytest.Item, by: Callable[[dict[str, Any]], object] = lambda case: None) -> object:

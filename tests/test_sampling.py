@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sampling
 
 TEST = """
 import pytest
@@ -13,6 +14,15 @@ import pytest
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize("kind", ["one", "other"])
 def test_of_each_kind(kind, number):
+    pass
+
+@pytest.mark.whole
+@pytest.mark.parametrize("number", range(3))
+def test_whole(number):
+    pass
+
+@pytest.mark.parametrize("number", range(5))
+def test_without_mark(number):
     pass
 
 def test_without_cases():
@@ -30,10 +40,10 @@ pytest_plugins = ["pytester"]
 @pytest.mark.parametrize(
     ("arguments", "count"),
     [
-        ([], 5),
-        (["."], 5),
-        (["--full-matrix"], 11),
-        (["test_it.py"], 11),
+        ([], 10),
+        (["."], 10),
+        (["--full-matrix"], 19),
+        (["costly/test_it.py"], 19),
         (["-k", "test_of_each_kind"], 10),
     ],
 )
@@ -45,6 +55,8 @@ def test_how_many_cases_are_tested(
 ) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest(HOOKS)
-    pytester.makepyfile(test_it=TEST)
+    pytester.mkdir("costly").joinpath("test_it.py").write_text(TEST)
+    monkeypatch.setattr(sampling, "_TESTS", pytester.path)
+    monkeypatch.setitem(sampling.SIZES, "costly", 2)
     run = pytester.runpytest_inprocess("-q", *arguments)
     assert run.parseoutcomes()["passed"] == count

@@ -56,7 +56,8 @@ unfixed = pytest.mark.parametrize(("rule", "example"), list(examples_to_fix(Fals
 good = pytest.mark.parametrize(("rule", "example"), list(good_examples()))
 
 
-# All examples are checked, and some of each rule also run: `--full-matrix` runs the others.
+# All examples are checked, and some of each rule are also fixed and run: `--full-matrix` does that
+# with the others.
 one_of_each_rule = pytest.mark.sampled(
     1, by=lambda case: (case["rule"].code, bool(case["example"].skip))
 )
@@ -86,6 +87,7 @@ def lines(found: list[Finding], rule: Rule) -> set[tuple[int, str]]:
 # The form of a rule ------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.code) for rule in RULES])
 def test_a_rule_is_documented_and_has_examples(rule: Rule) -> None:
     page = rule.__doc__ or ""
@@ -102,6 +104,7 @@ def test_a_rule_is_documented_and_has_examples(rule: Rule) -> None:
     assert (rule.fixable is None) == all(example.fixed is None for example in examples.bad)
 
 
+@pytest.mark.whole
 @bad
 def test_a_bad_example_says_what_it_shows(rule: Rule, example: Bad) -> None:
     assert any(code == rule.code for _, code in markers(example.code))
@@ -129,6 +132,7 @@ def test_every_file_belongs_to_a_rule() -> None:
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.code) for rule in RULES])
 def test_a_rule_has_names_of_one_meaning_and_examples_for_its_page(rule: Rule) -> None:
     files = read_folder(Path(__file__).parents[2] / "fixtures" / "rules" / rule.code)
@@ -147,6 +151,7 @@ def test_a_header_says_how_its_file_is_run() -> None:
 # Static ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 @bad
 def test_the_marked_lines_are_found(rule: Rule, example: Bad, tmp_path: Path) -> None:
     """A finding says whether it depends on a configuration.
@@ -166,6 +171,7 @@ def test_the_marked_lines_are_found(rule: Rule, example: Bad, tmp_path: Path) ->
     assert {bool(one.configuration) for one in own} <= {example.config_dependent}
 
 
+@one_of_each_rule
 @fixed
 def test_the_fix_gives_the_fixed_text(rule: Rule, example: Bad, tmp_path: Path) -> None:
     assert example.fixed is not None
@@ -179,6 +185,7 @@ def test_the_fix_gives_the_fixed_text(rule: Rule, example: Bad, tmp_path: Path) 
     assert again.texts == {}
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.code) for rule in RULES])
 def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -> None:
     """A rule that names SAFE may have unsafe fixes in some cases, one that names UNSAFE no safe one."""
@@ -193,12 +200,14 @@ def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -
     assert rule.fixable is Safety.SAFE or Safety.SAFE not in seen
 
 
+@pytest.mark.sampled(60)
 @unfixed
 def test_what_has_no_fixed_text_is_not_touched(rule: Rule, example: Bad, tmp_path: Path) -> None:
     path = written(tmp_path, example)
     assert fix(Workspace([path], unsafe=True, options=options(example)), [rule]).texts == {}
 
 
+@pytest.mark.whole
 @good
 def test_a_good_example_is_silent(rule: Rule, example: Good, tmp_path: Path) -> None:
     assert lines(static(written(tmp_path, example), example), rule) == set()
@@ -237,7 +246,7 @@ def test_the_symptom_shows_and_the_record_has_the_finding(
         assert any(code == rule.code for _, code in found), str(outcome)
 
 
-@one_of_each_rule
+@pytest.mark.sampled(30)
 @fixed
 def test_the_fixed_program_is_healthy(rule: Rule, example: Bad, two_ranks: TwoRanks) -> None:
     if example.skip:
@@ -249,7 +258,7 @@ def test_the_fixed_program_is_healthy(rule: Rule, example: Bad, two_ranks: TwoRa
     assert not {code for _, code in recorded(outcome, rule, example)} & {rule.code}
 
 
-@one_of_each_rule
+@pytest.mark.sampled(40)
 @good
 def test_a_good_example_runs_and_its_record_is_silent(
     rule: Rule, example: Good, two_ranks: TwoRanks

@@ -13,6 +13,8 @@ from fsdplint.runtime.proof.checks import BFLOAT16, Comparison, Side
 from fsdplint.runtime.proof.compare import compare
 from fsdplint.trace import Trace
 
+pytestmark = pytest.mark.whole
+
 Unit = dict[str, Any]
 SHAPES = {"up.weight": [7, 4], "up.bias": [7]}
 NUMBERS = 35  # in these

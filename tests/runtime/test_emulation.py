@@ -11,6 +11,8 @@ from two_ranks import TwoRanks
 from fsdplint.runtime.emulation.shared_gpus import share_gpus
 from fsdplint.trace import DeviceSet, MeshBuilt, ModuleMoved, ProcessGroupInit, Wrapped
 
+pytestmark = pytest.mark.whole
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 CUDA = """

@@ -15,6 +15,8 @@ from fsdplint.runtime.launch.event_schema import decode, schemas
 from fsdplint.trace import Event, Layout
 from fsdplint.trace.fields import Role, field_record
 
+pytestmark = pytest.mark.whole
+
 WRITERS = ("event", "prepare")
 KINDS = {
     value.__name__: value

@@ -107,13 +107,13 @@ def check_all(
     return ours, theirs
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", OTHERS, ids=str)
 def test_it_trains_as_before(case: Case, two_ranks: TwoRanks) -> None:
     check_all(case, *fixture_runs.texts(case), two_ranks)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", BOTH, ids=str)
 def test_its_form_for_cuda_trains_as_before_and_as_without_cuda(
     case: Case, two_ranks: TwoRanks, tmp_path: Path
@@ -135,7 +135,7 @@ def migrated(files: dict[str, str], folder: Path) -> dict[str, str]:
     return {name: result.texts.get(path, files[name]) for name, path in paths.items()}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", FSDP2)
 def test_fsdp2_in_its_form_for_cuda_trains_as_without_cuda(name: str, two_ranks: TwoRanks) -> None:
     script = next(file for file in FSDP2[name] if file.name == "train.py" or len(file.parts) == 2)

@@ -10,6 +10,8 @@ import pytest
 from fsdplint.runtime.launch import line_coverage
 from fsdplint.runtime.launch.line_coverage import Lines
 
+pytestmark = pytest.mark.whole
+
 PROGRAM = '''"""Docs."""
 from __future__ import annotations
 

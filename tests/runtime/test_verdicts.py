@@ -18,6 +18,8 @@ from fsdplint.runtime.proof.runs import initial_weights_reason
 from fsdplint.runtime.proof.verdicts import Evidence, Verdict
 from fsdplint.trace import Collective, FixedSite, Location, Trace
 
+pytestmark = pytest.mark.whole
+
 
 class NoBarrier(Rule):
     """No barriers, please."""
