@@ -79,6 +79,36 @@ def test_programs_that_may_want_it(tmp_path: Path, line: str, other: str) -> Non
     assert findings(tmp_path, WRONG.replace(line, other)) == 0
 
 
+HOOK = "p.register_post_accumulate_grad_hook(lambda p: sums[p].add_(p.grad))"
+
+
+@pytest.mark.parametrize(
+    ("mark", "number"),
+    [("p.decays = p.ndim > 1", 1), ("p.master = p.detach().clone()", 1), (HOOK, 0)],
+)
+def test_attributes_of_parameters_hold_no_gradients(tmp_path: Path, mark: str, number: int) -> None:
+    sums = "sums = {p: torch.zeros_like(p) for p in model.parameters()}\n"
+    body = f"{sums}for p in model.parameters():\n    {mark}\n{textwrap.dedent(WRONG)}"
+    assert findings(tmp_path, body) == number
+
+
+def test_a_sum_of_gradients_in_an_attribute(tmp_path: Path) -> None:
+    body = """
+    for p in model.parameters():
+        p.total = torch.zeros_like(p)
+    for step in range(5):
+        for micro in range(3):
+            optimizer.zero_grad()
+            model(next(batches)).sum().backward()
+            for p in model.parameters():
+                p.total += p.grad
+        for p in model.parameters():
+            p.grad = p.total
+        optimizer.step()
+    """
+    assert findings(tmp_path, body) == 0
+
+
 FSDP1 = """
 from contextlib import nullcontext
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

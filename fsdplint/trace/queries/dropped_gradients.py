@@ -95,7 +95,7 @@ def zeroed_in_each_turn(trace: Trace) -> Iterator[Dropped]:
     """
     for step in trace.of(OptimizerStepped):
         module = _sharded_module(trace, step)
-        if module is None or not trace.complete or any(True for _ in trace.of(ParameterMarked)):
+        if module is None or not trace.complete or any(m.hook for m in trace.of(ParameterMarked)):
             continue
         modules = _modules_of(trace, step)
         if any(trace.any_escaped(trace.family(one), trace.last_step) for one in modules):
