@@ -209,7 +209,7 @@ def _condition(
     name_origin(run, left)
     of_ranks = _of_ranks(left, op, right, single_rank=run.decisions.single_rank)
     if of_ranks is not None:
-        run.decisions.world_size_tested = True
+        run.decisions.world_size_tests.add(node)
         return Const(of_ranks)
     text = run.text(node)
     if any(isinstance(v, Unknown) and v.differs for v in (left, right)):

@@ -74,7 +74,7 @@ class Decisions:
         left_by: for each time that this run left a function early, the keys because of which it
             did, without those that are forced.
         single_rank: the program runs on a single rank, and without a launcher.
-        world_size_tested: a test of the number of ranks, or of the launcher, was decided.
+        world_size_tests: the tests of the number of ranks, or of the launcher, that were decided.
         leaving: the current condition chooses between continuing and leaving the function; then
             both bases continue, and only a forced decision leaves.
         values_by_key: every decision, by key.
@@ -96,7 +96,7 @@ class Decisions:
     going_on: Mapping[str, bool] = field(default_factory=dict)
     fixed: Set[str] = frozenset()
     single_rank: bool = False
-    world_size_tested: bool = False
+    world_size_tests: set[object] = field(default_factory=set)
     leaving: bool = False
     values_by_key: dict[str, bool] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class Decisions:
         self.sharding, self.branches = set(earlier.sharding), earlier.branches
         self.of_options = set(earlier.of_options)
         self.places, self.shards = earlier.places, earlier.shards
-        self.world_size_tested = earlier.world_size_tested
+        self.world_size_tests = earlier.world_size_tests
         return True
 
     def _record(self, condition: Condition, value: bool) -> None:

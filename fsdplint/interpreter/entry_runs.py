@@ -24,6 +24,8 @@ from fsdplint.trace import Site, Wrapped
 STEPS_BEFORE_DIVERSIFYING = (
     500_000  # nodes evaluated, over all configurations; see `Search.diversifies`
 )
+MAX_RUNS_ALONE = 8  # runs on several ranks that one on a single rank may follow
+STEPS_WITH_RUNS_ALONE = 250_000  # the same as for pairs
 STEPS_WITH_PAIRS = 250_000  # the same; pairs of decisions rarely show what no decision showed
 MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
 
@@ -78,7 +80,6 @@ class EntryRuns:
     _unsharded: list[tuple[Decisions, KeysOfStatements]] = field(default_factory=list)
     _sites: set[Site] = field(default_factory=set)  # of the events of the kept runs
     _wraps: set[object] = field(default_factory=set)
-    _counted: bool = False  # whether a run tested the number of ranks
 
     def __post_init__(self) -> None:
         self._left = SitesLeft(self.project, self.coverage)
@@ -113,7 +114,6 @@ class EntryRuns:
         self._keep(run, self._search.is_new(decisions))
         if run.trace.entry and not decisions.shards:
             self._unsharded.append((decisions, run.keys_unsharded))
-        self._counted = self._counted or decisions.world_size_tested
         self._wraps |= {event.site for event in run.trace.of(Wrapped)}
         self.result.steps += run.steps
         self._events += len(run.trace.events)
@@ -130,7 +130,8 @@ class EntryRuns:
             leaves_choices = search.leaves_choices()
             left = _configurations(len(self._done))
             self._cut(self.entry.node, left, unfinished=leaves_choices)
-        if self._counted and any(one.shards for one in self._done):
+        counted = any(one.world_size_tests for one in self._done)
+        if counted and any(one.shards for one in self._done):
             self._explore_alone()
         self.project.consulted = {}
         return result
@@ -161,15 +162,29 @@ class EntryRuns:
     def _explore_alone(self) -> None:
         """Run a program on a single rank, where it may not wrap its model.
 
-        Only its coverage and its values are kept, not its trace.
+        Further runs decide as a run on several ranks that tested their number at other places.
         """
-        run = Run(self.project, Decisions(single_rank=True))
+        tested = self._run_alone(Decisions(single_rank=True))
+        for done in self._done[:MAX_RUNS_ALONE]:
+            if self.result.steps > STEPS_WITH_RUNS_ALONE:
+                break
+            if not done.world_size_tests <= tested:
+                values = done.values_by_key
+                alone = Decisions(
+                    done.base, done.forced, values, fixed=values.keys(), single_rank=True
+                )
+                tested |= self._run_alone(alone) | done.world_size_tests
+
+    def _run_alone(self, decisions: Decisions) -> set[object]:
+        """Keep the coverage and the values of a run, and not its trace; its tests of the ranks."""
+        run = Run(self.project, decisions)
         with contextlib.suppress(OutOfSteps):
             self.entry.body(run)
         self.result.steps += run.steps
         self.coverage.add_single_rank(run)
         if self._wraps - {event.site for event in run.trace.of(Wrapped)}:
             self.result.values.append(NodeValues.of(run))
+        return decisions.world_size_tests
 
     def _keep(self, run: Run, new: bool) -> None:
         """Add the results of a run."""

@@ -117,6 +117,16 @@ EXCLUDED = {
         f"scaler = None if args.fsdp else torch.amp.GradScaler()\n    if scaler:\n        {SAVE}",
     ),
     "after a return": ("", f"if args.fsdp:\n        return\n    {SAVE}"),
+    "a single rank in either case": (
+        "",
+        f"if args.merge:\n        if dist.get_world_size() == 1:\n            {SAVE}\n"
+        "    elif dist.get_world_size() == 1:\n        print(model.state_dict())",
+    ),
+    "a single rank where a setting is off": (
+        "",
+        "if args.merge:\n        if dist.get_world_size() == 1:\n            print(model)\n"
+        f"    elif dist.get_world_size() == 1:\n        {SAVE}",
+    ),
     "a single rank": (KEEP, "if dist.get_world_size() == 1:\n        keep(model)"),
 }
 UNSEEN = {
