@@ -13,7 +13,7 @@ from fsdplint.migration import parameter_names, parameter_positions
 from fsdplint.migration.constructor.strategy import NO_RESHARD
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import PARAMETERS
-from fsdplint.migration.training.counts import measured_value
+from fsdplint.migration.training.counts import is_of_inner_module, measured_value
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.enclosing import function_around
@@ -207,7 +207,8 @@ def _note_counts(migration: Migration, calls: Calls) -> None:
             if size_of is None or node in migration.blocks.local_shard_functions:
                 continue
             values = migration.values(size_of)
-            if any(map(_is_of_fsdp1, values)):
+            of_fsdp1 = any(map(_is_of_fsdp1, values))
+            if of_fsdp1 or is_of_inner_module(migration, source, size_of):
                 migration.note(
                     "parameters are counted whole (FSDP1: this rank's part)",
                     source,

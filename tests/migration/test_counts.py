@@ -60,3 +60,16 @@ def test_other_counts_have_a_note(tmp_path: Path, count: str) -> None:
     edited, notes = migrated(tmp_path, count)
     assert "to_local" not in edited
     assert any("counted whole" in note for note in notes)
+
+
+@pytest.mark.parametrize("count", ADDED_UP.values(), ids=ADDED_UP)
+def test_parts_of_the_inner_module_that_are_added_up(tmp_path: Path, count: str) -> None:
+    edited, _ = migrated(tmp_path, count.replace("model.parameters()", "model.module.parameters()"))
+    assert "p.to_local()" in edited
+
+
+def test_other_counts_of_the_inner_module_have_a_note(tmp_path: Path) -> None:
+    count = "print(sum(p.numel() for _, p in model.module.named_parameters()))"
+    edited, notes = migrated(tmp_path, count)
+    assert "to_local" not in edited
+    assert any("counted whole" in note for note in notes)

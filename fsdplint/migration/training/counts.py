@@ -13,7 +13,7 @@ import libcst as cst
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.training.gradients import ignores_parameters, is_of_fsdp1
 from fsdplint.source.source import Source
-from fsdplint.syntax.enclosing import function_around
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import symbols_in
 
@@ -23,6 +23,8 @@ COLLECTIVES = {
     f"torch.distributed.{name}"
     for name in ("all_reduce", "reduce", "all_gather", "all_gather_object", "gather")
 }
+PARAMETERS = ("parameters", "named_parameters")
+INNER = ("module", "_fsdp_wrapped_module")
 TITLE = "Count this rank's part: `to_local()`"
 Assignment = cst.Assign | cst.AnnAssign | cst.AugAssign
 
@@ -34,7 +36,10 @@ def rewrite(migration: Migration, source: Source) -> None:
     symbols = symbols_in(source)
     for node in nodes(source):
         parameter = measured_value(node)
-        if parameter is None or not is_of_fsdp1(migration.program, parameter):
+        if parameter is None:
+            continue
+        of_fsdp1 = is_of_fsdp1(migration.program, parameter)
+        if not of_fsdp1 and not is_of_inner_module(migration, source, parameter):
             continue
         if _Flow(source, node, symbols).is_added_up():
             text = migration.text(source, parameter)
@@ -48,6 +53,32 @@ def measured_value(node: cst.CSTNode) -> cst.BaseExpression | None:
     if not isinstance(node, cst.Call) or node.args or not isinstance(node.func, cst.Attribute):
         return None
     return node.func.value if node.func.attr.value in SIZES else None
+
+
+def is_of_inner_module(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Whether a node is a parameter in a loop over `model.module.parameters()` of a wrapper.
+
+    The wrapper has made them the parts of this rank, too.
+    """
+    if not isinstance(node, cst.Name):
+        return False
+    for around in ancestors(source, node):
+        loop = around if isinstance(around, cst.For) else getattr(around, "for_in", None)
+        if isinstance(loop, cst.For | cst.CompFor) and any(
+            isinstance(part, cst.Name) and part.value == node.value for part in descend(loop.target)
+        ):
+            return _is_over_inner(migration, loop.iter)
+    return False
+
+
+def _is_over_inner(migration: Migration, iterable: cst.BaseExpression) -> bool:
+    function = iterable.func if isinstance(iterable, cst.Call) else None
+    if not isinstance(function, cst.Attribute) or function.attr.value not in PARAMETERS:
+        return False
+    inner = function.value
+    if not isinstance(inner, cst.Attribute) or inner.attr.value not in INNER:
+        return False
+    return migration.wrapping_of(inner.value) == "always"
 
 
 @dataclass
