@@ -185,7 +185,7 @@ APIS = {
         "a cast of the buffers after sharding", advice=advice.BUFFER_DTYPE
     ),
     "MixedPrecision.keep_low_precision_grads": Api(
-        "nothing: gradients have the type of the parameters", advice=advice.PRECISION_OPTION
+        "nothing: gradients have the type of the parameters", advice=advice.LOW_PRECISION_GRADS
     ),
     "MixedPrecision.cast_forward_inputs": Api(
         "`cast_forward_inputs` of the submodules' policy", advice=advice.PRECISION_OPTION

@@ -135,6 +135,10 @@ PRECISION_OPTION = (
     "Remove the option if its default will do, or call `fully_shard` on these modules with a "
     "`MixedPrecisionPolicy` of their own."
 )
+LOW_PRECISION_GRADS = (
+    "Remove the option if gradients of the type of the parameters will do, which FSDP2 gives. For "
+    "gradients in low precision, cast the model to that type before it is sharded."
+)
 LOCAL_STATE = (
     "First choose another type in the FSDP1 program: FULL_STATE_DICT (one file) or "
     "SHARDED_STATE_DICT (each rank writes its part). If the program both saves and loads local "

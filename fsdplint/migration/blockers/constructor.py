@@ -167,7 +167,7 @@ PRECISION_ARGUMENTS = Blocker(
 LOW_PRECISION_GRADS = Blocker(
     "FSDP201-low-precision-grads",
     "FSDP2 has no counterpart of `keep_low_precision_grads`",
-    advice.PRECISION_OPTION,
+    advice.LOW_PRECISION_GRADS,
 )
 CLASSES_TO_IGNORE = Blocker(
     "FSDP201-classes-to-ignore",
