@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
@@ -11,6 +12,7 @@ from fsdplint.trace.queries.common import class_name
 from fsdplint.trace.queries.dropped_gradients import (
     Dropped,
     zeroed_before_step,
+    zeroed_between_steps,
     zeroed_in_accumulation,
     zeroed_in_each_turn,
 )
@@ -23,7 +25,8 @@ class GradientsZeroedTooEarly(Rule):
     Finds `optimizer.zero_grad()` between the backward pass and `optimizer.step()`, with no backward pass
     and no gradients of the program's own in between.
 
-    It also finds `zero_grad()` in each turn of a loop of backward passes with the step after the loop.
+    It also finds `zero_grad()` in each turn of a loop of backward passes with the step after the loop, or
+    in every Nth turn of it (`if (i + 1) % accumulation == 0:`).
     Under FSDP1, it finds `zero_grad()` in each turn of a loop that accumulates gradients under
     `no_sync()`. FSDP2 keeps the gradients of a backward pass without synchronisation elsewhere, and
     `zero_grad()` does not reach them there.
@@ -56,7 +59,9 @@ class GradientsZeroedTooEarly(Rule):
                     "between the backward pass and the optimizer step, so the step has no gradients",
                     "Call `zero_grad()` after the step, or before the first backward pass of a step.",
                 )
-        for found in (*zeroed_in_accumulation(trace), *zeroed_in_each_turn(trace)):
+        for found in chain(
+            zeroed_in_accumulation(trace), zeroed_in_each_turn(trace), zeroed_between_steps(trace)
+        ):
             if found.zeroed.site not in seen:
                 seen.add(found.zeroed.site)
                 yield self._finding(

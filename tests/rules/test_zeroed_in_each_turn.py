@@ -138,3 +138,54 @@ def test_no_sync_keeps_the_gradients_where_zero_grad_finds_them(
     assert findings(tmp_path, FSDP1.format(context=context)) == 1
     once = FSDP1.replace("optimizer.zero_grad()", "if micro == 0: optimizer.zero_grad()")
     assert findings(tmp_path, once.format(context=context)) == 0
+
+
+EVERY_NTH = """
+import sys
+accumulation = int(sys.argv[1])
+for step, batch in enumerate(batches):
+    loss = model(batch).sum() / accumulation
+    optimizer.zero_grad()
+    loss.backward()
+    {before}
+    if {test}:
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+"""
+COUNTED = "(step + 1) % accumulation == 0"
+
+
+@pytest.mark.parametrize(
+    ("test", "before", "number"),
+    [
+        (COUNTED, "", 1),
+        (f"{COUNTED} or step == 59", "", 1),
+        ("step % 4 == 3", "", 1),
+        ("step % 1 == 0", "", 0),
+        ("loss.isfinite()", "", 0),
+        ("True", "", 0),
+        (COUNTED, "sums = [p.grad.clone() for p in model.parameters()]", 0),
+        (COUNTED, "model.set_requires_gradient_sync(step % 2 == 0)", 0),
+    ],
+)
+def test_a_step_in_every_nth_turn(tmp_path: Path, test: str, before: str, number: int) -> None:
+    assert findings(tmp_path, EVERY_NTH.format(test=test, before=before)) == number
+
+
+def test_a_backward_pass_of_the_turns_with_a_step(tmp_path: Path) -> None:
+    body = """
+    critic = nn.Linear(4, 1)
+    others = torch.optim.SGD(critic.parameters(), lr=0.1)
+    for step, batch in enumerate(batches):
+        others.zero_grad()
+        critic(batch).sum().backward()
+        others.step()
+        optimizer.zero_grad()
+        if step % 5 == 0:
+            model(batch).sum().backward()
+            optimizer.step()
+    """
+    assert findings(tmp_path, body) == 0
+    assert findings(tmp_path, EVERY_NTH.format(test=COUNTED, before="optimizer.step()")) == 0
+    later = EVERY_NTH.replace("    optimizer.zero_grad()\n", "") + "        optimizer.zero_grad()\n"
+    assert findings(tmp_path, later.format(test=COUNTED, before="")) == 0

@@ -11,6 +11,7 @@ from fsdplint.trace import (
     Clipped,
     Event,
     GradientsZeroed,
+    Guard,
     GuardKind,
     OptimizerBuilt,
     OptimizerStepped,
@@ -19,7 +20,8 @@ from fsdplint.trace import (
     SyncSwitched,
     Trace,
 )
-from fsdplint.trace.predicates import AllOf, Predicate, truth
+from fsdplint.trace.numbers import division
+from fsdplint.trace.predicates import AllOf, AnyOf, Predicate, Zero, truth
 from fsdplint.trace.queries.clipping import turns_of
 from fsdplint.trace.queries.last_backward import conditions_of
 
@@ -94,17 +96,50 @@ def zeroed_in_each_turn(trace: Trace) -> Iterator[Dropped]:
     that no backward pass of a turn synchronises under FSDP2 are elsewhere, and stay.
     """
     for step in trace.of(OptimizerStepped):
-        module = _sharded_module(trace, step)
-        if module is None or not trace.complete or any(m.hook for m in trace.of(ParameterMarked)):
+        module = _accumulating_module(trace, step)
+        turns = _turns_before(trace, step) if module is not None else []
+        if module is None or len(turns) < 2 or not _are_alike(turns, step):
             continue
-        modules = _modules_of(trace, step)
-        if any(trace.any_escaped(trace.family(one), trace.last_step) for one in modules):
-            continue
-        if any(_is_paused(trace, one) for one in modules):
-            continue
-        turns = _turns_before(trace, step)
-        if len(turns) > 1 and _are_alike(turns, step) and _are_reached(trace, module, turns):
+        if _reaches(trace, module, [backward for _, backward in turns[-2:]]):
             yield Dropped(module, turns[-1][1], turns[-1][0], step)
+
+
+def zeroed_between_steps(trace: Trace) -> Iterator[Dropped]:
+    """Steps in every Nth turn of a loop, all turns of which zero and compute the gradients.
+
+    What the other turns compute is never used.
+    """
+    for step in trace.of(OptimizerStepped):
+        module = _accumulating_module(trace, step)
+        zeroed, backward = _last_zeroing(trace, step), _last_backward(trace, step, step.optimizer)
+        if module is None or zeroed is None or backward is None or zeroed.index > backward.index:
+            continue
+        counted = {g.site or g.text for g in step.guards if _is_counter(g)}
+        turns = turns_of(backward)
+        if not counted or counted & {test for test, _ in turns} or not turns <= turns_of(step):
+            continue
+        same = turns_of(zeroed) == turns and zeroed.callbacks == backward.callbacks
+        if same and _repeats(trace, zeroed, backward) and _reaches(trace, module, [backward]):
+            yield Dropped(module, backward, zeroed, step)
+
+
+def _is_counter(guard: Guard) -> bool:
+    """Whether a test holds in every Nth turn of a loop (and perhaps in the last one)."""
+    if guard.kind is not GuardKind.VARYING or not guard.holds:
+        return False
+    test = guard.predicate
+    tests = test.parts if isinstance(test, AnyOf) else (test,)
+    found = [division(one.number) for one in tests if isinstance(one, Zero)]
+    return any(one is not None and one.by.constant != 1 for one in found)
+
+
+def _repeats(trace: Trace, zeroed: GradientsZeroed, backward: BackwardRun) -> bool:
+    """Whether the turn before has computed gradients, too, which nothing read."""
+    if not zeroed.unused:
+        return False
+    before = list(trace.before(zeroed, BackwardRun, GradientsZeroed))
+    earlier = [e for e in before if getattr(e, "optimizer", zeroed.optimizer) == zeroed.optimizer]
+    return [e.site for e in earlier[-2:]] == [zeroed.site, backward.site]
 
 
 _Turn = tuple[GradientsZeroed, BackwardRun]
@@ -145,12 +180,25 @@ def _are_alike(turns: list[_Turn], step: OptimizerStepped) -> bool:
     return all(turns_of(event) <= around for event in (first, one, second, two))
 
 
-def _are_reached(trace: Trace, module: str, turns: list[_Turn]) -> bool:
-    """Whether the next zeroing reaches the gradients that a turn has computed.
+def _accumulating_module(trace: Trace, step: OptimizerStepped) -> str | None:
+    """A sharded module of an optimizer whose gradients are certainly those of its parameters.
+
+    Hooks may keep gradients elsewhere, and so does FSDP2 where it does not synchronise them.
+    """
+    module = _sharded_module(trace, step)
+    if module is None or not trace.complete or any(m.hook for m in trace.of(ParameterMarked)):
+        return None
+    modules = _modules_of(trace, step)
+    if any(trace.any_escaped(trace.family(one), trace.last_step) for one in modules):
+        return None
+    return None if any(_is_paused(trace, one) for one in modules) else module
+
+
+def _reaches(trace: Trace, module: str, passes: list[BackwardRun]) -> bool:
+    """Whether the next zeroing reaches the gradients of backward passes.
 
     It does under FSDP1, whose `no_sync()` keeps them in the parameters.
     """
-    passes = [backward for _, backward in turns[-2:]]
     if trace.sharding(module) is Sharding.FSDP1:
         return not passes[-1].unsynchronized
     return not any(one.unsynchronized or one.perhaps_unsynchronized for one in passes)
