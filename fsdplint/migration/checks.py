@@ -279,12 +279,18 @@ def _check_devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
     if device.is_set(migration):
         return
     for source, call in calls:
-        named, rest = arguments(call, PARAMETERS)
-        given = named.get("device_id")
-        absent = given is None or is_constant(given.value, "None")
-        if not absent or rest or moved_models.device_of_model(migration, source, call) is not None:
+        giving = [call, *migration.blocks.enabling.get(call, ())]
+        if any(map(_may_have_device, giving)):
             continue
-        _block(migration, source, call, DEVICE_UNKNOWN())
+        if moved_models.device_of_model(migration, source, call) is None:
+            _block(migration, source, call, DEVICE_UNKNOWN())
+
+
+def _may_have_device(call: cst.Call) -> bool:
+    """Whether the arguments of a call may have a `device_id`."""
+    named, rest = arguments(call, PARAMETERS)
+    given = named.get("device_id")
+    return bool(rest) or (given is not None and not is_constant(given.value, "None"))
 
 
 def _check_local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -75,6 +75,7 @@ class Blocks:
 
     Attributes:
         unwrapped: `with` blocks whose body stays and whose head goes.
+        enabling: calls of `wrap`, and the calls of `enable_wrap` that give them arguments.
         gathered: blocks in which every module is unsharded.
         whole_parameters: blocks in which parameters are unsharded.
         replaced: those of them in which the modules have whole parameters in full precision.
@@ -83,6 +84,7 @@ class Blocks:
     """
 
     unwrapped: set[cst.CSTNode] = field(default_factory=set)
+    enabling: dict[cst.Call, list[cst.Call]] = field(default_factory=dict)
     gathered: set[cst.CSTNode] = field(default_factory=set)
     whole_parameters: set[cst.CSTNode] = field(default_factory=set)
     replaced: set[cst.CSTNode] = field(default_factory=set)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forms import migrated, plan
+from forms import HEAD, migrated, plan
 
 DEEP = """
 class Deep(nn.Module):
@@ -140,3 +140,21 @@ def test_units_need_the_model_in_the_block(tmp_path: Path) -> None:
     )
     found, _ = plan(tmp_path, body + "model = FSDP(Net())\n")
     assert any("which `enable_wrap` block" in one.reason for one in found.blockers)
+
+
+# The program sets no current device.
+UNSET = HEAD.replace("torch.cuda.set_device(local_rank)\n", "")
+
+
+def test_the_device_of_the_block_is_the_device_of_its_units(tmp_path: Path) -> None:
+    body = DEEP.replace("STRATEGY", "ShardingStrategy.FULL_SHARD")
+    found, text = plan(tmp_path, body, head=UNSET)
+    assert not found.blockers and "    torch.cuda.set_device(device)\n" in text
+
+
+def test_units_without_any_device(tmp_path: Path) -> None:
+    body = DEEP.replace("STRATEGY", "ShardingStrategy.FULL_SHARD").replace("device_id=device, ", "")
+    found, _ = plan(tmp_path, body, head=UNSET)
+    assert {one.reason.partition(" says")[0] for one in found.blockers} == {
+        "neither `device_id` nor `torch.cuda.set_device` nor a mesh"
+    }

@@ -103,6 +103,7 @@ def _attach(
     if block is None:
         return source, call
     block.wraps.append(call)
+    migration.blocks.enabling[call] = [block.call]
     return None
 
 
@@ -138,6 +139,9 @@ def _attach_constructing(
         if not found or any(trees[root] is None for root in found):
             migration.blockers.append(Blocked(source, call.func, WRAP_OUTSIDE_BLOCK()))
             continue
+        migration.blocks.enabling[call] = [
+            block.call for block in blocks if not found.isdisjoint(block.wraps)
+        ]
         migration.substitute(source, call, migration.text(source, call.args[0].value))
         migration.forget(source, call.func)
         migration.step(source, call, "Shard the modules after the model is built")
