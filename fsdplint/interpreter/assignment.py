@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import gathered_rows, replaced_data, unset_buffers
+from fsdplint.interpreter import gathered_rows, lazy, replaced_data, unset_buffers
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
@@ -14,6 +14,7 @@ from fsdplint.interpreter.freezing import freeze_parameters, note_requires_grad
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
+from fsdplint.interpreter.models.module_paths import list_of_names, split_path
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_module_attribute
 from fsdplint.interpreter.one_rank_dicts import note_entries
@@ -23,6 +24,7 @@ from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import (
+    ModulePath,
     ParametersOf,
     SamplerValue,
     ScalerValue,
@@ -40,6 +42,7 @@ from fsdplint.interpreter.values import (
     Dict,
     Function,
     Instance,
+    Lazy,
     LazyImport,
     LibraryObject,
     ModuleValue,
@@ -52,6 +55,8 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.interpreter.values import Sequence as SequenceValue
 from fsdplint.trace import EpochSet, HelperStateLoaded, Layout, RequiresGradSet
+
+MAX_MADE = 16  # modules of one unpacked comprehension
 
 
 def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
@@ -95,16 +100,42 @@ def _unpack(run: Run, target: cst.Tuple | cst.List, value: Value) -> None:
     count = len(target.elements)
     held = run.settle(value)
     rests = [i for i, one in enumerate(target.elements) if isinstance(one, cst.StarredElement)]
-    if rests and isinstance(held, SequenceValue) and not held.open and len(held.items) >= count - 1:
+    if rests == [0] and count == 2 and isinstance(held, ModulePath) and held.names:
+        head, last = split_path(run, held)
+        items: list[Value] = [list_of_names(head), last]
+    elif (
+        rests and isinstance(held, SequenceValue) and not held.open and len(held.items) >= count - 1
+    ):
         end = len(held.items) - (count - rests[0] - 1)
         rest: Value = SequenceValue(held.items[rests[0] : end])
         items = [*held.items[: rests[0]], rest, *held.items[end:]]
     else:
-        items = unpack(run, value, count)
+        items = _made_for_each(run, held, count) or unpack(run, value, count)
         for at in rests:
             items[at] = SequenceValue([items[at]], open=True)
     for element, item in zip(target.elements, items, strict=True):
         assign(run, element.value, item)
+
+
+def _made_for_each(run: Run, value: Value, count: int) -> list[Value]:
+    """The modules of `a, b = (Layer() for _ in range(2))`: each target gets one of its own.
+
+    Such a comprehension has one element that stands for all. Its code is executed once for each.
+    """
+    node = value.node if isinstance(value, Lazy) else None
+    if isinstance(value, SequenceValue) and value.created_at is not None:
+        node = value.created_at.node
+    if not isinstance(node, cst.GeneratorExp | cst.ListComp) or node.for_in.ifs or count > MAX_MADE:
+        return []
+    items: list[Value] = []
+    made = lazy.consume(run, value)
+    while isinstance(made, SequenceValue) and len(made.items) == 1:
+        items += map(run.settle, made.items)
+        if len(items) == count or not isinstance(items[-1], ModuleValue):
+            break
+        made = lazy.consume(run, run.eval(node))
+    every = len(items) == count and all(isinstance(one, ModuleValue) for one in items)
+    return items if every else []
 
 
 def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:

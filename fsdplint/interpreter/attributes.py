@@ -39,6 +39,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
     LocalGradient,
+    ModulePath,
     ParametersOf,
     PossibleLists,
     ShardTensor,
@@ -256,7 +257,7 @@ _VIEWS = {"copy", "items", "keys", "values"}
 
 
 def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
-    if isinstance(value, PossibleLists) and find_method(value, name) is not None:
+    if isinstance(value, PossibleLists | ModulePath) and find_method(value, name) is not None:
         return Method(value, name)
     if name not in value.parts:
         if isinstance(value.default, Dict) and name in _VIEWS:

@@ -214,7 +214,7 @@ def _condition(
     text = run.text(node)
     if any(isinstance(v, Unknown) and v.differs for v in (left, right)):
         if isinstance(op, cst.In) and isinstance(right, ParameterName) and isinstance(left, Const):
-            return NameTest(varying=True, text=str(left.value))
+            return NameTest(varying=True, texts=(str(left.value),))
         return Unknown(varying=True)
     if run.loop_depth and isinstance(left, Symbol) and isinstance(right, Symbol):
         return Unknown(varying=True)  # `tracker.step == tracker.steps` of a library's object

@@ -88,33 +88,33 @@ def freeze_parameters(run: Run, parameters: ParametersOf, value: Value) -> None:
         # True does not undo an earlier False: it may be set on another parameter.
         set_frozen(run, parameters.modules, True, wholly=parameters.each)
         if isinstance(value, NameTest) and not parameters.filtered_by:
-            _train_named(run, parameters.modules, value.text)
+            _train_named(run, parameters.modules, value)
     if not (isinstance(value, Const) and value.value is False) or parameters.filtered_by:
         doubt_frozen(run, parameters.modules)
 
 
-def _train_named(run: Run, modules: Iterable[ModuleValue], text: str) -> None:
-    """The parameters whose own name, or the name of a module around them, contains a text have
+def _train_named(run: Run, modules: Iterable[ModuleValue], test: NameTest) -> None:
+    """The parameters for whose own name, or the name of a module around them, a test is true have
     gradients, whatever holds that module."""
     parts = {part for module in modules for part in run.trace.submodules(module.id)}
     for part in parts:
         held = run.objects.get(part)
         if isinstance(held, ModuleValue):
             names = [name for name, one in held.attributes.items() if is_new_parameter(one)]
-            if names and all(text in name for name in names):
+            if names and all(map(test.holds_for, names)):
                 run.trace.modules[part].frozen = False
-    for part in _named(run, parts, text):
+    for part in _named(run, parts, test):
         for below in run.trace.submodules(part):
             run.trace.modules[below].frozen = False
 
 
-def _named(run: Run, parts: set[str], text: str) -> set[str]:
-    """The modules whose every name in their parents contains a text."""
+def _named(run: Run, parts: set[str], test: NameTest) -> set[str]:
+    """The modules for whose every name in their parents a test is true."""
     named: dict[str, list[str]] = {}
     for part in parts:
         for name, child in run.trace.modules[part].children.items():
             named.setdefault(child, []).append(name)
-    return {part for part, names in named.items() if all(text in name for name in names)}
+    return {part for part, names in named.items() if all(map(test.holds_below, names))}
 
 
 def doubt_frozen(run: Run, modules: Iterable[ModuleValue]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import libcst as cst
 
@@ -19,6 +20,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     Batches,
     LoaderValue,
+    ModulePath,
     ModulesOf,
     ParameterName,
     ParametersOf,
@@ -168,6 +170,8 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         return [value.element], False
     if isinstance(value, TensorValue) and value.items:
         return tensor_marks.elements_of(run, value), True
+    if isinstance(value, ModulePath) and value.names:
+        return [replace(value, names=False, parts={})], True  # one step to the module
     if isinstance(value, Unknown):
         if value.part_of is not None:
             return [_unknown_element(run, value)], True

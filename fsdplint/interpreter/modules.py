@@ -24,7 +24,7 @@ from fsdplint.interpreter.module_tree import (
     root_path,
 )
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf, is_new_parameter
+from fsdplint.interpreter.torch_values import ModulePath, ModulesOf, ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -436,7 +436,13 @@ def submodule_values(run: Run, value: ModulesOf | ModuleValue) -> list[Value]:
         result.reverse()
     if not value.method.startswith("named"):
         return [part for _, part in result]
-    return [
-        Sequence([Unknown(varying=True) if name is None else Const(name), part], "tuple")
-        for name, part in result
-    ]
+    root = value.module
+    return [Sequence([_path_of(root, part, name), part], "tuple") for name, part in result]
+
+
+def _path_of(root: ModuleValue, part: Value, name: str | None) -> Value:
+    if name is not None:
+        return Const(name)
+    if isinstance(part, ModuleValue):
+        return ModulePath(varying=True, module=part, root=root)
+    return Unknown(varying=True)

@@ -160,6 +160,26 @@ def own_data(
     return RankLocal(source, immutable, counts=counts, part=part)
 
 
+def elements_of_part(value: Sequence, part: RankLocal) -> list[Value]:
+    """The elements of the part of a list that each rank takes.
+
+    part: where it is taken. Only elements that stand for others, too, certainly differ by rank.
+    """
+    if not value.open:
+        return list(value.items)
+    own = RankLocal(part.source, part=part.part)
+    return [_of_part(item, own) for item in value.items]
+
+
+def _of_part(item: Value, own: RankLocal) -> Value:
+    if isinstance(item, Sequence):
+        return replace(item, items=[_of_part(one, own) for one in item.items])
+    plain = isinstance(item, Unknown) and not item.origin and item.part_of is None
+    if plain and isinstance(item, Unknown) and local_of(item) is None:
+        return replace(item, parts={}, varying=True, rank_local=own)
+    return item
+
+
 def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | None:
     """What makes the batches of a loader different on each rank."""
     if run.decisions.single_rank:

@@ -131,10 +131,36 @@ class ParameterName(Unknown):
 
 
 @dataclass(eq=False, repr=False)
-class NameTest(Unknown):
-    """Whether a text is in the name of a parameter: true for each name that contains `text`."""
+class ModulePath(Unknown):
+    """The path of `module` in the model `root`, if an element that stands for several is in it.
 
-    text: str = ""
+    names: whether it is the list of the names in the path, as `path.split(".")` makes it.
+    """
+
+    module: ModuleValue | None = None
+    root: ModuleValue | None = None
+    names: bool = False
+
+
+@dataclass(eq=False, repr=False)
+class NameTest(Unknown):
+    """Whether one of several texts is in the name of a parameter, or the name ends with one.
+
+    True for each name that contains one of `texts`; with `at_end`, for each that ends with one.
+    """
+
+    texts: tuple[str, ...] = ()
+    at_end: bool = False
+
+    def holds_for(self, name: str) -> bool:
+        """Whether it is true for each parameter whose name ends with a dot and this name."""
+        if self.at_end:
+            return f".{name}".endswith(self.texts)
+        return any(text in f".{name}" for text in self.texts)
+
+    def holds_below(self, name: str) -> bool:
+        """Whether it is true for each parameter of a module of this name."""
+        return not self.at_end and any(text in f".{name}." for text in self.texts)
 
 
 @dataclass(eq=False, repr=False)

@@ -24,7 +24,7 @@ from fsdplint.interpreter.parameter_marks import remove_hooks
 from fsdplint.interpreter.rank_local import note_agreement
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ParameterName, RankValue, TensorValue
+from fsdplint.interpreter.torch_values import NameTest, ParameterName, RankValue, TensorValue
 from fsdplint.interpreter.training_modes import forget_modes
 from fsdplint.interpreter.values import (
     Bound,
@@ -36,6 +36,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    constant,
 )
 from fsdplint.trace import EpochSet, Escaped, PickedByRank, RunElsewhere, Sharded
 
@@ -98,7 +99,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     for value in call.values if run.has_own_data else ():
         note_agreement(run.settle(value), seen=False)
     if isinstance(function, Unknown) and isinstance(function.owner, ParameterName):
-        return ParameterName(varying=True)  # `name.endswith(".bias")`, `name.lower()`
+        return _of_name(run, function.owner, function, call)
     origin = function.origin if isinstance(function, Unknown) else ""
     name = origin.rpartition(".")[2]
     if isinstance(function, Method):
@@ -164,6 +165,17 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if any(isinstance(v, TensorValue) for v in call.values):
             return TensorValue("derived", scaled=True)
     return result
+
+
+def _of_name(run: Run, name: ParameterName, function: Unknown, call: Call) -> Value:
+    """A method of the name of a parameter: `name.endswith(".bias")`, `name.lower()`."""
+    if name.parts.get("endswith") is function and len(call.args) == 1 and not call.kwargs:
+        ends = run.settle(call.args[0])
+        items = ends.items if isinstance(ends, Sequence) and not ends.open else [ends]
+        texts = [constant(run.settle(item)) for item in items]
+        if texts and all(isinstance(text, str) for text in texts):
+            return NameTest(varying=True, texts=tuple(map(str, texts)), at_end=True)
+    return ParameterName(varying=True)
 
 
 def _note_effect(run: Run, function: Value, call: Call) -> None:

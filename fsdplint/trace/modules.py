@@ -202,6 +202,7 @@ class TensorParallel(Event):
     """`parallelize_module(module, mesh, plan)`.
 
     parts: the modules whose parameters it makes DTensors, as far as they are known.
+    without_module: the paths of the plan that certainly match no module.
     whole_mesh, dims: as for `Sharded`.
     splits_inputs: whether each rank may give it a part of the batch: the input of a style is
         `Shard(0)`, or the program makes DTensors itself.
@@ -215,6 +216,7 @@ class TensorParallel(Event):
     kind: ClassVar[str] = "tensor-parallel"
     module: str = reference(distinct=True)
     parts: tuple[str, ...] = reference(default=())
+    without_module: tuple[str, ...] = ()
     whole_mesh: str = reference(default="")
     dims: tuple[str, ...] = ()
     splits_inputs: bool = False

@@ -35,7 +35,7 @@ NOT_CALLED = {
     "LazyClass", "LazyImport", "Length", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
     "OptimizerValue", "PartialMethod",
     "GeneratorValue", "HelperState", "MeshPosition", "NameTest", "ParameterName",
-    "PossibleLists", "ProjectModule", "RankChoice", "SamplerValue", "ScalerValue", "SchedulerValue",
+    "ModulePath", "PossibleLists", "ProjectModule", "RankChoice", "SamplerValue", "ScalerValue", "SchedulerValue",
     "Sequence", "Super",
     "Unknown",
 }  # fmt: skip

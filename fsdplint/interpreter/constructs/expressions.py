@@ -6,17 +6,24 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions, gathered_rows, possible_lists, second_order
+from fsdplint.interpreter import (
+    branch_conditions,
+    gathered_rows,
+    possible_lists,
+    second_order,
+)
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
 from fsdplint.interpreter.decided_values import chosen_value
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_sides
+from fsdplint.interpreter.models.module_paths import name_at, slice_of
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.own_sizes import without_own_size
 from fsdplint.interpreter.rank_local import (
     derive_rank_local,
+    elements_of_part,
     is_batch,
     is_global_rank,
     local_of,
@@ -27,6 +34,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.shared_draws import note_selection
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.torch_values import (
+    ModulePath,
     ModulesOf,
     ParametersOf,
     RankChoice,
@@ -112,7 +120,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         return replace(value, parts={}, rank_local=own)
     if by_rank and isinstance(value, Sequence) and not run.decisions.single_rank:
         own = own_data(run, run.site(node), counts=True, part=part)
-        return replace(value, items=list(value.items), every=False, open=True, own_length=own)
+        items = elements_of_part(value, own)
+        return replace(value, items=items, every=False, open=True, own_length=own)
     if distinct and isinstance(value, Unknown) and value.part_of is None:
         return replace(value, parts={}, rank_local=own_data(run, run.site(node)))
     if distinct and isinstance(value, StateValue):  # a tensor in a file, since it has a slice
@@ -125,6 +134,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         return replace(value, items=list(value.items), every=False)
     if is_slice and isinstance(value, ParametersOf):
         return replace(value, every=False)
+    if isinstance(value, ModulePath) and value.names and len(node.slice) == 1:
+        return slice_of(run, value, node.slice[0].slice) if is_slice else name_at(run, value, index)
     if is_slice and isinstance(value, ModulesOf):
         return replace(value, some=True)
     if is_slice:

@@ -12,6 +12,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_if_given
 from fsdplint.interpreter.instances import instance_lacks
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.module_paths import module_at
 from fsdplint.interpreter.models.named_in_settings import member_of_setting
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.type_tests import is_dtensor
@@ -78,7 +79,8 @@ def get_attribute(run: Run, name: str, call: Call) -> Value:
         return run.settle(value)
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, ModuleValue):
-        return hidden_child(run, value)
+        path = run.settle(call.args[1]) if len(call.args) >= 2 else Unknown()
+        return module_at(run, value, path) or hidden_child(run, value)
     found = None
     if len(call.args) >= 2:
         found = member_of_setting(run, value, run.settle(call.args[1]), call)

@@ -17,6 +17,7 @@ from fsdplint.interpreter.freezing import (
     set_frozen,
 )
 from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.models.module_paths import module_at, split_path
 from fsdplint.interpreter.models.registry import method
 from fsdplint.interpreter.module_attributes import element_of
 from fsdplint.interpreter.module_tree import add_child, child_values
@@ -31,7 +32,7 @@ from fsdplint.interpreter.modules import (
 )
 from fsdplint.interpreter.precisions import CASTS, note_cast
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf, is_new_parameter
+from fsdplint.interpreter.torch_values import ModulePath, ModulesOf, ParametersOf, is_new_parameter
 from fsdplint.interpreter.training_modes import set_mode
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.unknown_results import unknown_result
@@ -207,17 +208,25 @@ def mapping_view(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
 
 @method("ModuleValue", "get_submodule")
 def submodule(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
-    path = constant(call.arg(0, "target"))
+    target = run.settle(call.arg(0, "target") or Unknown())
+    path = constant(target)
     if not isinstance(path, str):
-        return element_of(run, receiver, Unknown())
+        return module_at(run, receiver, target) or element_of(run, receiver, Unknown())
     return _submodule_at(run, receiver, path, call.node)
 
 
 @method("ModuleValue", "set_submodule")
 def replace_submodule(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
-    path, new = constant(call.arg(0, "target")), call.arg(1, "module")
+    target, new = run.settle(call.arg(0, "target") or Unknown()), call.arg(1, "module")
     if new is None:
         return Const(None)
+    path = constant(target)
+    if isinstance(target, ModulePath) and not target.names:
+        head, last_name = split_path(run, target)
+        holder, leaf = module_at(run, receiver, head), constant(last_name)
+        if holder is not None and isinstance(leaf, str):
+            set_module_attribute(run, holder, leaf, new)
+            return Const(None)
     if not isinstance(path, str):
         set_element(run, receiver, Unknown(), new)
         return Const(None)

@@ -13,6 +13,7 @@ from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.module_paths import joined
 from fsdplint.interpreter.models.named_in_settings import module_of_setting
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.ranks import environment
@@ -20,6 +21,8 @@ from fsdplint.interpreter.records import MADE_FIELD
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.templates import fill_template
 from fsdplint.interpreter.torch_values import (
+    ModulePath,
+    NameTest,
     RankTest,
     RankValue,
     ShardTensor,
@@ -251,6 +254,8 @@ def text_of(run: Run, receiver: Const, name: str, call: Call) -> Value:
 @method("Const", "join")
 def joined_text(run: Run, receiver: Const, name: str, call: Call) -> Value:
     parts = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(parts, ModulePath) and receiver.value == ".":
+        return joined(parts)
     if not isinstance(parts, Sequence) or parts.open:
         return unknown_result(call)
     texts = [constant(run.settle(item)) for item in parts.items]
@@ -295,10 +300,21 @@ def any_or_all(run: Run, name: str, call: Call) -> Value:
             return Const(decisive)
         if len(known) == len(elements.items) and not elements.open:
             return Const(not decisive)
+        if decisive and (named := _test_of_a_name(run, elements)) is not None:
+            return named
         test = _rank_test_among(run, elements, every=not decisive)
         if test is not None:
             return test
     return quiet(run, name, call)
+
+
+def _test_of_a_name(run: Run, elements: Sequence) -> NameTest | None:
+    """The test whether one of several texts is in a name: `any(text in name for text in texts)`."""
+    tests = [one for one in map(run.settle, elements.items) if isinstance(one, NameTest)]
+    if not tests or len(tests) < len(elements.items) or len({one.at_end for one in tests}) > 1:
+        return None
+    texts = tuple(text for one in tests for text in one.texts)
+    return NameTest(varying=True, texts=texts, at_end=tests[0].at_end)
 
 
 def _rank_test_among(run: Run, elements: Sequence, *, every: bool) -> RankTest | None:

@@ -12,7 +12,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_results import unknown_result
-from fsdplint.interpreter.values import Dict, LibraryObject, Symbol, Value
+from fsdplint.interpreter.values import Dict, LibraryObject, Symbol, Unknown, Value
 from fsdplint.trace import TensorParallel
 
 STYLES = TensorParallel.STYLES
@@ -26,12 +26,13 @@ def parallelize_module(run: Run, name: str, call: Call) -> Value:
         return unknown_result(call)
     mesh = mesh_of(run, call.arg(1, "device_mesh"))
     plan = call.arg(2, "parallelize_plan")
-    parts = _parts(run, module.id, run.settle(plan)) if plan is not None else ()
+    plan = run.settle(plan) if plan is not None else Unknown()
     run.emit(
         TensorParallel,
         call.node,
         module=module.id,
-        parts=tuple(parts),
+        parts=tuple(_parts(run, module.id, plan)),
+        without_module=tuple(_without_module(run, module.id, plan)),
         whole_mesh=mesh.id,
         dims=mesh.dims,
         splits_inputs=_splits_inputs(run),
@@ -81,3 +82,23 @@ def _at(run: Run, module: str, path: list[str]) -> Iterator[str]:
     for name, child in info.children.items() if info is not None else ():
         if fnmatch(name, path[0]):
             yield from _at(run, child, path[1:])
+
+
+def _without_module(run: Run, module: str, plan: Value) -> Iterator[str]:
+    """The paths of a plan that certainly match no module."""
+    for path in plan.items if isinstance(plan, Dict) else ():
+        if isinstance(path, str) and path and not _may_match(run, module, path.split(".")):
+            yield path
+
+
+def _may_match(run: Run, module: str, path: list[str]) -> bool:
+    info = run.trace.modules.get(module)
+    if not path or info is None or not info.children_known or info.escaped or info.wrapper:
+        return True
+    if any("*" in name for name in info.children):
+        return True
+    several = any(name.isdigit() for name in info.children)  # one may stand for others
+    return (several and path[0].isdigit()) or any(
+        fnmatch(name, path[0]) and _may_match(run, child, path[1:])
+        for name, child in info.children.items()
+    )

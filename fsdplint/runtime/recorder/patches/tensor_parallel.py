@@ -31,6 +31,9 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         frame,
         module=recording.objects.module(module),
         parts=tuple(recording.objects.module(part) for part in _parts(module, plan)),
+        without_module=tuple(
+            path for path in _styles(plan) if not any(True for _ in _at(module, _names(path)))
+        ),
         whole_mesh=whole_mesh(mesh),
         dims=dimensions(mesh),
         splits_inputs=any(map(_splits_input, _styles(plan).values())),
@@ -53,7 +56,11 @@ def _parts(module: Any, plan: Any) -> Iterator[Any]:
     """The modules whose parameters a plan distributes."""
     for path, style in _styles(plan).items():
         if type(style).__name__ in TensorParallel.STYLES:
-            yield from _at(module, path.split(".") if path else [])
+            yield from _at(module, _names(path))
+
+
+def _names(path: str) -> list[str]:
+    return path.split(".") if path else []
 
 
 def _at(module: Any, path: list[str]) -> Iterator[Any]:
