@@ -19,7 +19,7 @@ class TrainedInEvaluationMode(Rule):
     before the next step. The model has a dropout or batch norm of `torch.nn`, for which the mode matters.
 
     A model that never trains in training mode, parts of a model in evaluation mode (a frozen batch norm),
-    and programs that read `model.training` are not reported.
+    and programs that read `model.training`, other than for a message or an assertion, are not reported.
 
     ## Why is this bad?
     There is no error. From the first evaluation on, the model trains without dropout, and its batch norms no

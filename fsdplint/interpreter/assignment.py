@@ -33,7 +33,7 @@ from fsdplint.interpreter.torch_values import (
     TensorValue,
     is_new_parameter,
 )
-from fsdplint.interpreter.training_modes import note_mode_read
+from fsdplint.interpreter.training_modes import note_mode_set
 from fsdplint.interpreter.unknown_entries import set_entry
 from fsdplint.interpreter.values import (
     Bound,
@@ -82,7 +82,7 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
         if target.attr.value == "data":
             replaced_data.note_assignment(run, target, owner, value)
         if target.attr.value == "training":
-            note_mode_read(run)
+            note_mode_set(run)
         if target.attr.value == "grad":
             run.gradients_used_at = run.gradients_read_at = len(run.trace.events)
         note_tie(run, owner, target.attr.value, value, target)

@@ -36,6 +36,7 @@ from fsdplint.interpreter.ranks import (
 )
 from fsdplint.interpreter.records import as_tuple
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.state_edits import note_entry_read
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
     LocalGradient,
@@ -91,7 +92,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if name == "grad":
         run.gradients_read_at = len(run.trace.events)
     elif name == "training":
-        note_mode_read(run)
+        note_mode_read(run, node)
     if isinstance(value, Symbol):
         return _symbol_attribute(run, value, name)
     if isinstance(value, ProjectModule):
@@ -343,6 +344,7 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     if isinstance(value, LibraryObject) and value.name.endswith(".init_device_mesh"):
         return LibraryObject(MESH_PART, {"whole": value, "chosen": index})
     if isinstance(value, StateValue):
+        note_entry_read(run, value, index, node)
         return value.entry(index)
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)

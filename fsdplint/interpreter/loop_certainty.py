@@ -121,10 +121,10 @@ def _loops_around(site: NodeSite, visits: Mapping[cst.CSTNode, bool]) -> Iterato
 def _visits_every_module(node: cst.CSTNode) -> bool:
     """Whether a loop certainly visits every module of what it loops over."""
     if isinstance(node, cst.For):
-        return _iterates_over_all(node.iter)
+        return iterates_over_all(node.iter)
     if isinstance(node, cst.BaseComp):
         loop = node.for_in
-        return not loop.ifs and loop.inner_for_in is None and _iterates_over_all(loop.iter)
+        return not loop.ifs and loop.inner_for_in is None and iterates_over_all(loop.iter)
     return not isinstance(node, cst.While | cst.Yield)
 
 
@@ -146,7 +146,7 @@ def _tests_class_only(test: cst.BaseExpression) -> bool:
     return isinstance(test, cst.Call) and _name(test.func) == "isinstance"
 
 
-def _iterates_over_all(node: cst.BaseExpression) -> bool:
+def iterates_over_all(node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Tuple | cst.List):
         return not any(isinstance(item, cst.StarredElement) for item in node.elements)
     if isinstance(node, cst.Attribute):
@@ -156,7 +156,7 @@ def _iterates_over_all(node: cst.BaseExpression) -> bool:
     if isinstance(node.func, cst.Attribute):
         return node.func.attr.value in _ITERATING_METHODS
     every = isinstance(node.func, cst.Name) and node.func.value in _ITERATING_FUNCTIONS
-    return every and len(node.args) == 1 and _iterates_over_all(node.args[0].value)
+    return every and len(node.args) == 1 and iterates_over_all(node.args[0].value)
 
 
 def _in_loop(

@@ -2,17 +2,20 @@
 
 A module of a class of the project or of torch.nn is in training mode when it is made. From there on
 its mode is known if the program sets it by `train()` and `eval()` of known modules, and never reads
-it: a program that reads `module.training` may restore it in ways of its own. Library functions may
-return models in evaluation mode.
+it: a program that reads `module.training` may restore it in ways of its own, unless it only shows
+or asserts it. Library functions may return models in evaluation mode.
 """
 
 from __future__ import annotations
 
 import re
 
+import libcst as cst
+
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import ModuleValue, Unknown, constant
+from fsdplint.syntax.dotted import dotted_name
 
 _BY_MODE = re.compile(r"(Alpha|FeatureAlpha)?Dropout[123]?d?|(Sync)?BatchNorm(1d|2d|3d)?")
 
@@ -64,8 +67,26 @@ def forget_modes(run: Run) -> None:
     run.first_modes_known = False
 
 
-def note_mode_read(run: Run) -> None:
+def note_mode_read(run: Run, node: cst.CSTNode) -> None:
     """The program reads the mode of a module outside of its forward."""
+    if not run.calling and not _is_only_shown(run, node):
+        run.modes_known = False
+
+
+def _is_only_shown(run: Run, node: cst.CSTNode) -> bool:
+    """Whether an expression becomes text or is asserted, so that nothing can restore it."""
+    around = run.source.parent(node)
+    while isinstance(around, cst.UnaryOperation | cst.Comparison | cst.BooleanOperation):
+        around = run.source.parent(around)
+    if isinstance(around, cst.Arg):
+        call = run.source.parent(around)
+        shown = isinstance(call, cst.Call) and dotted_name(call.func) == "print"
+        return shown and around.keyword is None
+    return isinstance(around, cst.FormattedStringExpression | cst.Assert)
+
+
+def note_mode_set(run: Run) -> None:
+    """The program assigns to the mode of a module."""
     if not run.calling:
         run.modes_known = False
 

@@ -34,7 +34,7 @@ _READING_FUNCTIONS = uninitialized.READING_FUNCTIONS + uninitialized.LOADING_FUN
 
 def register(run: Run, module: ModuleValue, name: str, call: Call) -> None:
     """`register_buffer`: the buffer has the value of its argument."""
-    run.unset_buffers.pop((module.id, name), None)
+    _note_written(run, (module.id, name))
     run.registered_buffers.add((module.id, name))
     tensor, persistent = call.arg(1, "tensor"), call.arg(2, "persistent")
     temporary = persistent is not None and constant(persistent) is False
@@ -59,7 +59,7 @@ def begin(run: Run, module: ModuleValue, event: ModuleMoved) -> None:
 
 def note_set(run: Run, module: ModuleValue, name: str) -> None:
     """An attribute of a module is set."""
-    run.unset_buffers.pop((module.id, name), None)
+    _note_written(run, (module.id, name))
     run.registered_buffers.discard((module.id, name))
 
 
@@ -73,7 +73,15 @@ def note_read(run: Run, module: ModuleValue, name: str) -> None:
         if _in_forward(run):
             run.unset_buffers_read.add((module.id, name))
         else:
-            del run.unset_buffers[module.id, name]
+            _note_written(run, (module.id, name))
+
+
+def _note_written(run: Run, key: tuple[str, str]) -> None:
+    """Something may have written to a buffer."""
+    moved = run.unset_buffers.pop(key, None)
+    if moved is not None:
+        guards = (entry.guard for entry in run.guards)
+        moved.set_under = tuple(dict.fromkeys((*moved.set_under, *guards)))
 
 
 def _in_forward(run: Run) -> bool:
@@ -155,7 +163,7 @@ def _forget(run: Run, module: ModuleValue) -> None:
     """Something may write to the buffers of a module and of its submodules."""
     parts = set(run.trace.submodules(module.id))
     for key in [key for key in run.unset_buffers if key[0] in parts]:
-        del run.unset_buffers[key]
+        _note_written(run, key)
 
 
 def _forget_value(run: Run, value: Value) -> None:
@@ -166,7 +174,7 @@ def _forget_value(run: Run, value: Value) -> None:
         if isinstance(module, ModuleValue):
             own = origin_of(run, module, name)
             if origin == own or origin.startswith((f"{own}.", f"{own}[", f"{own}(")):
-                del run.unset_buffers[part, name]
+                _note_written(run, (part, name))
 
 
 def note_end_of_forward(run: Run, module: ModuleValue, event: Called) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar
 
-from fsdplint.trace.base import Event, event
+from fsdplint.trace.base import Event, Guard, event
 from fsdplint.trace.fields import all_same, combined, distinct, on_all, reference, unrecorded
 
 
@@ -76,7 +76,8 @@ class ModuleMoved(Event):
 
     from_meta: whether it moves parameters from the meta device to another, which fails.
     untouched_buffers: the buffers from `to_empty` that nothing had written to by the end of the
-        first forward (recorded traces only).
+        first forward.
+    set_under: the conditions under which something in sight may have written to such a buffer.
     """
 
     kind: ClassVar[str] = "module-moved"
@@ -86,6 +87,7 @@ class ModuleMoved(Event):
     dtype: str | None = None
     from_meta: bool = False
     untouched_buffers: tuple[str, ...] = ()
+    set_under: tuple[Guard, ...] = unrecorded("a record has no conditions", default=())
 
 
 @event
@@ -377,6 +379,21 @@ class Fsdp1Used(Event):
     instead_of_model: str = ""
     edits_lost: bool = combined(on_all, default=False)
     dropped: bool = combined(on_all, default=False)
+
+
+@event
+class PlainModuleUsed(Event):
+    """A method of sharded modules gets a module that is not sharded itself (static traces only).
+
+    module: a part of a sharded module.
+    method: the method. given: whether the module may be in a list that the method gets.
+    """
+
+    kind: ClassVar[str] = "plain-module-used"
+    static_only: ClassVar[str] = "the call raises an error"
+    module: str = reference(distinct=True)
+    method: str = ""
+    given: bool = False
 
 
 @event

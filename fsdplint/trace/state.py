@@ -33,6 +33,19 @@ class StateTaken(Event):
 
 
 @event
+class StateIndexed(Event):
+    """The program reads an entry of a state dict that only one rank has (static traces only).
+
+    key: the key, which the program says.
+    """
+
+    kind: ClassVar[str] = "state-indexed"
+    static_only: ClassVar[str] = "a recorder does not see the entries that are read from a dict"
+    state: str = reference(distinct=True)
+    key: str = ""
+
+
+@event
 class StateLoaded(Event):
     """A state dict of a layout was loaded into a module or optimizer (`into`).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.interpreter import plain_modules
 from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.ignored_parameters import ignored_modules, note_ignored
@@ -176,6 +177,7 @@ _SWITCHES = (
 
 @method("ModuleValue", *_SWITCHES)
 def set_sync(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    plain_modules.note_method(run, receiver, name, call)
     given = call.values
     enabled = constant(given[0]) if given else None
     run.emit(
@@ -204,6 +206,7 @@ def set_sync_of_unknown(run: Run, receiver: Unknown, name: str, call: Call) -> V
 
 @method("ModuleValue", *METHODS.keys() - {*_SWITCHES})
 def newer_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    plain_modules.note_method(run, receiver, name, call)
     _emit_newer_api(run, name, receiver, call)
     return Unknown()
 
@@ -217,6 +220,7 @@ def _emit_newer_api(run: Run, api: str, module: ModuleValue, call: Call) -> None
 
 @method("ModuleValue", "unshard", "reshard")
 def gather(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    plain_modules.note_method(run, receiver, name, call)
     sharded = sharding_inside(run, receiver) is not None
     if name == "unshard" and constant(call.arg(0, "async_op")) is True:
         run.emit(Collective, call.node, api=name, collective=sharded)

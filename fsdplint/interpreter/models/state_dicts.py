@@ -11,6 +11,7 @@ from fsdplint.interpreter.module_tree import has_whole_parameters, sharding_insi
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import optimizer_layout
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.state_edits import note_entry_read
 from fsdplint.interpreter.torch_values import LOCAL_PART, ParametersOf, StateValue, TensorValue
 from fsdplint.interpreter.values import (
     Const,
@@ -251,7 +252,10 @@ def view_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Valu
 
 @method("StateValue", "get", "pop")
 def entry_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
-    return receiver.entry(run.settle(call.args[0]) if call.args else Unknown())
+    key = run.settle(call.args[0]) if call.args else Unknown()
+    if name == "pop" and len(call.values) == 1 and not call.open:
+        note_entry_read(run, receiver, key, call.node)
+    return receiver.entry(key)
 
 
 @method("StateValue", "to_local", "redistribute")
