@@ -33,7 +33,8 @@ class RootReshardTrue(Rule):
     ## What it does
     Finds `fully_shard(model, reshard_after_forward=True)` at the root of a trained model whose parts are
     sharded too. It is not reported where the program changes or gathers parameters after a forward that no
-    backward follows: an average of the weights that an evaluation uses needs the shards then.
+    backward follows: an average of the weights that an evaluation uses needs the shards then. Nor where the
+    same call also shards such an average.
 
     ## Why is this bad?
     The root's own parameters (embeddings, the last norm, the head) are used at the end of the forward and
@@ -70,7 +71,9 @@ class RootReshardTrue(Rule):
             if event.ranks.partial or not _is_root(trace, groups, event):
                 continue
             call = _trained_call(trace, event)
-            if call is None or _needs_shards(trace, event):
+            if call is None or any(
+                _needs_shards(trace, one) for one in _by_same_call(trace, event)
+            ):
                 continue
             name = class_name(trace, event.module)
             yield self.finding(
@@ -131,18 +134,24 @@ def _group_members(event: Sharded | Wrapped) -> tuple[str, ...]:
     return event.group if isinstance(event, Sharded) else ()
 
 
+def _by_same_call(trace: Trace, event: Sharded) -> list[Sharded]:
+    """The roots that the same code shards, also the model of an average."""
+    return [one for one in trace.of(Sharded) if one.site == event.site and not one.group]
+
+
 def _needs_shards(trace: Trace, event: Sharded) -> bool:
     """Whether the program uses the shards after a forward of the root that no backward follows.
 
     Without the option, the forward would leave the parameters gathered there.
     """
-    evaluated = False
+    evaluated = trained = False
     for one in trace.after(event, Called, BackwardRun, Gathered, WeightsSet, Collective):
         if isinstance(one, Called):
             outside = one.inside is None and trace.unwrap(one.module) == event.module
             evaluated = evaluated or (outside and one.grad is not GradMode.ON)
+            trained = trained or (outside and one.grad is GradMode.ON)
         elif isinstance(one, BackwardRun):
-            evaluated = False
+            evaluated, trained = evaluated and not trained, False  # it may be that of another model
         elif isinstance(one, Gathered):
             evaluated = evaluated and (one.gathered or one.module != event.module)
         elif evaluated and any(trace.related(name, event.module) for name in _used_by(one)):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.diagnostics.wording import names
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import ModuleMoved, Trace
+from fsdplint.trace import Event, Guard, GuardKind, ModuleMoved, StateLoaded, Trace
+from fsdplint.trace.predicates import negated
 from fsdplint.trace.queries.common import class_name
 
 
@@ -19,7 +20,8 @@ class BuffersLeftGarbage(Rule):
     forward: frequencies of rotary embeddings, masks, running statistics.
 
     Buffers that are loaded, set by the program or computed in the forward are not reported. A check without
-    a run finds buffers with `persistent=False` that a forward reads.
+    a run finds buffers with `persistent=False` that a forward reads. It also finds those that are
+    initialised only if no checkpoint is loaded, so that a resumed run computes with garbage.
 
     ## Why is this bad?
     `to_empty()` allocates memory and writes nothing to it. `reset_parameters()` sets parameters,
@@ -48,6 +50,7 @@ class BuffersLeftGarbage(Rule):
                 continue
             which = names(event.untouched_buffers, "buffer")
             verb = "was" if len(event.untouched_buffers) == 1 else "were"
+            loaded = _loaded_by_choice(trace, event)
             yield self.finding(
                 event,
                 f"{which} of `{class_name(trace, event.module)}` {verb} never written to after "
@@ -55,4 +58,36 @@ class BuffersLeftGarbage(Rule):
                 help="Compute them again after `to_empty`, for instance in the module's "
                 "`reset_parameters`, or copy them from a model that was not built on meta. Loading a "
                 "checkpoint does not set buffers that are not persistent.",
+                because=[(loaded, "a checkpoint is loaded here instead")] if loaded else [],
             )
+
+    def concerns(self, trace: Trace, finding: Finding) -> bool:
+        """Whether a trace moves the module, and is not one that initialises it instead of loading it."""
+        moved = [one for one in trace.of(ModuleMoved) if one.site == finding.site]
+        loaded = [guard for event in finding.events[1:] for guard in _chosen(event.guards)]
+        return bool(moved) and not any(
+            _is_opposite(guard, other)
+            for one in moved
+            for guard in _chosen(one.set_under)
+            for other in loaded
+        )
+
+
+def _loaded_by_choice(trace: Trace, moved: ModuleMoved) -> Event | None:
+    """Where a state is loaded into a module because of a setting, such as that of a resumed run."""
+    for event in trace.after(moved, StateLoaded):
+        family = trace.related(event.into, moved.module)
+        if family and not event.ranks.partial and _chosen(event.guards):
+            return event
+    return None
+
+
+def _chosen(guards: tuple[Guard, ...]) -> list[Guard]:
+    return [guard for guard in guards if guard.kind is GuardKind.CONFIG]
+
+
+def _is_opposite(one: Guard, other: Guard) -> bool:
+    """Whether a condition excludes another one."""
+    if one.text == other.text:
+        return one.holds is not other.holds
+    return one.predicate is not None and one.predicate == negated(other.predicate)

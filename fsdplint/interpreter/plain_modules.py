@@ -30,8 +30,8 @@ def note_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> None:
     held = [run.settle(item) for item in items]
     plain = next((one for one in (receiver, *held) if _is_plain(run, one)), None)
     if isinstance(plain, ModuleValue) and _is_certain(run, call.node):
-        given = plain is not receiver or _is_of_pairs(run, call.node)
-        run.emit(PlainModuleUsed, call.node, module=plain.id, method=name, given=given)
+        in_list = plain is not receiver or _is_of_pairs(run, call.node)
+        run.emit(PlainModuleUsed, call.node, module=plain.id, method=name, given=in_list)
 
 
 def _is_plain(run: Run, value: object) -> bool:

@@ -47,6 +47,11 @@ CLOCKS = frozenset(
     "time.time time.time_ns time.perf_counter time.perf_counter_ns time.monotonic "
     "time.monotonic_ns time.process_time datetime.datetime.now datetime.datetime.utcnow".split()
 )
+# Functions whose results are other ones in each process.
+_NAMES_OF_PROCESSES = frozenset(
+    "os.getpid os.urandom secrets.token_bytes secrets.token_hex secrets.token_urlsafe "
+    "tempfile.mkdtemp tempfile.mktemp uuid.uuid1 uuid.uuid4".split()
+)
 # `shard(number, index)` of a dataset, and the function of Hugging Face's `datasets`.
 _PARTS = frozenset({"shard", "datasets.distributed.split_dataset_by_node"})
 _PATHS = frozenset("os.path.join os.path.abspath os.fspath pathlib.Path builtins.str".split())
@@ -238,7 +243,8 @@ def _draws_order(function: Value) -> bool:
 
 def _begins(function: Value, call: Call) -> bool:
     """Whether a call gives the rank data of its own."""
-    return _reads_clock(function, call) or _takes_part(function, call) or draws(function)
+    own = _reads_clock(function, call) or _takes_part(function, call) or draws(function)
+    return own or _names_process(function)
 
 
 def draws(function: Value) -> bool:
@@ -293,6 +299,10 @@ def _reads_clock(function: Value, call: Call) -> bool:
     return now or function.name in CLOCKS
 
 
+def _names_process(function: Value) -> bool:
+    return isinstance(function, Symbol) and function.name in _NAMES_OF_PROCESSES
+
+
 def _mark_items(function: Unknown, result: Unknown) -> None:
     """`batch.items()` yields names, which are the same on all ranks, and values, which are not."""
     local = local_of(function.owner)
@@ -307,6 +317,9 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
     if isinstance(function, Symbol):
         if _reads_clock(function, call) and not run.decisions.single_rank:
             run.clocks.add(run.site(call.node))
+            return own_data(run, run.site(call.node), immutable=True)
+        if _names_process(function) and not run.decisions.single_rank:
+            run.names_of_processes.add(run.site(call.node))
             return own_data(run, run.site(call.node), immutable=True)
         if draws(function) and _draws_own(run, function, call) and not run.decisions.single_rank:
             own = own_data(run, run.site(call.node))
@@ -325,6 +338,8 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
     if isinstance(function, LibraryObject):
         return derive_rank_local(*call.values, *call.spread) if function.is_loss else None
     if isinstance(function, Method):
+        if function.name == "format" and isinstance(constant(function.receiver), str):
+            return derive_rank_local(*call.values)
         return of_method(function.receiver, function.name, call.values)
     if isinstance(function, Unknown) and function.owner is not None:
         name = attribute_name(function)

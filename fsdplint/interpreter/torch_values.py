@@ -369,6 +369,11 @@ class MeshPosition(Unknown):
 
 
 @dataclass(eq=False, repr=False)
+class MeshSize(Unknown):
+    """The number of ranks in a whole mesh."""
+
+
+@dataclass(eq=False, repr=False)
 class RankTest(Value):
     """A boolean that depends on the rank, with the ranks on which it is true and false.
 

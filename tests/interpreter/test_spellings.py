@@ -60,6 +60,48 @@ def test_a_clock_that_a_partial_reads_is_the_ranks_own(tmp_path: Path, name: str
     assert findings(program(tmp_path, CHECKPOINT + code), "FSDP311")
 
 
+SAVE = "dcp.save({'m': model.state_dict()}, checkpoint_id=folder)\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "folder = f'run-{os.getpid()}'",
+        "folder = os.path.join('c', 'epoch%d-%s' % (3, os.getpid()))",
+        "folder = pathlib.Path('c') / str(uuid.uuid4())",
+        "folder = 'c/' + uuid.uuid4().hex[:8]",
+        "folder = tempfile.mkdtemp(prefix='run')",
+        "folder = os.path.join(tempfile.mkdtemp(), 'last')",
+        "folder = 'c/{}'.format(secrets.token_hex(4))",
+        "folder = os.path.join('c', str(os.getpid()), 'last')",
+    ],
+)
+def test_a_name_of_the_process_is_the_ranks_own(tmp_path: Path, name: str) -> None:
+    code = f"import pathlib, secrets, tempfile, uuid\n{name}\n{SAVE}"
+    assert findings(program(tmp_path, CHECKPOINT + code), "FSDP311")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "names = [f'run-{os.getpid()}']\ndist.broadcast_object_list(names)\nfolder = names[0]",
+        "names = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]\n"
+        "dist.broadcast_object_list(names, src=0)\nfolder = names[0]",
+        "log = f'log-{os.getpid()}'\nfolder = 'c'",
+        "folder = tempfile.gettempdir()",
+        "folder = os.environ.get('RUN') or 'c'",
+    ],
+)
+def test_a_name_that_all_ranks_share_is_not(tmp_path: Path, name: str) -> None:
+    code = f"import tempfile\n{name}\n{SAVE}"
+    assert not findings(program(tmp_path, CHECKPOINT + code), "FSDP311")
+
+
+def test_a_test_of_the_process_id_decides_nothing_by_rank(tmp_path: Path) -> None:
+    code = "main = os.getpid()\nif os.getpid() == main:\n    dist.barrier()\n"
+    assert not findings(program(tmp_path, CHECKPOINT + code), "FSDP501")
+
+
 MODEL = """\
 dist.init_process_group("gloo")
 model = Net()

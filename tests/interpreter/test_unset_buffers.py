@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import findings, program
 
 from fsdplint.trace import ModuleMoved
 
@@ -155,3 +155,53 @@ def test_the_forward_may_write_to_it_or_does_not_read_it(tmp_path: Path, forward
 
 def test_a_checkpoint_may_have_it(tmp_path: Path) -> None:
     assert unset(tmp_path, "", persistent="True") == {()}
+
+
+PARSER = """\
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", action="store_true")
+parser.add_argument("--checkpoint")
+parser.add_argument("--tables", action="store_true")
+args = parser.parse_args()
+{code}"""
+SET = "model.rotary.set_values()"
+LOAD = "model.load_state_dict(torch.load('model.pt'))"
+
+
+def reports(tmp_path: Path, code: str, values: str = "self.frequencies.copy_(table())") -> int:
+    text = MODEL.format(
+        after=PARSER.format(code=code), values=values, forward=FORWARD, persistent=False
+    )
+    return len(findings(program(tmp_path, text), "FSDP704"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"if not args.resume:\n    {SET}\nif args.resume:\n    {LOAD}\n",
+        f"if args.resume:\n    {LOAD}\nelse:\n    {SET}\n",
+        f"if args.checkpoint is None:\n    {SET}\nelse:\n    {LOAD}\n",
+        f"{LOAD} if args.resume else {SET}\n",
+        f"def start(resume):\n    if not resume:\n        {SET}\nstart(args.resume)\n"
+        f"if args.resume:\n    {LOAD}\n",
+        f"def start():\n    if args.resume:\n        return\n    {SET}\nstart()\n"
+        f"if args.resume:\n    {LOAD}\n",
+    ],
+)
+def test_a_resumed_run_does_not_initialise_it(tmp_path: Path, code: str) -> None:
+    assert reports(tmp_path, code) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"{SET}\nif args.resume:\n    {LOAD}\n",
+        f"if args.tables:\n    {SET}\nif args.resume:\n    {LOAD}\n",
+        f"if args.tables:\n    {SET}\n{LOAD}\n",
+        f"if args.resume:\n    {LOAD}\n    {SET}\nelse:\n    {SET}\n",
+        f"if args.resume:\n    {LOAD}\n    model.rotary.frequencies = table()\nelse:\n    {SET}\n",
+    ],
+)
+def test_a_run_may_initialise_it(tmp_path: Path, code: str) -> None:
+    assert reports(tmp_path, code) == 0

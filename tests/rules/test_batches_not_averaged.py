@@ -87,6 +87,11 @@ def found(tmp_path: Path, parts: dict[str, str]) -> list[int]:
             "loader = iter(DataLoader(rows, 4, sampler=sampler))",
             "batch": "(x,) = next(loader)",
         },
+        {
+            "data": "sampler = DistributedSampler(rows, mesh.size(), dist.get_rank())\n"
+            "loader = iter(DataLoader(rows, 4, sampler=sampler))",
+            "batch": "(x,) = next(loader)",
+        },
     ],
 )
 def test_data_of_each_rank(tmp_path: Path, parts: dict[str, str], others: dict[str, str]) -> None:
@@ -111,6 +116,11 @@ def test_data_of_each_rank(tmp_path: Path, parts: dict[str, str], others: dict[s
         {"batch": "from files import share\n    x = share(data[rank::world])"},
         {
             "data": "sampler = DistributedSampler(rows, num_replicas=places, rank=place)\n"
+            "loader = iter(DataLoader(rows, 4, sampler=sampler))",
+            "batch": "x = next(loader)[0]",
+        },
+        {
+            "data": "sampler = DistributedSampler(rows, mesh.size(0), mesh.get_local_rank(0))\n"
             "loader = iter(DataLoader(rows, 4, sampler=sampler))",
             "batch": "x = next(loader)[0]",
         },

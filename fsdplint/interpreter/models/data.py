@@ -17,6 +17,7 @@ from fsdplint.interpreter.torch_values import (
     GeneratorValue,
     LoaderValue,
     MeshPosition,
+    MeshSize,
     RankValue,
     SamplerValue,
 )
@@ -137,7 +138,10 @@ def _splits_over_all(run: Run, call: Call) -> bool:
     rank, count = call.arg(2, "rank"), call.arg(1, "num_replicas")
     by_rank = rank is None or is_none(rank) or is_global_rank(run.settle(rank))
     number = run.settle(count) if count is not None else Const(None)
-    of_all = is_none(number) or (isinstance(number, Unknown) and number.origin == WORLD_SIZE)
+    of_all = isinstance(number, MeshSize) or (
+        isinstance(number, Unknown) and number.origin == WORLD_SIZE
+    )
+    of_all = of_all or is_none(number)
     return by_rank and of_all and not call.open
 
 

@@ -21,12 +21,14 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
 from fsdplint.interpreter.torch_values import (
     MeshPosition,
+    MeshSize,
     RankChoice,
     RankValue,
     ShardTensor,
     StateValue,
     TensorValue,
 )
+from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -120,6 +122,13 @@ def place_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> V
     if name == "get_local_rank" and len(dims) == 1 and mesh.id and not call.open:
         return MeshPosition(origin, by_process=True, mesh=mesh.id, dimension=str(dims[0]))
     return Unknown(origin=origin, by_process=True)
+
+
+@method("LibraryObject", "size")
+def size_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
+    whole = mesh_of(run, receiver).is_whole and not (call.values or call.open)
+    origin = run.text(call.node)
+    return MeshSize(origin) if whole else unknown_result(call, origin)
 
 
 @function(f"{DIST}.algorithms.Join", f"{DIST}.algorithms.join.Join")
