@@ -9,12 +9,14 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Clipped,
+    Collective,
     Event,
     Guard,
     GuardKind,
     ProcessGroupInit,
     Ranks,
     Saved,
+    Site,
     StateLoaded,
     StateTaken,
     Trace,
@@ -50,6 +52,9 @@ class CollectiveUnderRankGuard(Rule):
     batches of a `DistributedSampler` or of a slice by rank, and what torch, NumPy or Python draws with a seed
     of the rank. A list that a loop over such a slice fills is the rank's own, too (`if not losses: return`). After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
     such a test ends the program and is not reported.
+
+    Also finds a collective of all ranks that only the ranks at one position of their groups run:
+    `dist.all_reduce(loss)` under `if mesh["tp"].get_local_rank() == 0`.
 
     A collective is fine if the other ranks run a matching one: in the `else` of the same test, or in
     "rank 0 first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives
@@ -98,6 +103,24 @@ class CollectiveUnderRankGuard(Rule):
         for events in groups.values():
             yield self._finding(trace, events)
         yield from self._by_own_data(trace)
+        yield from self._by_position(trace, {one.site for some in groups.values() for one in some})
+
+    def _by_position(self, trace: Trace, seen: set[Site]) -> Iterator[Finding]:
+        """Collectives of all ranks that the ranks at one position of their groups reach.
+
+        seen: the places of collectives with a finding.
+        """
+        for event in trace.of(Collective):
+            if event.of_position and event.site not in seen:
+                seen.add(event.site)
+                group = "its group" if event.of_position == "?" else f"`{event.of_position}`"
+                yield self.finding(
+                    event,
+                    f"{describe(trace, event)} has to run on every rank, but only the ranks at one position in "
+                    f"{group} reach it",
+                    help="Run it on all ranks, or pass the group of the ranks that run it: "
+                    '`group=mesh["dp"].get_group()`.',
+                )
 
     def _by_own_data(self, trace: Trace) -> Iterator[Finding]:
         if not any(trace.of(ProcessGroupInit)):

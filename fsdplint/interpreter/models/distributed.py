@@ -15,6 +15,7 @@ from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_sizes import gathers_own_sizes, has_own_size
+from fsdplint.interpreter.position_tests import tested_position
 from fsdplint.interpreter.rank_local import forget_rank, note_agreement
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
@@ -173,6 +174,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         call.node,
         api=last,
         collective=whole,
+        of_position=tested_position(run) if whole else "",
         unknown_group=call.open if group is None else isinstance(run.settle(group), Unknown),
         of_output=losses.is_output(tensor),
         gradient_of=_gradient_of(tensor),
