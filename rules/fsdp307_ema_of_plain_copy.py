@@ -20,6 +20,10 @@ class EmaOfPlainCopy(Rule):
     model and plain tensors: those of another model that is not sharded, a deep copy from before
     `fully_shard`, or a dict of clones.
 
+    Also finds `parameter.copy_(values)` and other operations in place of a parameter that `fully_shard` has
+    sharded, with a new tensor that is not: `torch.randn(parameter.shape) * std` in an initialisation. Tensors of one
+    element are fine.
+
     With FSDP1, parameters count if `use_orig_params=True` and nothing has gathered them.
 
     Also finds `plain.load_state_dict(model.state_dict())` if `fully_shard` shards `model` and nothing
@@ -85,6 +89,12 @@ class EmaOfPlainCopy(Rule):
             "Make both DTensors: copy the model first and apply `fully_shard` to both, or clone the "
             "parameters after `fully_shard`."
         )
+        if event.sharded_modules and not event.plain_modules:
+            why = "The parameters are DTensors, and the new tensor is not."
+            advice = (
+                "Use a function of `torch.nn.init` or `torch.randn_like(parameter)`, or make the values a "
+                "DTensor: `distribute_tensor(values, parameter.device_mesh, parameter.placements)`."
+            )
         if by_fsdp1:
             why = "Each rank has flat parts of the parameters, which do not have their shape."
             advice = (

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsdplint.interpreter import gathered_rows, mean_losses, second_order, tensor_devices
+from fsdplint.interpreter import (
+    gathered_rows,
+    mean_losses,
+    plain_tensors,
+    second_order,
+    tensor_devices,
+)
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import COMMUNICATES, attribute_name
 from fsdplint.interpreter.run import Run
@@ -22,6 +28,8 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
         return
     name, operands = _operation(run, function, call)
     if name:
+        if isinstance(function, Symbol):
+            plain_tensors.note_new(run, function.name, call, result)
         second_order.note_gradient(run, function, call, result)
         mean_losses.note_loss(run, name, function, call, result)
         note_operation(run, name, operands, result)
@@ -36,6 +44,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     if not isinstance(result, Unknown | TensorValue):
         return
     tensor_devices.note_operation(run, name, operands, result)
+    if run.plain_tensors:
+        plain_tensors.note_operation(run, name, operands, result)
     if run.means:
         mean_losses.note_operation(run, name, operands, result)
     if run.rows or run.with_gradient or run.row_numbers:

@@ -11,6 +11,7 @@ from fsdplint.interpreter import (
     lazy,
     losses,
     own_sizes,
+    plain_tensors,
     rank_local,
     scalars,
     shared_draws,
@@ -270,6 +271,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     if isinstance(receiver, ParametersOf):
         if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
             mixed_operations.note_written(run, call.node, [receiver], call.values)
+            plain_tensors.note_written(run, call.node, method.name, receiver, call.values)
         if receiver.element and method.name in mixed_operations.METHODS:
             mixed_operations.note_mixed(run, method.name, [receiver, *call.values], call.node)
         if method.name == "copy_" and call.values:

@@ -190,7 +190,7 @@ def arithmetic(
     node: cst.CSTNode | None = None,
 ) -> Value:
     result = _arithmetic(run, left, right, op, node)
-    if run.rows or run.with_gradient or run.means:
+    if run.rows or run.with_gradient or run.means or run.plain_tensors:
         operation = _OPERATIONS.get(type(op), "other") if op is not None else "other"
         tensor_marks.note_operation(run, operation, [left, right], result)
     if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:
