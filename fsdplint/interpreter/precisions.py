@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.neutral_contexts import is_neutral
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import RankValue
+from fsdplint.interpreter.torch_values import ParametersOf, RankValue
 from fsdplint.interpreter.values import Const, Context, LibraryObject, ModuleValue, Symbol, Value
 from fsdplint.trace import GuardKind, Module
 
@@ -15,6 +15,7 @@ from fsdplint.trace import GuardKind, Module
 CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
 # Methods that keep the dtype.
 _KEEP = frozenset({"cpu", "cuda", "to_empty"})
+_KEEP_PARAMETERS = frozenset({"clone", "contiguous", "cpu", "cuda", "detach"})
 _NAMES = frozenset({"bfloat16", "float16", "float32", "float64"})
 _ALIASES = {"half": "float16", "float": "float32", "double": "float64"}
 
@@ -73,6 +74,34 @@ def _trained_dtypes(run: Run, module: ModuleValue) -> Iterator[str]:
         info, held = run.trace.modules[part], run.objects.get(part)
         if info.own_parameters is not False and not info.frozen:
             yield held.dtype if isinstance(held, ModuleValue) else ""
+
+
+def dtype_of_parameters(run: Run, value: ParametersOf) -> str:
+    """The dtype of parameters, or of copies of them; "" if it is not certain."""
+    if value.derived or value.dtype:
+        return value.dtype
+    parts = {part for module in value.modules for part in run.trace.submodules(module.id)}
+    if not value.complete or run.trace.any_escaped([*parts]):
+        return ""
+    found = {
+        held.dtype if isinstance(held, ModuleValue) else ""
+        for part in parts
+        if run.trace.modules[part].own_parameters is not False
+        for held in [run.objects.get(part)]
+    }
+    known = all(run.trace.modules[part].children_known for part in parts)
+    return found.pop() if known and len(found) == 1 else ""
+
+
+def dtype_of_copy(run: Run, value: ParametersOf, method: str, call: Call) -> str:
+    """The dtype of the result of a method of parameters; "" if it is not certain."""
+    if method in CASTS:
+        return CASTS[method]
+    names = [_name(run.settle(one)) for one in call.values]
+    if method == "to" and any(names):
+        return next(filter(None, names))
+    keeps = method in _KEEP_PARAMETERS or (method == "to" and all(map(_is_no_dtype, call.values)))
+    return dtype_of_parameters(run, value) if keeps and not call.open else ""
 
 
 def _is_of_library(run: Run, info: Module) -> bool:

@@ -79,6 +79,7 @@ class ParametersOf(Value):
         something reads from it. For an element: whether they are what it was read from.
     each: whether a loop over all parameters of the modules visits it.
     optimizer: the optimizer whose `param_groups[...]["params"]` these are.
+    dtype: that of copies, if it is certain.
     """
 
     modules: tuple[ModuleValue, ...]
@@ -96,6 +97,7 @@ class ParametersOf(Value):
     every: bool = False
     each: bool = False
     optimizer: OptimizerValue | None = None
+    dtype: str = ""
 
     @property
     def stands_for_all(self) -> bool:
@@ -106,7 +108,8 @@ class ParametersOf(Value):
 
 def derived(value: ParametersOf) -> ParametersOf:
     """The result of an operation on parameters."""
-    return value if value.derived and not value.name else replace(value, name="", derived=True)
+    plain = value.derived and not value.name and not value.dtype
+    return value if plain else replace(value, name="", derived=True, dtype="")
 
 
 def each_parameter(value: Value) -> Value:

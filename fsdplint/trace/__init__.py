@@ -82,6 +82,7 @@ from fsdplint.trace.modules import (
 from fsdplint.trace.recorded import BatchesEnded, CopiesSeen, ParametersMissed, Refused
 from fsdplint.trace.state import (
     AliasAveraged,
+    AverageUpdated,
     CopiedToItself,
     CounterDropped,
     GradientScaled,
@@ -119,6 +120,7 @@ from fsdplint.trace.training import (
 __all__ = [
     "ANY_ATTRIBUTE",
     "AliasAveraged",
+    "AverageUpdated",
     "BackwardRun",
     "BatchesEnded",
     "Called",

@@ -120,6 +120,20 @@ class AliasAveraged(Event):
 
 
 @event
+class AverageUpdated(Event):
+    """`average.lerp_(parameter, weight)`, or `average.add_(parameter, alpha=weight)`.
+
+    modules: the modules of the parameters. dtype: that of the average.
+    """
+
+    kind: ClassVar[str] = "average-updated"
+    static_only: ClassVar[str] = "the weight of an update is an argument of tensors without a name"
+    modules: tuple[str, ...] = reference(default=())
+    dtype: str = ""
+    weight: float = 0.0
+
+
+@event
 class CopiedToItself(Event):
     """`parameter.copy_(kept)` where both are certainly the same memory.
 

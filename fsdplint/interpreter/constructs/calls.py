@@ -278,6 +278,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
             mixed_operations.note_copy(run, receiver, call.values[0], call.node)
         if method.name in ("lerp_", "add_") and call.values:
             mixed_operations.note_alias(run, method.name, receiver, call.values[0], call.node)
+            mixed_operations.note_average(run, method.name, receiver, call)
         if receiver.element and not measured:
             return mixed_operations.copy_parameter(run, receiver, method.name, call)
         return Unknown(varying=True)  # differs between parameters and modules

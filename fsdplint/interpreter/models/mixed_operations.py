@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fsdplint.interpreter import precisions
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.checkpoint import parameter_layout
@@ -29,6 +30,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import (
     AliasAveraged,
+    AverageUpdated,
     CopiedToItself,
     Layout,
     ShardComputed,
@@ -209,10 +211,29 @@ def _single(run: Run, value: Value) -> ParametersOf | None:
     return take_parameters(run, value, element=True)
 
 
+def note_average(run: Run, api: str, average: Value, call: Call) -> None:
+    """`average.lerp_(parameter, weight)` and `average.add_(parameter, alpha=weight)`"""
+    updated, parameter = _single(run, average), _single(run, call.values[0])
+    given = call.arg(1, "weight") if api == "lerp_" else call.kwargs.get("alpha")
+    weight = constant(run.settle(given)) if given is not None else None
+    if updated is None or parameter is None or not isinstance(weight, float):
+        return
+    dtype = precisions.dtype_of_parameters(run, updated)
+    if dtype and 0 < weight < 1:
+        modules = tuple(module.id for module in parameter.modules)
+        run.emit(AverageUpdated, call.node, modules=modules, dtype=dtype, weight=weight)
+
+
 def copy_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> ParametersOf:
     """The result of a method of a parameter."""
     if name.endswith("_"):
         return receiver
+    result = _copy(run, receiver, name, call)
+    dtype = precisions.dtype_of_copy(run, receiver, name, call)
+    return replace(result, dtype=dtype) if dtype else result
+
+
+def _copy(run: Run, receiver: ParametersOf, name: str, call: Call) -> ParametersOf:
     if name in tensors.MOVING:
         receiver = replace(receiver, moved=True)
     if name in _COPIES:

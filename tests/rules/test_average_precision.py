@@ -1,0 +1,63 @@
+"""FSDP327: averages in low precision, in several spellings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_refused_parameters import found
+
+PROGRAM = """\
+import argparse
+
+DECAY = 0.999
+parser = argparse.ArgumentParser()
+parser.add_argument("--decay", type=float)
+args = parser.parse_args()
+model = nn.Linear(8, 8)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+average = [{kept} for p in model.parameters()]
+for step in range(4):
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        for s, p in zip(average, model.parameters()):
+            {update}
+"""
+KEPT = "p.detach().to(torch.bfloat16)"
+UPDATE = "s.lerp_(p.to(s.dtype), 1 - DECAY)"
+
+
+@pytest.mark.parametrize(
+    ("kept", "update"),
+    [
+        (KEPT, UPDATE),
+        ("p.detach().clone().bfloat16()", UPDATE),
+        ("p.bfloat16().detach().cpu()", UPDATE),
+        ("p.detach().to(dtype=torch.bfloat16, copy=True)", UPDATE),
+        ("p.detach().half()", UPDATE),
+        (KEPT, "s.mul_(DECAY).add_(p, alpha=1 - DECAY)"),
+        (KEPT, "s.mul_(0.99)\n            s.add_(p.data, alpha=0.01)"),
+    ],
+)
+def test_updates_that_are_rounded_away(tmp_path: Path, kept: str, update: str) -> None:
+    assert len(found(tmp_path, "FSDP327", PROGRAM.format(kept=kept, update=update))) == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "update"),
+    [
+        ("p.detach().clone()", UPDATE),
+        ("p.detach().bfloat16().float()", UPDATE),
+        ("p.detach().to(args.dtype)", UPDATE),
+        ("p.detach().half()", "s.lerp_(p.half(), 0.01)"),
+        (KEPT, "s.lerp_(p.to(s.dtype), 0.1)"),
+        (KEPT, "s.lerp_(p.to(s.dtype), 1 - args.decay)"),
+        (KEPT, "s.copy_(p)"),
+        (KEPT, "p.lerp_(s.float(), 0.001)"),
+    ],
+)
+def test_averages_that_move(tmp_path: Path, kept: str, update: str) -> None:
+    assert not found(tmp_path, "FSDP327", PROGRAM.format(kept=kept, update=update))
