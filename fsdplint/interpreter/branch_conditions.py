@@ -284,6 +284,8 @@ def varying_guard(
     elif not holds:
         predicate = negated(predicate)
     own_data = local.source if local is not None else None
+    if local is not None and local.position:
+        run.tests_of_position.add(run.site(node))
     if own_data in run.names_of_processes:
         own_data = None  # a test for a fork, or of a name: it may say the same on all ranks
     return Guard(

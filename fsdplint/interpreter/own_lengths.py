@@ -37,5 +37,9 @@ def note_addition(run: Run, to: Sequence) -> None:
         around = {id(entry) for entry in turn.guards}
         for entry in run.guards:
             source = entry.guard.own_data
-            if isinstance(source, NodeSite) and id(entry) not in around:
-                to.own_length = to.own_length or RankLocal(source)
+            if not isinstance(source, NodeSite) or id(entry) in around:
+                continue
+            if entry.guard.site in run.tests_of_position:
+                to.own_length = to.own_length or RankLocal(source, position=True)
+            elif to.own_length is None or to.own_length.counts or to.own_length.position:
+                to.own_length = RankLocal(source)

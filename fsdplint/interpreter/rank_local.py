@@ -132,6 +132,7 @@ def derive_rank_local(*values: Value | None) -> RankLocal | None:
         found[0].source,
         immutable=all(local.immutable for local in found),
         part=any(local.part for local in found),
+        position=all(local.position for local in found),
     )
 
 

@@ -118,6 +118,7 @@ class Run:
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
         self.assumes_sharding = False  # of a model of unknown origin: see `assume_sharding`
         self.clocks: set[NodeSite] = set()  # where a rank reads its clock
+        self.tests_of_position: set[NodeSite] = set()  # of numbers that derive from the rank
         self.names_of_processes: set[NodeSite] = set()  # its process id, or a uuid
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.other_default_device = False  # the program sets the device of new tensors

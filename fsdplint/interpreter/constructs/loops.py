@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -17,6 +17,7 @@ import libcst as cst
 
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
+from fsdplint.interpreter.chosen_lists import chosen_by_data
 from fsdplint.interpreter.constructs.branches import execute_test
 from fsdplint.interpreter.decided_values import note_decided_units
 from fsdplint.interpreter.dispatch import executes
@@ -146,6 +147,11 @@ def _over_known(
     turns = [partial(assign, run, loop.target, element) for element in elements]
     if further is not None and len(turns) > 1:
         turns[1] = partial(_leave_and, run, further, turns[1])
+    chosen = chosen_by_data(run, loop.place) if run.has_own_data else None
+    if chosen is not None:
+        text = f"for {run.text(loop.target)} in {run.text(loop.place)}"
+        guard = replace(varying_guard(run, loop.place, True, chosen), text=text)
+        turns = [partial(_leave_and, run, guard, turn) for turn in turns]
     limit = MAX_MODULES if any(map(_holds_module, elements)) else MAX_ITEMS
     begin = len(run.trace.events)
     made: Iterable[Callable[[], None]] = turns
@@ -165,7 +171,7 @@ def _over_known(
 
 
 def _leave_and(run: Run, guard: Guard, turn: Callable[[], None]) -> None:
-    """Begin the first of the turns that only some ranks make."""
+    """Begin a turn that only some ranks make, and all further ones."""
     run.leave_guards([(guard, "")], guard_end("break"))
     turn()
 

@@ -31,7 +31,8 @@ class RankLocal:
     can change. agreed: whether a collective has given all ranks the same value since. batch: the
     batch of a loader, if the value is one or a part of one. counts: whether the number of elements
     differs, too. selected: whether it differs because the data choose the elements. part: whether
-    it is the rank's part of data that all ranks have.
+    it is the rank's part of data that all ranks have. position: whether it is a number that derives
+    from the rank alone, and from no data.
     """
 
     source: NodeSite
@@ -41,6 +42,7 @@ class RankLocal:
     counts: bool = False
     selected: bool = False
     part: bool = False
+    position: bool = False
 
 
 @dataclass(eq=False)
