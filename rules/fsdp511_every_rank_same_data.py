@@ -37,6 +37,9 @@ class EveryRankSameData(Rule):
     numbers; the loader does not shuffle, or all ranks set the same seed, also that of its generator;
     nothing is selected by rank; and the model is sharded over a mesh of one dimension.
 
+    A dataset that splits by `get_worker_info()` alone gives each rank the same samples: every rank has workers with
+    the same numbers.
+
     Also finds a loader without a sampler over a dataset for which the program builds a `DistributedSampler`
     that no loader gets. Each rank then goes through the whole dataset, in whatever order.
 

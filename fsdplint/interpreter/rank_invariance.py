@@ -46,6 +46,11 @@ _BY_RANK = re.compile(
     r"|process|current_device",
     re.I,
 )
+# The workers of a loader split the data of one rank; each rank has workers with these numbers.
+_WORKER_INFO = "torch.utils.data.get_worker_info"
+_OF_WORKERS = re.compile(
+    r"\b(?:get_worker_info|(?:num_|n_|per_)?workers?(?:_info|_id|_idx|_index|_num)?)\b"
+)
 _RANDOM_CODE = re.compile(
     r"rand|normal_?\(|choices?\(|\bsample\(|sampler|shuffle|seed|\btime\b|uuid|bernoulli|multinomial",
     re.I,
@@ -111,7 +116,10 @@ class _Invariance:
             return False
         self._seen.add(code)
         for one in code.mro() if isinstance(code, Class) else (code,):
-            if _BY_RANK.search(_words(one.node)) or not _draws_alike(self._run, one, depth):
+            words = _words(one.node)
+            if "get_worker_info(" in words:
+                words = _OF_WORKERS.sub("", words)
+            if _BY_RANK.search(words) or not _draws_alike(self._run, one, depth):
                 return False
             read = (one.scope.lookup(name) for name in _names(one.node))
             if not all(self.of_value(value, depth + 1) for value in read if value is not None):
@@ -148,6 +156,8 @@ def is_same_file(run: Run, value: StateValue) -> bool:
 
 def _is_invariant_library(name: str) -> bool:
     """Whether the dotted name of a library's function, which no rank is in, is known."""
+    if name == _WORKER_INFO:
+        return True
     return name.partition(".")[0] in _LIBRARIES and not _BY_RANK.search(name)
 
 
