@@ -113,9 +113,9 @@ def _comprehend(
             continue
         exact = exact and not any(v.outcome is Truth.VARYING for v in verdicts)
         result.every = result.every and all(v.outcome is Truth.TRUE for v in verdicts)
-        chosen = next((v.local for v in verdicts if v.local and not v.local.position), None)
-        position = next((v.local for v in verdicts if v.local), None)
-        result.own_length = chosen or result.own_length or position
+        own = [v.local for v in verdicts if v.local is not None]
+        by_data = next((local for local in own if not local.position), None)
+        result.own_length = by_data or result.own_length or next(iter(own), None)
         if for_in.inner_for_in is not None:
             exact = _comprehend(run, element, for_in.inner_for_in, result) and exact
         else:
