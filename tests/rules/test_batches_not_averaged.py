@@ -144,3 +144,8 @@ def test_data_of_each_rank(tmp_path: Path, parts: dict[str, str], others: dict[s
 )
 def test_programs_that_may_be_right(tmp_path: Path, parts: dict[str, str]) -> None:
     assert found(tmp_path, parts) == []
+
+
+def test_a_model_that_is_sharded_after_another_one(tmp_path: Path) -> None:
+    average = 'import copy\naverage = copy.deepcopy(model)\nfully_shard(average, mesh=mesh["dp"])'
+    assert len(found(tmp_path, {**REPLICAS, "parallel": average})) == 1

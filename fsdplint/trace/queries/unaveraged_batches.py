@@ -55,18 +55,18 @@ def unaveraged_batches(trace: Trace) -> Iterator[Unaveraged]:
     found = _other_dimensions(trace)
     if found is None:
         return
-    shard, rest = found
+    shards, rest = found
     parallel = first(one for one in trace.of(TensorParallel) if set(one.dims) & set(rest))
     if parallel is None and not _is_unused(trace, rest):
         return
     if any(one.splits_inputs for one in trace.of(TensorParallel)):
         return
-    for trained, data in _trained_on(trace, shard):
+    for trained, data, shard in _trained_on(trace, shards):
         yield Unaveraged(trained, data, shard, rest, parallel)
 
 
-def _other_dimensions(trace: Trace) -> tuple[Sharded, tuple[str, ...]] | None:
-    """A sharding, and the dimensions of its mesh over which no sharding goes.
+def _other_dimensions(trace: Trace) -> tuple[list[Sharded], tuple[str, ...]] | None:
+    """The shardings, and the dimensions of their mesh over which no sharding goes.
 
     None if the shardings use several meshes, or these dimensions may have a single rank.
     """
@@ -84,7 +84,7 @@ def _other_dimensions(trace: Trace) -> tuple[Sharded, tuple[str, ...]] | None:
     rest = tuple(name for name in sizes if name not in used)
     if not used <= sizes.keys() or not rest or any(sizes[name] == 1 for name in rest):
         return None
-    return shards[0], rest
+    return shards, rest
 
 
 def _is_unused(trace: Trace, dimensions: tuple[str, ...]) -> bool:
@@ -99,8 +99,9 @@ def _is_unused(trace: Trace, dimensions: tuple[str, ...]) -> bool:
 
 
 def _trained_on(
-    trace: Trace, shard: Sharded
-) -> Iterator[tuple[SamplerBuilt | Called, Site | None]]:
+    trace: Trace, shards: list[Sharded]
+) -> Iterator[tuple[SamplerBuilt | Called, Site | None, Sharded]]:
+    """What a model is trained on, where each rank gets it, and the first sharding of the model."""
     samplers = {
         built.site: sampler
         for built in trace.of(LoaderBuilt)
@@ -111,15 +112,18 @@ def _trained_on(
         for begun in training_passes(trace):
             sampler = first(one for one in trace.of(SamplerBuilt) if one.sampler == begun.sampler)
             if sampler is not None and sampler.over_all and not _may_share(trace, begun):
-                yield sampler, None
+                yield sampler, None, shards[0]
         return
-    for call in trace.after(shard, Called):
+    for call in trace.after(shards[0], Called):
         if call.own_input is None or call.grad is not GradMode.ON or call.ranks.partial:
             continue
-        if not trace.related(trace.unwrap(call.module), shard.module) or not _trains(trace, call):
+        module = trace.unwrap(call.module)
+        before = (one for one in shards if one.index < call.index)
+        shard = first(one for one in before if trace.related(module, one.module))
+        if shard is None or not _trains(trace, call):
             continue
         sampler = samplers.get(call.own_input)
-        yield (sampler, None) if sampler is not None else (call, call.own_input)
+        yield (call, call.own_input, shard) if sampler is None else (sampler, None, shard)
 
 
 def _may_share(trace: Trace, begun: LoaderIterated) -> bool:
