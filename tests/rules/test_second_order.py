@@ -11,6 +11,8 @@ from fsdplint.interpreter import load
 from fsdplint.registry.rules import rule_by_code
 
 PROGRAM = """\
+import operator
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -78,6 +80,8 @@ def found(tmp_path: Path, shard: str, loss: str) -> bool:
         "s = model(x); loss = s.mean() + (penalty(s, x) if step % 4 == 0 else 0)",
         "s = model(x); loss = torch.stack([s.mean(), penalty(s, x)]).sum()",
         "s = model(x); loss = scaler.scale(s.mean() + penalty(s, x))",
+        "s = model(x); t = operator.methodcaller('sum')(s); "
+        "loss = grad(t, x, create_graph=True)[0].sum()",
         "losses = {'r': penalty(model(x), x)}; loss = losses['r']",
     ],
 )

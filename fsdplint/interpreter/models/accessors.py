@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.interpreter import tensor_marks
 from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.frames import Call
@@ -40,7 +41,10 @@ def method_caller(run: Run, name: str, call: Call) -> Value:
 
     def read(value: Value, node: cst.CSTNode) -> Value:
         found = read_attribute(run, value, method, node)
-        return run.call(found, Call(node, list(args), dict(kwargs), is_open))
+        inner = Call(node, list(args), dict(kwargs), is_open)
+        result = run.call(found, inner)
+        tensor_marks.note_call(run, run.settle(found), inner, result)
+        return result
 
     return Accessor(read)
 
