@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Class, Function, ModuleValue
-from fsdplint.migration import parameter_names, parameter_positions
+from fsdplint.migration import (
+    parameter_name_sets,
+    parameter_names,
+    parameter_positions,
+    parameter_shapes,
+)
 from fsdplint.migration.constructor.strategy import NO_RESHARD
-from fsdplint.migration.context import Migration, is_fsdp1, nodes
+from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.training.counts import is_of_inner_module, measured_value
 from fsdplint.source.source import NodeSite, Source
@@ -21,7 +24,6 @@ from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import Clipped, Compiled, Sharding
 
-SHAPE = re.compile(r"\b(?P<one>\w+)\.(?:ndim\b|dim\(\))|len\((?P<other>\w+)\.shape\)")
 TAKE_DTENSORS = {"torch", "torchao", "transformers", "builtins"}
 Calls = list[tuple[Source, cst.Call]]
 
@@ -63,22 +65,13 @@ def _note_clipping(migration: Migration, calls: Calls) -> None:
 
 def _note_parameter_groups(migration: Migration, calls: Calls) -> None:
     """Parameter groups that the program chooses by shapes or names."""
+    parameter_shapes.note_tests(migration, calls)
     flat = any("use_orig_params" not in source.code(call) for source, call in calls)
     flat = flat and parameter_names.TESTED not in migration.notes
     for source in migration.program.sources.values():
         if "weight_decay" not in source.text:
             continue
         for node in nodes(source):
-            if isinstance(node, cst.Comparison) and _by_shape(migration, source, node):
-                migration.note(
-                    "parameters have their whole shape: groups chosen by `p.dim()` may change",
-                    source,
-                    node,
-                    detail="FSDP1's parameters have one dimension after wrapping, so groups that are "
-                    "made after it put all parameters into one group. With FSDP2 weight decay applies "
-                    "as it is written.",
-                    unsafe=_is_certainly_of_fsdp1(migration, source, node),
-                )
             if flat and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
                 if node.func.attr.value == "named_parameters" and migration.wrapping_of(
                     node.func.value
@@ -98,6 +91,7 @@ def _note_first_names(migration: Migration, calls: Calls) -> None:
         parameter_names.note_tests(migration)
         parameter_positions.note_positions(migration)
         return
+    parameter_name_sets.note_tests(migration)
     for source in migration.program.sources.values():
         if "named_parameters" not in source.text:
             continue
@@ -139,30 +133,6 @@ def _tests_start(node: cst.CSTNode, name: str) -> bool:
     )
 
 
-def _by_shape(migration: Migration, source: Source, node: cst.Comparison) -> bool:
-    """Whether a comparison tests the dimensions of a parameter of a wrapped model."""
-    match = SHAPE.search(source.code(node))
-    if match is None:
-        return False
-    name = match["one"] or match["other"]
-    found = [part for part in descend(node) if isinstance(part, cst.Name) and part.value == name]
-    values = [value for part in found for value in migration.values(part)]
-    if values:
-        return any(_is_of_fsdp1(value) for value in values)
-    return name in ("p", "param", "parameter", "v")
-
-
-def _is_certainly_of_fsdp1(migration: Migration, source: Source, node: cst.Comparison) -> bool:
-    """Whether a comparison certainly tests parameters that FSDP1 has flattened."""
-    values = [v for part in descend(node) for v in migration.values(part)]
-    found = [value for value in values if isinstance(value, ParametersOf)]
-    return bool(found) and all(map(_is_of_fsdp1, found))
-
-
-def _is_of_fsdp1(value: object) -> bool:
-    return isinstance(value, ParametersOf) and any(is_fsdp1(m) for m in value.modules)
-
-
 def _note_library_calls(migration: Migration, calls: Calls) -> None:
     """Functions of libraries that get the parameters, which become DTensors."""
     for source in migration.sources:
@@ -174,7 +144,11 @@ def _note_library_calls(migration: Migration, calls: Calls) -> None:
             own = any(isinstance(one, Class | Function) for one in migration.values(node.func))
             if own or name.partition(".")[0] in TAKE_DTENSORS:
                 continue
-            if any(_is_of_fsdp1(v) for arg in node.args for v in migration.values(arg.value)):
+            if any(
+                parameter_shapes.are_of_fsdp1(v)
+                for arg in node.args
+                for v in migration.values(arg.value)
+            ):
                 migration.note(
                     f"`{name}` gets parameters that are DTensors",
                     source,
@@ -207,7 +181,7 @@ def _note_counts(migration: Migration, calls: Calls) -> None:
             if size_of is None or node in migration.blocks.local_shard_functions:
                 continue
             values = migration.values(size_of)
-            of_fsdp1 = any(map(_is_of_fsdp1, values))
+            of_fsdp1 = any(map(parameter_shapes.are_of_fsdp1, values))
             if of_fsdp1 or is_of_inner_module(migration, source, size_of):
                 migration.note(
                     "parameters are counted whole (FSDP1: this rank's part)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,127 @@ def test_other_groups_make_the_fix_unsafe(text: str, safety: Safety, tmp_path: P
     found, _ = plan(tmp_path, text)
     assert not found.blockers
     assert found.safety is safety
+
+
+# Each test of a shape runs where FSDP1 has gathered the parameters.
+GATHERED_TESTS = {
+    "in the block": """
+        {wrapped}
+        with FSDP.summon_full_params(model, writeback=False):
+            names = {{n for n, p in model.named_parameters() if p.ndim < 2}}
+        """,
+    "by a lambda": """
+        {wrapped}
+        is_plain = lambda name, p: p.ndim < 2 or "bias" in name
+        with FSDP.summon_full_params(model, writeback=False):
+            names = {{n for n, p in model.named_parameters() if is_plain(n, p)}}
+        """,
+    "by a function": """
+        def is_plain(p):
+            return len(p.shape) < 2
+        {wrapped}
+        names = set()
+        with FSDP.summon_full_params(model, writeback=False):
+            for name, parameter in model.named_parameters():
+                if is_plain(parameter):
+                    names.add(name)
+        """,
+}
+CHOSEN = """
+plain = [p for n, p in model.named_parameters() if n in names]
+rest = [p for n, p in model.named_parameters() if n not in names]
+groups = [{"params": rest, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
+torch.optim.AdamW([group for group in groups if group["params"]])
+"""
+
+
+@pytest.mark.parametrize("form", list(GATHERED_TESTS))
+def test_groups_by_shapes_of_gathered_parameters(form: str, tmp_path: Path) -> None:
+    assert not _notes_shapes(tmp_path, form, "use_orig_params=True")
+
+
+@pytest.mark.parametrize("form", list(GATHERED_TESTS))
+def test_groups_by_shapes_of_flat_parameters(form: str, tmp_path: Path) -> None:
+    assert _notes_shapes(tmp_path, form, "use_orig_params=False")
+
+
+@pytest.mark.parametrize("form", ["by a lambda", "by a function"])
+def test_groups_by_shapes_that_other_code_may_test(form: str, tmp_path: Path) -> None:
+    assert _notes_shapes(tmp_path, form, "use_orig_params=True", "print(is_plain)\n")
+
+
+def _notes_shapes(tmp_path: Path, form: str, argument: str, after: str = "") -> bool:
+    """Whether the migration notes that groups may change."""
+    text = textwrap.dedent(GATHERED_TESTS[form]).format(wrapped=f"model = FSDP(Net(), {argument})")
+    found, _ = plan(tmp_path, text + after + CHOSEN)
+    assert not found.blockers
+    return any("their whole shape" in note.text for note in found.notes)
+
+
+# Names in FSDP1's `named_parameters()` outside of the block have `_fsdp_wrapped_module.`.
+COLLECTED = {
+    "in a block": (
+        """
+        {wrapped}
+        with FSDP.summon_full_params(model):
+            names = [n for n, p in model.named_parameters() if p.ndim < 2]
+        """,
+        True,
+    ),
+    "by a loop in a block": (
+        """
+        {wrapped}
+        names = set()
+        with FSDP.summon_full_params(model):
+            for n, p in model.named_parameters():
+                if "bias" in n:
+                    names.add(n)
+        """,
+        True,
+    ),
+    "before the wrapping": (
+        """
+        net = Net()
+        names = {{n for n, p in net.named_parameters() if "bias" in n}}
+        {wrapped}
+        """,
+        True,
+    ),
+    "with the prefix": (
+        """
+        {wrapped}
+        names = {{n for n, p in model.named_parameters() if "bias" in n}}
+        """,
+        False,
+    ),
+    "without a certain prefix": (
+        """
+        {wrapped}
+        names = {{n.replace("_fsdp_wrapped_module.", "") for n, p in model.named_parameters()}}
+        """,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "noted"), list(COLLECTED.values()), ids=list(COLLECTED))
+def test_names_that_are_collected_elsewhere(text: str, noted: bool, tmp_path: Path) -> None:
+    net = "net" if "net = Net()" in text else "Net()"
+    wrapped = f"model = FSDP({net}, use_orig_params=True)"
+    found, _ = plan(tmp_path, textwrap.dedent(text).format(wrapped=wrapped) + CHOSEN)
+    assert not found.blockers
+    assert any("are found among them" in note.text for note in found.notes) is noted
+    assert (found.safety is Safety.UNSAFE) is noted
+
+
+def test_names_that_are_tested_in_a_list_of_pairs(tmp_path: Path) -> None:
+    text = textwrap.dedent(COLLECTED["in a block"][0]).format(
+        wrapped="model = FSDP(Net(), use_orig_params=True)\n"
+        "named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]"
+    )
+    tests = CHOSEN.replace("model.named_parameters()", "named")
+    found, _ = plan(tmp_path, text + tests)
+    assert not found.blockers and found.safety is Safety.UNSAFE
 
 
 def test_the_titles_of_an_unsafe_fix_say_why(tmp_path: Path) -> None:
