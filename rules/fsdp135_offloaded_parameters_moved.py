@@ -89,7 +89,7 @@ def _offloading_call(trace: Trace, move: ModuleMoved) -> Sharded | None:
     for shard in trace.before(move, Sharded):
         policy = str(shard.options.get("offload_policy"))
         if policy.partition("(")[0] == "torch.distributed.fsdp.CPUOffloadPolicy":
-            if any(trace.contains(move.module, module) for module in sharded_by(shard)):
+            if any(_moves(trace, move, module) for module in sharded_by(shard)):
                 return shard
     return None
 
@@ -99,9 +99,14 @@ def _offloaded_by_fsdp1(trace: Trace, move: ModuleMoved) -> Wrapped | None:
     for wrapper in trace.before(move, Wrapped):
         offload = str(wrapper.options.get("cpu_offload"))
         if offload.endswith("fsdp.CPUOffload(offload_params=True)") and shards(wrapper):
-            if trace.contains(move.module, wrapper.module):
+            if _moves(trace, move, wrapper.module):
                 return wrapper
     return None
+
+
+def _moves(trace: Trace, move: ModuleMoved, module: str) -> bool:
+    """Whether a move may move parameters of a sharded module."""
+    return trace.contains(move.module, module) if move.recurse else move.module == module
 
 
 def _option_of(shard: Sharded | Wrapped) -> str:

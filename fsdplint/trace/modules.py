@@ -75,6 +75,7 @@ class ModuleMoved(Event):
     """`.to`, `.cuda`, `.to_empty`, `.half`, ...; `method` names which.
 
     from_meta: whether it moves parameters from the meta device to another, which fails.
+    recurse: whether it moves the parameters of submodules, too; `to_empty(recurse=False)` does not.
     untouched_buffers: the buffers from `to_empty` that nothing had written to by the end of the
         first forward.
     set_under: the conditions under which something in sight may have written to such a buffer.
@@ -86,6 +87,7 @@ class ModuleMoved(Event):
     device: str | None = None
     dtype: str | None = None
     from_meta: bool = False
+    recurse: bool = True
     untouched_buffers: tuple[str, ...] = ()
     set_under: tuple[Guard, ...] = unrecorded("a record has no conditions", default=())
 

@@ -107,6 +107,7 @@ def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
         device=target,
         dtype=dtype,
         from_meta=from_meta,
+        recurse=name != "to_empty" or constant(call.arg(1, "recurse")) is not False,
     )
     if name == "to_empty":
         unset_buffers.begin(run, receiver, event)

@@ -203,6 +203,7 @@ def _record_move(
         from_meta=method != "to_empty"
         and device not in (None, "meta")
         and any(parameter.is_meta for parameter in module.parameters()),
+        recurse=method != "to_empty" or bool(kwargs.get("recurse", True)),
     )
     on_meta = {name for name, parameter in module.named_parameters() if parameter.is_meta}
     before = (entry, module, list(module.buffers()), on_meta)
