@@ -40,6 +40,36 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "a policy that looks up the strategy of some units": (
+        """
+        def shard(net, config):
+            def choose(module):
+                if isinstance(module, Block):
+                    return {"sharding_strategy": ShardingStrategy[config["strategy"].upper()]}
+                return False
+
+            return FSDP(net, auto_wrap_policy=CustomPolicy(choose))
+
+
+        model = shard(Net(), {"strategy": os.environ["HOW"]})
+        """,
+        """
+        def shard(net, config):
+            def choose(module):
+                if isinstance(module, Block):
+                    return {"reshard_after_forward": {"FULL_SHARD": True, "SHARD_GRAD_OP": False}[config["strategy"].upper()]}
+                return None
+
+            for submodule in reversed(list(net.modules())[1:]):
+                arguments = choose(submodule)
+                if arguments is not None:
+                    fully_shard(submodule, **arguments)
+            return fully_shard(net)
+
+
+        model = shard(Net(), {"strategy": os.environ["HOW"]})
+        """,
+    ),
     "a policy that gives all units the same arguments": (
         """
         def choose(module):

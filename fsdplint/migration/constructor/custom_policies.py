@@ -147,9 +147,10 @@ class CustomPolicies:
         """The argument for a strategy that the program chooses; other ones raise KeyError.
 
         Raises:
-            Blocked: it is not in a variable.
+            Blocked: it is neither in a variable nor looked up by its name.
         """
-        if not isinstance(value, cst.Name | cst.Attribute):
+        looked_up = self._looked_up(value)
+        if looked_up is None and not isinstance(value, cst.Name | cst.Attribute):
             raise Blocked(self.source, value, CUSTOM_POLICY_STRATEGY())
         self.migration.note(
             "units whose strategy the program chooses have to get FULL_SHARD or SHARD_GRAD_OP",
@@ -161,7 +162,17 @@ class CustomPolicies:
             f"{string_literal(self.source, name)}: {name not in strategy.NO_RESHARD}"
             for name in ("FULL_SHARD", "SHARD_GRAD_OP")
         )
-        return f"{{{', '.join(names)}}}[{self.scope.text(value)}]"
+        chosen = value if looked_up is None else looked_up
+        return f"{{{', '.join(names)}}}[{self.scope.text(chosen)}]"
+
+    def _looked_up(self, value: cst.BaseExpression) -> cst.BaseExpression | None:
+        """The name in `ShardingStrategy[name]`."""
+        if not isinstance(value, cst.Subscript) or len(value.slice) != 1:
+            return None
+        index = value.slice[0].slice
+        if self.migration.fsdp1(value.value) != strategy.ENUM or not isinstance(index, cst.Index):
+            return None
+        return index.value
 
     def _items(
         self, node: cst.Call, given: cst.BaseExpression
