@@ -12,6 +12,7 @@ from fsdplint.migration import (
     parameter_names,
     parameter_positions,
     parameter_shapes,
+    single_rank_groups,
 )
 from fsdplint.migration.constructor.strategy import NO_RESHARD
 from fsdplint.migration.context import Migration, nodes
@@ -43,6 +44,7 @@ def add(migration: Migration, calls: Calls) -> None:
         _note_held_parameters,
     ):
         note(migration, calls)
+    single_rank_groups.note(migration)
 
 
 def _note_clipping(migration: Migration, calls: Calls) -> None:

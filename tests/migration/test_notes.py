@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from forms import plan
 
+from fsdplint.diagnostics.finding import Safety
 from fsdplint.interpreter import load
 from fsdplint.migration.planner import plans_of
 
@@ -331,3 +332,44 @@ def test_the_name_of_a_class_in_a_saved_configuration(
     }
     (text,) = [one for one in found if "config.json" in one] or [""]
     assert found.get(text) == lines
+
+
+HYBRID = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+dist.init_process_group("gloo")
+world, size = dist.get_world_size(), {size}
+mesh = init_device_mesh("cpu", (world // size, size), mesh_dim_names=("replicate", "shard"))
+model = FSDP(
+    nn.Linear(4, 4),
+    device_mesh=mesh,
+    sharding_strategy=ShardingStrategy.{strategy},
+    device_id=torch.device("cpu"),
+)
+model(torch.randn(2, 4)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "strategy", "words", "unsafe"),
+    [
+        ("1", "HYBRID_SHARD", "gradients are averaged over all ranks", True),
+        ("1", "_HYBRID_SHARD_ZERO2", "gradients are averaged over all ranks", True),
+        ("int(input())", "HYBRID_SHARD", "if a shard group has one rank", False),
+        ("2", "HYBRID_SHARD", "", False),
+    ],
+)
+def test_shard_groups_of_one_rank(
+    size: str, strategy: str, words: str, unsafe: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(HYBRID.format(size=size, strategy=strategy))
+    (plan,) = plans_of(load([file]))
+    assert not plan.blockers
+    found = [note.text for note in plan.notes]
+    assert any(words in text for text in found) if words else not found
+    assert (plan.safety is Safety.UNSAFE) is unsafe
