@@ -1,8 +1,9 @@
-"""The items of a dict that a call of FSDP1 spreads, each read by its key.
+"""The items of a dict or tuple that a call of FSDP1 spreads, each read by its key or position.
 
 `FSDP(model, **self.options())` becomes `options = self.options()` and
-`FSDP(model, mixed_precision=options.get("mixed_precision"))`. The program may make the dict in any way, as
-long as the runs show its keys.
+`FSDP(model, mixed_precision=options.get("mixed_precision"))`, and `FSDP.state_dict_type(model, *self.full)`
+becomes `FSDP.state_dict_type(model, self.full[0], self.full[1])`. The program may make the dict or tuple in
+any way, as long as the runs show its keys or its length.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
+from fsdplint.interpreter.values import Sequence, Value
 from fsdplint.migration.analysis.variables import bound_names, home_of
 from fsdplint.migration.constructor.precision import PARAMETERS as OF_PRECISION
 from fsdplint.migration.context import nodes
@@ -22,11 +24,17 @@ from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.direct_form.meaning import constant_key
 from fsdplint.migration.direct_form.spread_keys import SpreadKeys, spread_keys
 from fsdplint.migration.names import FSDP, PARAMETERS
+from fsdplint.migration.state_dicts.kinds import TYPE_PARAMETERS
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend, statement_of
 
-OF_CALL = {FSDP: PARAMETERS, "MixedPrecision": OF_PRECISION}
+OF_CALL = {
+    FSDP: PARAMETERS,
+    "MixedPrecision": OF_PRECISION,
+    f"{FSDP}.state_dict_type": TYPE_PARAMETERS,
+    f"{FSDP}.set_state_dict_type": TYPE_PARAMETERS,
+}
 CHANGES_ORDER = cst.Lambda | cst.IfExp | cst.BooleanOperation | cst.Comparison | cst.BaseComp
 DTYPES = ("param_dtype", "reduce_dtype", "buffer_dtype")
 NAMES = ("options", "fsdp_options", "fsdp_arguments")
@@ -49,10 +57,14 @@ class ItemReads:
                 keys = self._keys(arg, parameters) if arg.star == "**" else None
                 if keys is not None:
                     self._write_call(node, arg, keys)
+                elif arg.star == "*":
+                    self._write_elements(node, arg)
 
     def _keys(self, arg: cst.Arg, parameters: tuple[str, ...]) -> SpreadKeys | None:
         migration = self.inlining.migration
         found = spread_keys(migration, arg, parameters)
+        if parameters is TYPE_PARAMETERS:  # their defaults have no text here
+            return found if found is not None and found.always and not found.sometimes else None
         if found is None and parameters is OF_PRECISION:
             if holds_dtypes(migration, self.inlining.source, arg.value):
                 return SpreadKeys([], list(DTYPES))
@@ -80,6 +92,15 @@ class ItemReads:
             return
         others = [self.inlining.text(one) for one in call.args if one is not arg]
         self.inlining.put_call(call, self.inlining.text(call.func), others)
+
+    def _write_elements(self, call: cst.Call, arg: cst.Arg) -> None:
+        """Read the elements of a tuple or list one by one, if it always has the same number of them."""
+        values = self.inlining.migration.values(arg.value)
+        lengths = {_length(value) for value in values}
+        length = lengths.pop() if len(lengths) == 1 else None
+        text = self._text(call, arg) if length else None
+        if length and text is not None:
+            self.inlining.put(arg, ", ".join(f"{text}[{index}]" for index in range(length)))
 
     def _is_parameter(self, node: cst.BaseExpression) -> bool:
         """Whether a node is a parameter, for which callers elsewhere may give anything."""
@@ -142,3 +163,10 @@ class ItemReads:
         name = next(one for one in names if one not in taken)
         taken.add(name)
         return name
+
+
+def _length(value: Value) -> int | None:
+    """The number of elements of a tuple or list; None if it is not known."""
+    if not isinstance(value, Sequence) or value.kind not in ("tuple", "list"):
+        return None
+    return None if value.open or value.own_length is not None else len(value.items)
