@@ -163,6 +163,25 @@ def test_a_state_has_an_assignment_of_its_own(tmp_path: Path, line: str) -> None
     assert "state = get_model_state_dict(" in text and ":=" not in text
 
 
+def test_lists_that_get_parameters_later_stay_in_one_statement(tmp_path: Path) -> None:
+    body = """
+        def shard(net, **options):
+            return FSDP(net, **options)
+
+
+        def groups(model):
+            plain, rest = [], []
+            for name, parameter in model.named_parameters():
+                (plain if name.endswith("bias") else rest).append(parameter)
+            return [{"params": plain}, {"params": rest}]
+
+
+        model = shard(Net(), use_orig_params=True)
+        optimizer = torch.optim.AdamW(groups(model))
+    """
+    assert "    plain, rest = [], []\n" in migrated(tmp_path, textwrap.dedent(body))
+
+
 def test_a_second_name_of_the_arguments(tmp_path: Path) -> None:
     body = """
         def build():

@@ -16,7 +16,7 @@ from fsdplint.syntax.layout import descend
 def rewrite_assignment(inlining: Inlining, node: cst.Assign) -> bool:
     """Give each variable its own assignment; whether one statement gave several."""
     if inlining.has_comments(node) or not (
-        inlining.is_relevant(node.value) or _is_argument(inlining, node)
+        _has_relevant_part(inlining, node.value) or _is_argument(inlining, node)
     ):
         return False
     if _fill(inlining, node):
@@ -26,6 +26,18 @@ def rewrite_assignment(inlining: Inlining, node: cst.Assign) -> bool:
         return False
     inlining.put_lines(node, lines)
     return True
+
+
+def _has_relevant_part(inlining: Inlining, node: cst.BaseExpression) -> bool:
+    """Whether a value is relevant; not for the parts of a tuple that are empty, and get items later."""
+    if not isinstance(node, cst.Tuple):
+        return inlining.is_relevant(node)
+    parts = [one.value for one in node.elements]
+    return inlining.is_relevant(*(part for part in parts if not _is_empty(part)))
+
+
+def _is_empty(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.List | cst.Dict) and not node.elements
 
 
 def _fill(inlining: Inlining, node: cst.Assign) -> bool:
