@@ -17,6 +17,7 @@ from fsdplint.cli.options import (
     exit_zero_option,
     force_option,
     project_option,
+    settings_options,
     target_option,
     unsafe_option,
 )
@@ -71,6 +72,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
     help="Rewrite blocked programs in part: code that needs a decision raises.",
 )
 @target_option
+@settings_options
 @colour_option
 @exit_zero_option("FSDP1 remains")
 def migrate_command(
@@ -85,6 +87,10 @@ def migrate_command(
     annotate: bool,
     assist: bool,
     target_torch: str | None,
+    exclude: tuple[str, ...],
+    extend_exclude: tuple[str, ...],
+    config: Path | None,
+    isolated: bool,
     colour: str,
     exit_zero: bool,
 ) -> None:
@@ -100,7 +106,9 @@ def migrate_command(
     """
     from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
     from fsdplint.cli.progress import progress_line
+    from fsdplint.config.command_line import CommandLine
     from fsdplint.config.settings import SettingsError
+    from fsdplint.diagnostics.codes import split
     from fsdplint.edits.journal import Interrupted
     from fsdplint.edits.write import WriteError
     from fsdplint.engine.migration import MigrationRun
@@ -120,6 +128,12 @@ def migrate_command(
                 unsafe=unsafe,
                 writes=fix or annotate or interactive,
                 assist=assist,
+                files=CommandLine(
+                    exclude=split(exclude),
+                    extend_exclude=split(extend_exclude),
+                    config=config,
+                    isolated=isolated,
+                ),
             )
             migrated = run.migrate(
                 fix=fix or diff or interactive,

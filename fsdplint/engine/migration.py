@@ -50,9 +50,15 @@ class MigrationRun:
         unsafe: bool | None = None,
         writes: bool = False,
         assist: bool = False,
+        files: CommandLine | None = None,
     ) -> None:
-        """See `Session`. assist: whether code that blocks is replaced by statements that raise."""
-        wanted = CommandLine(
+        """See `Session`.
+
+        assist: whether code that blocks is replaced by statements that raise.
+        files: the settings of the command line about which files are taken.
+        """
+        wanted = replace(
+            files or CommandLine(),
             select=RULES,
             target_torch=target_torch,
             project=project,

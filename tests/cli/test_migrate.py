@@ -48,6 +48,26 @@ def test_a_report_and_nothing_written(folder: Path) -> None:
     assert run("migrate", "--exit-zero").exit_code == 0
 
 
+@pytest.mark.parametrize("option", ["--exclude", "--extend-exclude"])
+def test_excluded_files_stay(folder: Path, option: str) -> None:
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "old").mkdir()
+    (folder / "old" / "train.py").write_text(TRAIN)
+    result = run("migrate", "--fix", option, "old/,*.tmp", ".")
+    assert result.exit_code == 0, result.output
+    assert "fully_shard" in (folder / "train.py").read_text()
+    assert (folder / "old" / "train.py").read_text() == TRAIN
+
+
+@pytest.mark.parametrize("arguments", [(), ("--isolated",), ("--config", "other.toml")])
+def test_the_settings_of_the_report(folder: Path, arguments: tuple[str, ...]) -> None:
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "fsdplint.toml").write_text('exclude = ["train.py"]')
+    (folder / "other.toml").write_text('exclude = ["other.py"]')
+    result = run("migrate", *arguments, ".")
+    assert ("can be migrated whole" in result.output) is bool(arguments)
+
+
 def test_a_report_says_how_much_was_covered(folder: Path) -> None:
     unused = "\n\ndef save(model):\n    torch.save(model.state_dict(), 'model.pt')\n"
     (folder / "train.py").write_text(TRAIN + unused)
