@@ -357,6 +357,18 @@ def test_a_table_of_removed_values_goes(tmp_path: Path) -> None:
     assert "model = fully_shard(Net())" in text
 
 
+def test_a_table_in_which_a_removed_argument_looks_up_its_value_goes(tmp_path: Path) -> None:
+    text = migrated(
+        tmp_path,
+        """
+        name = os.environ["PREFETCH"]
+        prefetches = {"pre": BackwardPrefetch.BACKWARD_PRE, "none": None}
+        model = FSDP(Net(), backward_prefetch=prefetches[name])
+        """,
+    )
+    assert "prefetches" not in text and "model = fully_shard(Net())" in text
+
+
 def test_a_table_that_other_code_reads_stays(tmp_path: Path) -> None:
     text = migrated(
         tmp_path,

@@ -450,3 +450,5 @@ class Reader:
         self.migration.account_for(self.source, value)
         if isinstance(value, cst.Name):
             unused_variables.delete_variable(self.migration, self.source, value)
+        else:
+            unused_variables.delete_table(self.migration, self.source, value)

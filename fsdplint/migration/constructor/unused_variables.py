@@ -41,7 +41,7 @@ def delete_variable(migration: Migration, source: Source, name: cst.Name) -> Non
         blocks.setdefault(block)
     for item in found:
         migration.account_for(source, item.value)
-        _delete_variables_in(migration, source, item.value)
+        delete_table(migration, source, item.value)
     for block in blocks:
         migration.delete_statement(source, block)
     for statement in statements:
@@ -49,8 +49,8 @@ def delete_variable(migration: Migration, source: Source, name: cst.Name) -> Non
             migration.delete_statement(source, statement)
 
 
-def _delete_variables_in(migration: Migration, source: Source, value: cst.BaseExpression) -> None:
-    """Delete the table that a deleted value looks a setting up in, if nothing else reads it."""
+def delete_table(migration: Migration, source: Source, value: cst.BaseExpression) -> None:
+    """Delete the table in which a deleted value looks up a setting, if nothing else reads it."""
     if isinstance(value, cst.Subscript) and isinstance(value.value, cst.Name):
         delete_variable(migration, source, value.value)
 
