@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forms import migrated
+from forms import HEAD, migrated, plan
 
 PROGRAM = """
 def shard(model, gpus):
@@ -35,3 +35,42 @@ def test_the_program_sets_it(more: str, tmp_path: Path) -> None:
 def test_the_rank_itself(tmp_path: Path) -> None:
     text = migrated(tmp_path, "model = FSDP(Net(), device_id=dist.get_rank() % 4)")
     assert "set_device(" not in text
+
+
+TWO = """
+device = torch.device("cuda", local_rank)
+
+
+def shard(net):
+    net.blocks[0] = FSDP(net.blocks[0], device_id=device)
+    BETWEEN
+    return FSDP(net, device_id=device)
+
+
+model = shard(Net())
+"""
+UNSET = HEAD.replace("torch.cuda.set_device(local_rank)\n", "")
+
+
+@pytest.mark.parametrize(
+    ("between", "lines"),
+    [
+        ("print(net)", 1),
+        (
+            "if len(net.blocks) > 1:\n        net.blocks[1] = FSDP(net.blocks[1], device_id=device)",
+            2,
+        ),
+    ],
+)
+def test_a_device_is_set_once_in_a_block(between: str, lines: int, tmp_path: Path) -> None:
+    found, text = plan(tmp_path, TWO.replace("BETWEEN", between), UNSET)
+    assert not found.blockers
+    assert text.count("torch.cuda.set_device(device)\n") == lines
+
+
+def test_another_device_is_set_again(tmp_path: Path) -> None:
+    body = TWO.replace("net):\n", "net, device):\n").replace("Net())\n", "Net(), device)\n")
+    between = "device = torch.device('cuda', int(os.environ['LOCAL_RANK']))"
+    found, text = plan(tmp_path, body.replace("BETWEEN", between), UNSET)
+    assert not found.blockers
+    assert text.count("torch.cuda.set_device(device)\n") == 2

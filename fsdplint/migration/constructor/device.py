@@ -17,6 +17,7 @@ from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Unknown, V
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import DEVICE_WITHOUT_MESH
+from fsdplint.migration.constructor import earlier_devices
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
@@ -197,6 +198,8 @@ def set_device(
     if sets_device(migration) and not _sets_other_device(migration, source, node):
         return []
     if any(is_without_index(value) for value in values(migration, source, node)):
+        return []
+    if not sets_device(migration) and earlier_devices.is_set_above(migration, source, at, node):
         return []
     torch = migration.torch(source, at)
     line = f"{torch}.{found if found in OTHERS else 'cuda'}.set_device({text})"
