@@ -123,12 +123,12 @@ class BackwardRun(Event):
 class DifferentiableGradient(Event):
     """A gradient through a sharded model that `torch.autograd.grad(create_graph=True)` computes.
 
-    backward: the index of the first backward pass of a loss that was computed from it (static
-        traces only).
+    backward: the index of the first backward pass of a loss that was computed from it.
     """
 
     kind: ClassVar[str] = "differentiable-gradient"
-    backward: int | None = unrecorded("uses of a tensor are not recorded", default=None)
+    static_only: ClassVar[str] = "uses of a tensor are not recorded"
+    backward: int | None = None
 
 
 @event
