@@ -25,11 +25,11 @@ SIZES = {
     "generated": 4,
     "gpu": 4,
     "metamorphic": 48,
-    "migration": 8,
-    "mutation": 20,
-    "rules": 12,
-    "runtime": 2,
-    "test_hostile_inputs": 6,
+    "migration": 5,
+    "mutation": 10,
+    "rules": 8,
+    "runtime": 1,
+    "test_hostile_inputs": 3,
 }
 _TESTS = Path(__file__).parent
 

@@ -109,6 +109,7 @@ model = FSDP(
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
 def test_batch_norms_compute_as_before(policy: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
     path = tmp_path / "train.py"

@@ -225,7 +225,7 @@ def recorded(outcome: Outcome, rule: Rule, example: Bad | Good) -> set[tuple[int
     return others(found, rule)
 
 
-@one_of_each_rule
+@pytest.mark.sampled(70)
 @bad
 def test_the_symptom_shows_and_the_record_has_the_finding(
     rule: Rule, example: Bad, two_ranks: TwoRanks

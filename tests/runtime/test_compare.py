@@ -62,7 +62,7 @@ def test_a_faithful_migration_holds(before: Outcome, two_ranks: TwoRanks) -> Non
     }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SABOTAGED)
 def test_a_sabotaged_migration_does_not(name: str, before: Outcome, two_ranks: TwoRanks) -> None:
     pairs, complaint = SABOTAGED[name]
@@ -92,7 +92,7 @@ def last_run(two_ranks: TwoRanks, case: Case, files: dict[str, str]) -> Outcome:
     return two_ranks.run(files, args=case.then, env=env, parameters=True, continuing=first)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SABOTAGED_FIXTURES)
 def test_a_sabotaged_fixture_does_not(
     name: str, runs: Callable[[Case], Outcome], two_ranks: TwoRanks

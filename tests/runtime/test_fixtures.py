@@ -107,7 +107,7 @@ def check_all(
     return ours, theirs
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", OTHERS, ids=str)
 def test_it_trains_as_before(case: Case, two_ranks: TwoRanks) -> None:
     check_all(case, *fixture_runs.texts(case), two_ranks)

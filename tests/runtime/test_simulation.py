@@ -38,7 +38,7 @@ def run(two_ranks: TwoRanks, files: dict[str, str], case: Case, world: int, real
     return outcome
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("case", "world"), CASES, ids=str)
 def test_it_counts_what_a_real_run_does(
