@@ -40,7 +40,8 @@ class SecondOrderGradient(Rule):
     computes its own gradient in its forward can be sharded as one unit, without sharded parts.
 
     ## Since
-    All versions, with FSDP1 and FSDP2.
+    All versions, with FSDP1 and FSDP2 (seen with torch 2.13). FSDP1 has no switch for the resharding after a
+    backward pass.
 
     ## References
     - https://github.com/pytorch/pytorch/issues/172543

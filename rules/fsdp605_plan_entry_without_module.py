@@ -24,7 +24,7 @@ class PlanEntryWithoutModule(Rule):
     reported where the submodules of the model are not known.
 
     ## Why is this bad?
-    torch warns once, among the other output, and goes on (`Parallelize plan key 'feed_forward.up' could not be
+    torch 2.13 warns among the other output and goes on (`Parallelize plan key 'feed_forward.up' could not be
     resolved`). Each rank then holds the whole layer and computes all of it. The results are right, so that only
     the memory and the time show it. Two ranks print how many numbers of the layer `up` they hold:
 
@@ -34,7 +34,7 @@ class PlanEntryWithoutModule(Rule):
     characters of one name.
 
     ## Since
-    torch 2.3, the first with the public `parallelize_module` of today.
+    All versions with `parallelize_module`.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html (`parallelize_module`)
