@@ -73,6 +73,8 @@ class PlanEntryWithoutModule(Rule):
 def _has_whole_layer(trace: Trace, module: str, distributed: set[str]) -> bool:
     """Whether a module has a layer that no plan distributes."""
     return any(
-        trace.modules[part].class_name in _LAYERS and part not in distributed
+        trace.modules[part].class_name in _LAYERS
+        and (trace.modules[part].qualified_class or "").startswith("torch.nn.")
+        and part not in distributed
         for part in trace.submodules(module)
     )
