@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 from fsdplint.interpreter import gathered_rows, meta_device
 from fsdplint.interpreter.frames import Call
@@ -14,11 +15,19 @@ from fsdplint.interpreter.own_numbers import own_numbers
 from fsdplint.interpreter.own_sizes import fills_by_data
 from fsdplint.interpreter.random_functions import SAME_DRAWS
 from fsdplint.interpreter.rank_invariance import is_rank_invariant
+from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.ranks import depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import FEW, is_number
 from fsdplint.interpreter.tensor_devices import is_cpu
-from fsdplint.interpreter.torch_values import GeneratorValue, ParametersOf, TensorValue, derived
+from fsdplint.interpreter.torch_values import (
+    GeneratorValue,
+    ParametersOf,
+    RankChoice,
+    RankTest,
+    TensorValue,
+    derived,
+)
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
@@ -109,12 +118,18 @@ def _has_own_size(run: Run, name: str, call: Call) -> bool:
 
 
 def _own_number(run: Run, name: str, call: Call) -> RankLocal | None:
-    """What makes the number in a new tensor different on each rank: the length of a list is it."""
+    """What makes the number in a new tensor different on each rank.
+
+    It is the length of a list, or a flag that a branch for one rank sets.
+    """
     data = run.settle(call.arg(0, "data") or Unknown()) if name == "torch.tensor" else None
     held = data.items if isinstance(data, Sequence) else [data]
-    found = (
-        one.own_number for one in map(run.settle, filter(None, held)) if isinstance(one, Unknown)
-    )
+    values = [run.settle(one) for one in held if one is not None]
+    if any(isinstance(one, RankTest | RankChoice) for one in values):
+        if run.decisions.single_rank:
+            return None
+        return replace(own_data(run, run.site(call.node)), position=True)
+    found = (one.own_number for one in values if isinstance(one, Unknown))
     local = next(filter(None, found), None)
     return RankLocal(local.source) if local is not None else None
 
