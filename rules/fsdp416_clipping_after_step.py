@@ -71,12 +71,12 @@ def _step_before(trace: Trace, event: Clipped) -> OptimizerStepped | None:
 
 
 def _zeroed_next(trace: Trace, event: Clipped) -> bool:
-    """Whether the optimizer's gradients become zero before anything uses them."""
+    """Whether the optimizer's gradients become zero before its next step uses them.
+
+    A backward pass in between adds to them, and other optimizers have other gradients.
+    """
     optimizers = optimizers_of(trace, event)
-    for other in trace.after(event, BackwardRun, OptimizerStepped, GradientsZeroed):
-        return (
-            isinstance(other, GradientsZeroed)
-            and other.optimizer in optimizers
-            and turns_of(other) <= turns_of(event)
-        )
+    for other in trace.after(event, OptimizerStepped, GradientsZeroed):
+        if isinstance(other, OptimizerStepped | GradientsZeroed) and other.optimizer in optimizers:
+            return isinstance(other, GradientsZeroed) and turns_of(other) <= turns_of(event)
     return False
