@@ -21,8 +21,9 @@ class ClippingAfterStep(Rule):
     """The gradients of a sharded model are clipped after the optimizer step that uses them.
 
     ## What it does
-    Finds gradient clipping between `optimizer.step()` and `optimizer.zero_grad()`, with no backward pass
-    and no other step in between. A step in some turns of a loop counts if the clipping is in the same turns.
+    Finds gradient clipping directly after `optimizer.step()`, without a backward pass in between, if
+    `optimizer.zero_grad()` follows before the optimizer steps again. A step in some turns of a loop counts
+    if the clipping is in the same turns.
 
     A clipping that only measures the norm (`max_norm=float("inf")`) is not reported.
 

@@ -295,6 +295,7 @@ def varying_guard(
         run.site(node),
         own_data=own_data,
         by_clock=own_data in run.clocks,
+        by_rank=local is not None and local.position,
         of_tensor=tests_tensor(run, node),
         asks_for=attributes_asked_for(run, node),
         predicate=predicate,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import is_global_rank, own_data
 from fsdplint.interpreter.ranks import is_distinct
@@ -16,5 +14,4 @@ def own_numbers(run: Run, call: Call, *, immutable: bool = True) -> RankLocal | 
     if len(call.args) < 2 or not is_distinct(call.args[0]) or run.decisions.single_rank:
         return None
     part = len(call.args) == 3 and is_global_rank(call.args[0])
-    local = own_data(run, run.site(call.node), immutable=immutable, part=part)
-    return replace(local, position=True)
+    return own_data(run, run.site(call.node), immutable=immutable, part=part, position=True)

@@ -160,10 +160,11 @@ def own_data(
     immutable: bool = False,
     counts: bool = False,
     part: bool = False,
+    position: bool = False,
 ) -> RankLocal:
     """Data that each rank gets for itself at a place."""
     run.has_own_data = True
-    return RankLocal(source, immutable, counts=counts, part=part)
+    return RankLocal(source, immutable, counts=counts, part=part, position=position)
 
 
 def elements_of_part(value: Sequence, part: RankLocal) -> list[Value]:

@@ -84,6 +84,7 @@ class Guard:
     own_data: where the data come from that each rank tests for itself, so that the ranks may decide
         differently; None for any other test.
     by_clock: whether these data are the time on the rank's clock.
+    by_rank: whether these data derive from the rank alone.
     each_node: whether it is a test of the local rank, which one rank of each machine passes.
     one_of_node: whether it tests for this one rank of each machine, and not for the others.
     rank: the rank that a test of the rank tells from the others; None if unknown.
@@ -103,6 +104,7 @@ class Guard:
     asserted: bool = False
     own_data: Site | None = field(default=None, compare=False)
     by_clock: bool = field(default=False, compare=False)
+    by_rank: bool = field(default=False, compare=False)
     each_node: bool = field(default=False, compare=False)
     one_of_node: bool = field(default=False, compare=False)
     rank: int | None = field(default=None, compare=False)
@@ -117,11 +119,15 @@ class Guard:
     @property
     def decides_by(self) -> str:
         """By what each rank decides a test of its own data, in words."""
+        if self.by_rank:
+            return "rank"
         return "clock" if self.by_clock else "data"
 
     @property
     def own_data_here(self) -> str:
         """What happens at the place of a rank's own data, in words."""
+        if self.by_rank:
+            return "the value depends on the rank here"
         return f"each rank {'reads its own clock' if self.by_clock else 'has its own data'} here"
 
 

@@ -44,3 +44,10 @@ def test_a_collective_gives_all_ranks_the_flag(
     tmp_path: Path, data: str, test: str, agreement: str
 ) -> None:
     assert not _codes(tmp_path, data, test, agreement)
+
+
+def test_the_message_says_that_the_rank_decides(tmp_path: Path) -> None:
+    code = LOOP.format(data="stop", agreement="pass", test="flag.item()")
+    (found, *_) = findings(program(tmp_path, code), "FSDP501")
+    assert "each rank decides by its own rank" in found.message
+    assert "the value depends on the rank here" in [text for _, text in found.related]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 from fsdplint.interpreter import gathered_rows, meta_device
 from fsdplint.interpreter.frames import Call
@@ -120,7 +119,7 @@ def _has_own_size(run: Run, name: str, call: Call) -> bool:
 def _own_number(run: Run, name: str, call: Call) -> RankLocal | None:
     """What makes the number in a new tensor different on each rank.
 
-    It is the length of a list, or a flag that a branch for one rank sets.
+    It is the length of a list, or a value that a branch for one rank sets.
     """
     data = run.settle(call.arg(0, "data") or Unknown()) if name == "torch.tensor" else None
     held = data.items if isinstance(data, Sequence) else [data]
@@ -128,7 +127,7 @@ def _own_number(run: Run, name: str, call: Call) -> RankLocal | None:
     if any(isinstance(one, RankTest | RankChoice) for one in values):
         if run.decisions.single_rank:
             return None
-        return replace(own_data(run, run.site(call.node)), position=True)
+        return own_data(run, run.site(call.node), position=True)
     found = (one.own_number for one in values if isinstance(one, Unknown))
     local = next(filter(None, found), None)
     return RankLocal(local.source) if local is not None else None
