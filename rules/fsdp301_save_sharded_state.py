@@ -26,6 +26,7 @@ from fsdplint.trace.queries.common import (
     sharded_here,
     whole_file,
 )
+from fsdplint.trace.queries.data_parallelism import has_one_rank
 from fsdplint.trace.queries.wrappers import shards, unit_around, wrappers_of
 
 if TYPE_CHECKING:
@@ -177,11 +178,16 @@ class SaveShardedState(Rule):
 
 
 def _has_parts_of_tensors(trace: Trace, event: Saved) -> bool:
-    """Whether the file has sharded parameters, or what `to_local()` of some gives on this rank."""
+    """Whether the file has sharded parameters, or what `to_local()` of some gives on this rank.
+
+    The part of a single rank is the whole tensor.
+    """
     states = {taken.state for taken in trace.before(event, StateTaken)}
+    alone = has_one_rank(trace)
     names = [*event.states, *[""] * (len(event.layouts) - len(event.states))]
     return any(
-        (layout is Layout.LOCAL and name not in states) or (layout is Layout.SHARDED and not name)
+        (layout is Layout.LOCAL and name not in states and not alone)
+        or (layout is Layout.SHARDED and not name)
         for name, layout in zip(names, event.layouts, strict=True)
     )
 

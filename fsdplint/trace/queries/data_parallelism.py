@@ -19,7 +19,7 @@ def only_data_parallel(trace: Trace) -> bool:
     """Whether a model is sharded over all ranks, with no other kind of parallelism."""
     if not trace.shardings():
         return False
-    if any(event.options.get("world_size") == 1 for event in trace.of(ProcessGroupInit)):
+    if has_one_rank(trace):
         return False
     if any("process_group" in event.options for event in trace.of(Wrapped)):
         return False
@@ -29,6 +29,11 @@ def only_data_parallel(trace: Trace) -> bool:
         len(mesh.shape) == 1 and not any(map(OTHER_DIMENSIONS.search, mesh.dim_names))
         for mesh in trace.of(MeshBuilt)
     )
+
+
+def has_one_rank(trace: Trace) -> bool:
+    """Whether a process group has one rank, as in a script that converts a checkpoint."""
+    return any(event.options.get("world_size") == 1 for event in trace.of(ProcessGroupInit))
 
 
 def settings(event: Event) -> set[Guard]:
