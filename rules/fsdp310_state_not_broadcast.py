@@ -29,7 +29,8 @@ class StateNotBroadcast(Rule):
     with `full_state_dict=True, cpu_offload=True`, or read under a test of the rank, or taken under one
     from the model before it was sharded, or it is a dict that only rank 0 fills. It also finds `set_state_dict` with
     `broadcast_from_rank0=True` where the state of the model is empty on all ranks but 0. It also finds `load_state_dict` of a model of FSDP1 on all
-    ranks, of a full state that `FullStateDictConfig(rank0_only=True)` gave to rank 0 only.
+    ranks, of a full state that `FullStateDictConfig(rank0_only=True)` gave to rank 0 only, and `load_state_dict` of a
+    model that is not sharded, on all ranks, of a state that was taken with `full_state_dict=True, cpu_offload=True`.
 
     ## Why is this bad?
     The other ranks raise an error (with `strict=False` they go on), and rank 0 waits for them:
@@ -56,14 +57,17 @@ class StateNotBroadcast(Rule):
         seen = set()
         for event in trace.of(StateLoaded):
             by_fsdp1 = _gathers_by_fsdp1(trace, event)
+            by_itself = _loads_by_itself(trace, event)
             skipped = _is_skipped(trace, event)
             needed = event.full and (event.broadcast is False or skipped)
-            if event.ranks.partial or not (by_fsdp1 or needed):
+            if event.ranks.partial or not (by_fsdp1 or by_itself or needed):
                 continue
             origin = _of_rank0(trace, event)
             if (origin is None and not event.one_rank) or event.site in seen:
                 continue
-            if by_fsdp1 and (origin is None or not _stays_on_rank0(trace, origin[0], event)):
+            if (by_fsdp1 or by_itself) and (
+                origin is None or not _stays_on_rank0(trace, origin[0], event)
+            ):
                 continue
             seen.add(event.site)
             built = optimizer_of(trace, event.into)
@@ -76,6 +80,8 @@ class StateNotBroadcast(Rule):
                 else f"only rank 0 has the state that is set into `{name}` on every rank",
                 help="Take the state with `rank0_only=False`."
                 if by_fsdp1
+                else "Take the state without `cpu_offload=True`, which gives it to all ranks."
+                if by_itself
                 else "Call `set_model_state_dict` and `set_optimizer_state_dict` instead."
                 if skipped
                 else "Add `broadcast_from_rank0=True` to the options.",
@@ -92,6 +98,12 @@ def _gathers_by_fsdp1(trace: Trace, event: StateLoaded) -> bool:
         and event.into in trace.modules
         and trace.sharded_within(event.into, event) is Sharding.FSDP1
     )
+
+
+def _loads_by_itself(trace: Trace, event: StateLoaded) -> bool:
+    """Whether each rank loads a state into a model of its own that is not sharded."""
+    whole = event.into in trace.modules and trace.sharded_within(event.into, event) is None
+    return event.api == "load_state_dict" and whole and event.strict is True
 
 
 def _is_skipped(trace: Trace, event: StateLoaded) -> bool:

@@ -129,7 +129,8 @@ def note_operation(run: Run, name: str, operands: Iterable[Value], result: Value
         run.row_numbers.add(result)
     if name in ENDS_GRADIENT:
         return
-    parts = [part for one in given for part in _parts(run, one)]
+    tensors = given[:1] if name in _JOINS else given  # without the dimension
+    parts = [part for one in tensors for part in _parts(run, one)]
     if any(part in run.with_gradient for part in parts) and _has_autograd(run):
         run.with_gradient.add(result)
     if not run.rows:

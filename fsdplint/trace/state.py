@@ -54,6 +54,8 @@ class StateLoaded(Event):
     file: the file that the state is a part of (recorded traces only, others have it as `state`).
     assign: whether `load_state_dict` puts the tensors of the state into the module instead of
         copying their values; None for other functions, or if unknown.
+    strict: whether `load_state_dict` of a module fails if a key is missing; None for other
+        functions, or if unknown.
     of_itself: whether the state certainly has the parameters of `into` themselves, and no copies.
     one_rank: whether the state of the functions that set a state has entries on one rank, and is
         empty on the others.
@@ -68,6 +70,7 @@ class StateLoaded(Event):
     full: bool | None = None
     broadcast: bool | None = None
     assign: bool | None = None
+    strict: bool | None = None
     of_itself: bool = False
     one_rank: bool = combined(differs, default=False)
 

@@ -97,7 +97,7 @@ def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call
     known = state if isinstance(state, StateValue) else None
     if isinstance(receiver, ModuleValue):
         meta_device.note_load(run, receiver, state, call)
-        if _assigns(call) is False:
+        if _flag(call, 2, "assign", False) is False:
             _note_loaded_shards(run, receiver, state, call)
     run.emit(
         StateLoaded,
@@ -107,7 +107,8 @@ def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call
         layout=known.layout if known is not None else Layout.UNKNOWN,
         api="load_state_dict",
         collective=isinstance(receiver, ModuleValue) and _gathers_to_load(run, receiver),
-        assign=_assigns(call) if isinstance(receiver, ModuleValue) else None,
+        assign=_flag(call, 2, "assign", False) if isinstance(receiver, ModuleValue) else None,
+        strict=_flag(call, 1, "strict", True) if isinstance(receiver, ModuleValue) else None,
         of_itself=_is_of_itself(run, receiver, known),
     )
     return Unknown()
@@ -137,11 +138,11 @@ def _note_loaded_shards(run: Run, module: ModuleValue, state: Value, call: Call)
         )
 
 
-def _assigns(call: Call) -> bool | None:
-    """Whether `load_state_dict()` of a module puts the tensors themselves into it."""
-    value = call.arg(2, "assign")
+def _flag(call: Call, position: int, name: str, default: bool) -> bool | None:
+    """An argument of `load_state_dict()` of a module; None if it is not known."""
+    value = call.arg(position, name)
     if value is None:
-        return None if call.open else False
+        return None if call.open else default
     flag = constant(value)
     return flag if isinstance(flag, bool) else None
 

@@ -313,6 +313,7 @@ def _record_loading(
     full: bool | None = None,
     broadcast: bool | None = None,
     assign: bool | None = None,
+    strict: bool | None = None,
     one_rank: bool = False,
 ) -> None:
     recording = current()
@@ -338,6 +339,7 @@ def _record_loading(
         full=full,
         broadcast=broadcast,
         assign=assign,
+        strict=strict,
         of_itself=known is not None and _is_of_itself(subject, value),
         one_rank=one_rank,
     )
@@ -355,7 +357,10 @@ def _record_loading_by_method(
         and _fsdp1_layout(args[0]) is not Layout.LOCAL
     )
     assign = None if of_optimizer else bool(argument(args, kwargs, 3, "assign", False))
-    _record_loading(frame, args[0], value, "load_state_dict", collective, assign=assign)
+    strict = None if of_optimizer else bool(argument(args, kwargs, 2, "strict", True))
+    _record_loading(
+        frame, args[0], value, "load_state_dict", collective, assign=assign, strict=strict
+    )
 
 
 def _record_loading_by_function(
