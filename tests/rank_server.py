@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -56,6 +57,7 @@ class _Child:
     done: int  # readable when the program has come to its end
     go: int  # closed to let the process end
     finished: bool = False
+    closed: bool = False  # nobody writes to `done` any more: it ends
     failed: bool = False
     status: str = "running"
 
@@ -130,8 +132,6 @@ def _be_recorded_rank(
     if code == 0:
         # Wait until all ranks are done: a peer that is still in a collective would be disturbed.
         os.write(done, b"1")
-        import select
-
         select.select([go], [], [], 1.0)
     del keep
     runner.exit_process(code, pause=0)
@@ -181,6 +181,7 @@ def _watch(children: list[_Child], request: dict[str, Any]) -> None:
     deadline = time.monotonic() + request["timeout"]
     failed_at: float | None = None
     idle_since: float | None = None
+    leading: list[int] = []
     usage: list[int] = []
     checked = time.monotonic()
     while True:
@@ -200,11 +201,17 @@ def _watch(children: list[_Child], request: dict[str, Any]) -> None:
         if failed_at is None and any(child.failed for child in children):
             failed_at = now
         if now - checked >= 0.25:
-            groups = _members([child.pid for child in alive])
-            current = [sum(_cpu(pid) for pid in groups)]
-            idle = current == usage and all(_asleep(pid) for pid in groups)
-            idle_since = (idle_since or now) if idle else None
-            usage, checked = current, now
+            ranks = [child.pid for child in alive]
+            before, leading = leading, [_cpu(pid) for pid in ranks]
+            if leading == before:
+                groups = _members(ranks)  # which reads about all processes of the machine
+                current = [sum(_cpu(pid) for pid in groups)]
+                idle = current == usage and all(_asleep(pid) for pid in groups)
+                idle_since = (idle_since or now) if idle else None
+                usage = current
+            else:
+                idle_since = None
+            checked = now
         hung = idle_since is not None and now - idle_since > _IDLE_SECONDS
         if hung or now > deadline:
             _stop(alive, "hung")
@@ -212,15 +219,23 @@ def _watch(children: list[_Child], request: dict[str, Any]) -> None:
         if failed_at is not None and now - failed_at > _GRACE_SECONDS:
             _stop(alive, "killed")
             return
-        time.sleep(0.005)
+        _wait_for_news(alive)
+
+
+def _wait_for_news(alive: list[_Child]) -> None:
+    """Wait until a rank has come to its end, or for a moment."""
+    ending = any(child.closed for child in alive)
+    told = [child.done for child in alive if not child.closed]
+    select.select(told, [], [], 0.005 if ending else 0.05)
 
 
 def _poll(child: _Child) -> None:
     if child.status != "running":
         return
-    if not child.finished:
+    if not child.closed:
         with contextlib.suppress(BlockingIOError):
-            child.finished = os.read(child.done, 1) == b"1"
+            text = os.read(child.done, 1)
+            child.finished, child.closed = child.finished or text == b"1", not text
     pid, code = os.waitpid(child.pid, os.WNOHANG)
     if pid == 0:
         return
