@@ -244,20 +244,45 @@ for _ in range(2):
     optimizer.step()
 dist.destroy_process_group()
 """
+OF_FSDP1 = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
 # What makes or changes a file. What is removed, the snapshots show.
 CHANGES = ("open", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
 
 
-@pytest.mark.parametrize("command", ["run", "prove"])
+@pytest.mark.parametrize(
+    ("command", "text", "code", "said"),
+    [("run", TRAINED, 1, "train.py:12:5: FSDP101"), ("prove", OF_FSDP1, 0, "1 proven (2 ranks")],
+    ids=["run", "prove"],
+)
 def test_programs_that_are_started(
-    command: str, tmp_path: Path, audit: Audit, monkeypatch: pytest.MonkeyPatch
+    command: str,
+    text: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    audit: Audit,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They write to a folder for temporary files, which is gone in the end."""
     pytest.importorskip("torch")
     folder, temporary, home = (tmp_path / name for name in ("project", "temporary", "home"))
     for made in (folder, temporary, home):
         made.mkdir()
-    (folder / "train.py").write_text(TRAINED)
+    (folder / "train.py").write_text(text)
     before = snapshot(tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "fsdplint", command, "train.py", "--nproc-per-node", "2"],
@@ -266,8 +291,8 @@ def test_programs_that_are_started(
         capture_output=True,
         text=True,
     )
-    assert done.returncode in (0, 1), done.stderr
-    assert "FSDP10" in done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout
     seen = audit.seen(temporary, Path("/proc"))
     assert [event for event in seen if event[0] in CHANGES] == []
     assert list(temporary.glob("*fsdplint*")) == []  # torch leaves a folder of its own

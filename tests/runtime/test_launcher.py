@@ -146,7 +146,7 @@ def test_who_died_and_who_was_only_stopped(tmp_path: Path) -> None:
 WAITING = """\
 import os, sys, time
 with open(sys.argv[1] + ".part", "w") as file:
-    print(os.getpid(), file=file)
+    print(os.getpid(), *sys.argv[2:], file=file)
 os.rename(sys.argv[1] + ".part", sys.argv[1])
 time.sleep(1000)
 """
@@ -159,7 +159,7 @@ def test_fsdplint_itself_is_ended(tmp_path: Path, number: signal.Signals) -> Non
     temporary.mkdir()
     command = [sys.executable, "-m", "fsdplint", "prove", "train.py", "--against", "train.py"]
     with subprocess.Popen(
-        [*command, "--nproc-per-node", "1", "--", str(told)],
+        [*command, "--nproc-per-node", "1", "--", str(told), "--epochs", "3", "-v"],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(temporary)},
         stderr=subprocess.PIPE,
@@ -171,7 +171,9 @@ def test_fsdplint_itself_is_ended(tmp_path: Path, number: signal.Signals) -> Non
             assert process.poll() is None, process.stderr and process.stderr.read()
             time.sleep(0.05)
         family = processes.descendants(process.pid)
-        assert int(told.read_text()) in family
+        rank, *arguments = told.read_text().split()
+        assert int(rank) in family
+        assert arguments == ["--epochs", "3", "-v"]
         process.send_signal(number)
         process.wait()
         if number == signal.SIGKILL:

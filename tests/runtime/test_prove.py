@@ -50,6 +50,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_hand_migration_is_proven(project: Path) -> None:
     before = sorted(project.rglob("*"))
     out = project / "reports" / "proof.json"

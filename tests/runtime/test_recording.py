@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from two_ranks import TwoRanks
 
 from fsdplint.runtime.recorder.recording import Recording, begin, current
 
@@ -28,8 +28,7 @@ RUNS = """
 import sys
 from fsdplint.runtime.launch import runner
 
-program, *folders = sys.argv[1:]
-runner.prepare()
+program, *folders = sys.argv[1:]  # this process is prepared
 for folder in folders:
     options = runner.Options(record=folder, device="cpu", target=program)
     runner.start(options)
@@ -43,13 +42,14 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [line for line in found if line["t"] in ("event", "update", "module", "layout")]
 
 
-def test_a_second_run_in_one_process_knows_nothing_of_the_first(tmp_path: Path) -> None:
+def test_a_second_run_in_one_process_knows_nothing_of_the_first(
+    two_ranks: TwoRanks, tmp_path: Path
+) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM, encoding="utf-8")
     folders = [tmp_path / "first", tmp_path / "second"]
-    subprocess.run(
-        [sys.executable, "-c", RUNS, str(program), *map(str, folders)], cwd=tmp_path, check=True
-    )
+    outcome = two_ranks.run(RUNS, args=[str(program), *map(str, folders)], world=1)
+    assert outcome.status == "ok", str(outcome)
     first, second = map(lines, folders)
     assert {line["kind"] for line in first if line["t"] == "event"} >= {
         "optimizer-built",

@@ -61,6 +61,7 @@ def run(folder: Path, text: str, *args: str) -> Result:
     return result
 
 
+@pytest.mark.usefixtures("forked")
 def test_findings_and_the_arguments_of_the_program(folder: Path) -> None:
     text = START + LATE.format(comment="") + TRAIN + END
     result = run(folder, text, "--output-format", "concise", "--", "--epochs", "3", "-v")
