@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -17,14 +18,33 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from forked import launcher
 from rank_server import do_not_ask_name_servers
-from sampling import (  # noqa: F401 (hooks)
-    pytest_addoption,
-    pytest_collection_modifyitems,
-    pytest_configure,
-)
+from sampling import leave_out, pytest_addoption, pytest_configure  # noqa: F401 (hooks)
 from two_ranks import TwoRanks
 
 do_not_ask_name_servers()
+# As `fsdplint check` does: frequent garbage collection finds little in trees and traces. More often
+# than there, since one process runs thousands of tests.
+gc.set_threshold(50_000, 10, 10)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in the sample, and begin with the long tests: at the end of a run, a
+    long one would keep one process busy while the others have nothing left to do.
+    """
+    leave_out(config, items)
+    items.sort(key=lambda item: not _may_be_long(item.path))
+
+
+def _may_be_long(path: Path) -> bool:
+    """Whether the tests of a file may start torchrun, environments or many processes."""
+    tests = Path(__file__).parent
+    return path.parent in (tests, tests / "runtime")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from walking over all tests and modules again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -45,6 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out(config, items)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests that are not in the samples."""
     if samples(config):
         gone = left_out(items)
         config.hook.pytest_deselected(items=gone)
