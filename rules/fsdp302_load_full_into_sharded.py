@@ -92,7 +92,9 @@ class LoadFullIntoSharded(Rule):
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(StateLoaded):
             api = event.api.rpartition(".")[2]
-            by_setter = api == "set_model_state_dict" and event.full is False
+            by_setter = (
+                api == "set_model_state_dict" and event.full is False and not event.broadcast
+            )
             if not by_setter and api != "load_state_dict":
                 continue
             built = optimizer_of(trace, event.into)

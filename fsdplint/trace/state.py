@@ -76,6 +76,21 @@ class StateLoaded(Event):
 
 
 @event
+class StateCallRefused(Event):
+    """A function that sets a state certainly raises an error, because of its arguments.
+
+    api: the function. of: the model.
+    empty: whether the state of the optimizer is empty; else, `broadcast_from_rank0` is set without
+        `full_state_dict`.
+    """
+
+    kind: ClassVar[str] = "state-call-refused"
+    of: str = reference(distinct=True)
+    api: str = distinct()
+    empty: bool = False
+
+
+@event
 class HelperStateTaken(Event):
     """The state of a helper of an optimizer was made: a scheduler or a gradient scaler (`of`)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models import state_refusals
 from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.fsdp1 import FSDP1, instead_of_model
 from fsdplint.interpreter.models.registry import function, method
@@ -171,6 +172,7 @@ def set_state(run: Run, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
     module = as_module(run, call.arg(0, "model"))
     meta_device.leave_meta(run, [module] if module is not None else [])
+    state_refusals.note_call(run, call, api, module)
     optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
     of: Value | None = module
     position, keyword = 1, "model_state_dict"

@@ -11,7 +11,7 @@ from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import Entry
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_statement
-from fsdplint.trace import Fsdp1Used, Layout, StateLoaded, StateTaken
+from fsdplint.trace import Fsdp1Used, Layout, StateCallRefused, StateLoaded, StateTaken
 
 _HOME = "torch.distributed.checkpoint.state_dict"
 
@@ -373,6 +373,7 @@ def _record_loading_by_function(
         "set_state_dict": ["model_state_dict", "optim_state_dict"],
     }[name]
     positional = {"set_model_state_dict": 1, "set_optimizer_state_dict": 2}.get(name, 9)
+    _record_refusal(name, frame, args, kwargs)
     for index, subject in enumerate(subjects):
         value = kwargs.get(keys[min(index, len(keys) - 1)])
         if value is None and len(args) > positional:
@@ -384,6 +385,24 @@ def _record_loading_by_function(
         api = f"{_HOME}.{name}"
         filled = bool(value)
         _record_loading(frame, subject, value, api, collective, full, broadcast, one_rank=filled)
+
+
+def _record_refusal(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Record a call with options that contradict each other, or with an empty optimizer state."""
+    options = kwargs.get("options")
+    full = getattr(options, "full_state_dict", False)
+    broadcast = getattr(options, "broadcast_from_rank0", False)
+    state = argument(args, kwargs, 2, "optim_state_dict")
+    of_optimizer = name != "set_model_state_dict" and bool(argument(args, kwargs, 1, "optimizers"))
+    on_one_rank = full and getattr(options, "cpu_offload", False)
+    empty = of_optimizer and state == {} and not (broadcast or on_one_rank)
+    if empty or (broadcast and not full):
+        model = argument(args, kwargs, 0, "model")
+        current().recorder.event(
+            StateCallRefused, frame, of=_name(model), api=name, empty=bool(empty)
+        )
 
 
 def _set_communicates(subject: Any, options: Any) -> bool:
