@@ -23,7 +23,7 @@ class GradientsZeroedTooEarly(Rule):
 
     ## What it does
     Finds `optimizer.zero_grad()` between the backward pass and `optimizer.step()`, with no backward pass
-    and no gradients of the program's own in between.
+    and no gradients of the program's own in between. A clipping that the program computes itself makes none.
 
     It also finds `zero_grad()` in each turn of a loop of backward passes with the step after the loop, or
     in every Nth turn of it (`if (i + 1) % accumulation == 0:`).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import gathered_rows, lazy, replaced_data, unset_buffers
+from fsdplint.interpreter import gathered_rows, gradient_writes, lazy, replaced_data, unset_buffers
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
@@ -85,6 +85,8 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
             note_mode_set(run)
         if target.attr.value == "grad":
             run.gradients_used_at = run.gradients_read_at = len(run.trace.events)
+        if target.attr.value in ("grad", "data"):
+            gradient_writes.note_made(run)
         note_tie(run, owner, target.attr.value, value, target)
         assign_attribute(run, owner, target.attr.value, value)
         run.evaluations[target] = value
@@ -180,6 +182,7 @@ def assign_element(
     note_group_change(run, container, key)
     gathered_rows.note_element_set(run, container, value)
     unset_buffers.note_element_set(run, container)
+    gradient_writes.note_element_set(run, container)
     if isinstance(container, ModuleValue):
         set_element(run, container, key, value)
     elif isinstance(container, Dict):

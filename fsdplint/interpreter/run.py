@@ -196,6 +196,7 @@ class Run:
         self.first_modes_known = True  # those in which the program makes its modules
         # The number of events before the last use of `p.grad`, or call that may make gradients.
         self.gradients_used_at = 0
+        self.gradients_made_at = 0  # at the last call that may make some; see `gradient_writes`
         self.edited_states: set[str] = set()  # the names of states that the program edits in place
         self.may_have_waited_at = 0  # the number of events at the last call that may wait
         self.gradients_read_at = 0  # of any tensor

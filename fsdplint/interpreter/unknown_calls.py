@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, meta_device, unknown_entries
+from fsdplint.interpreter import gradient_writes, lazy, meta_device, unknown_entries
 from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
@@ -109,6 +109,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         origin = function.name
     if not is_report(name):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
+        gradient_writes.note_unknown_call(run, function, name)
         if not (isinstance(function, Symbol) and _NEVER_WAITS.match(origin)):
             run.may_have_waited_at = len(run.trace.events)
     if isinstance(function, Unknown):

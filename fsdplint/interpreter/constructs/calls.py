@@ -8,6 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter import (
+    gradient_writes,
     lazy,
     losses,
     own_sizes,
@@ -120,6 +121,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     own_sizes.note_call(function, call, result)
     tensor_marks.note_call(run, function, call, result)
     shared_draws.note_call(run, function, call)
+    gradient_writes.note_call(run, function, call)
     if result.created_at is None:
         result.created_at = run.site(node)
     return result
@@ -188,6 +190,7 @@ def call_partial(run: Run, partial: Partial, call: Call) -> Value:
     rank_local.through_call(run, run.settle(partial.function), whole, result, begin)
     tensor_marks.note_call(run, run.settle(partial.function), whole, result)
     shared_draws.note_call(run, run.settle(partial.function), whole)
+    gradient_writes.note_call(run, run.settle(partial.function), whole)
     return result
 
 
@@ -284,6 +287,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
         return Unknown(varying=True)  # differs between parameters and modules
     if isinstance(receiver, OptimizerValue):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
+        gradient_writes.note_made(run)
         if not _KEEPS_GROUPS.search(method.name):
             lose_optimizer(run, receiver)
         return Unknown(origin="")

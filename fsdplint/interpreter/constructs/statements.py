@@ -6,7 +6,7 @@ from functools import partial
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, possible_lists
+from fsdplint.interpreter import gradient_writes, lazy, possible_lists
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.constructs.branches import choice_of_callee, execute_choice
 from fsdplint.interpreter.constructs.operators import arithmetic, is_distinct_result
@@ -138,6 +138,9 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         assign(run, node.target, concatenate(run, left, right))
         return
     divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
+    keeps = gradient_writes.keeps_zero(node.operator)
+    if not keeps and gradient_writes.is_gradient(run.settle(left)):
+        gradient_writes.note_made(run)
     if isinstance(node.operator, cst.DivideAssign | cst.MultiplyAssign):
         note_scaling(run, left, right, node.target, divides is not None)
     if isinstance(left, ParametersOf) and left.element:
@@ -159,7 +162,10 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         result.term = number_of_operation(left, node.operator, right)
     if run.loop_depth and isinstance(result, Unknown):
         result.varying = True  # each turn of the loop gives it another value
+    made = run.gradients_made_at
     assign(run, node.target, result)
+    if keeps:
+        run.gradients_made_at = made
 
 
 @executes(cst.Return)

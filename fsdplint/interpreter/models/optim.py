@@ -105,7 +105,7 @@ def _set_to_zero(run: Run, optimizer: OptimizerValue) -> bool:
         if isinstance(event, BackwardRun):
             return False
         if isinstance(event, GradientsZeroed) and event.optimizer == optimizer.id:
-            return run.gradients_used_at <= event.index
+            return run.gradients_made_at <= event.index
     return False
 
 

@@ -1,0 +1,85 @@
+"""Code of the program that may give parameters gradients without a backward pass.
+
+A gradient that was set to zero stays zero if the program only reads it, or multiplies it by a
+number. Everything else that may write into a tensor counts as new gradients once the program has
+read a gradient: the tensor may be one, or a view of one.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.rank_local import attribute_name
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import LocalGradient, ShardTensor, TensorValue
+from fsdplint.interpreter.values import Method, Symbol, Unknown, Value
+
+# In place, and zero stays zero.
+KEEPS_ZERO = frozenset(
+    "abs_ clamp_ clip_ clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_ detach_ div_ divide_ "
+    "mul_ multiply_ nan_to_num_ neg_ requires_grad_ true_divide_ zero_ _foreach_clamp_max_ "
+    "_foreach_clamp_min_ _foreach_div_ _foreach_mul_ _foreach_zero_".split()
+)
+# Functions that return tensors.
+_TENSORS = re.compile(r"torch\.(?:linalg\.|nn\.functional\.)?[a-z]\w*")
+_WRITE = ("torch.distributed.", "torch.nn.utils.vector_to_parameters")
+
+
+def note_made(run: Run) -> None:
+    """Parameters may have new gradients now."""
+    run.gradients_made_at = len(run.trace.events)
+
+
+def note_call(run: Run, function: Value, call: Call) -> None:
+    """Note a call of a library that may write into a gradient that the program has read."""
+    if run.gradients_read_at and _may_write(function, call):
+        note_made(run)
+
+
+def note_unknown_call(run: Run, function: Value, name: str) -> None:
+    """Note a call of unknown code, which may run a backward pass; methods of tensors do not."""
+    receiver = function.receiver if isinstance(function, Method) else None
+    if isinstance(function, Unknown):
+        receiver = function.owner
+    of_tensor = isinstance(receiver, TensorValue) or (
+        isinstance(receiver, Unknown) and _TENSORS.fullmatch(receiver.library) is not None
+    )
+    if name not in KEEPS_ZERO and not (of_tensor and name != "backward"):
+        note_made(run)
+
+
+def _may_write(function: Value, call: Call) -> bool:
+    if "out" in call.kwargs:
+        return True
+    name = ""
+    if isinstance(function, Symbol):
+        if function.name.startswith(_WRITE):
+            return True
+        name = function.name.rpartition(".")[2]
+    elif isinstance(function, Method):
+        name = function.name
+    elif isinstance(function, Unknown):
+        name = attribute_name(function)
+    in_place = name.endswith("_") and not name.startswith("__")
+    return in_place and name not in KEEPS_ZERO
+
+
+def is_gradient(value: Value) -> bool:
+    """Whether a value may be the memory of a gradient, and not a number that was computed of it."""
+    if isinstance(value, ShardTensor):
+        return value.source == "gradient" and not value.reduction
+    return isinstance(value, LocalGradient)
+
+
+def note_element_set(run: Run, container: Value) -> None:
+    """`p.grad[i] = value`"""
+    if is_gradient(run.settle(container)):
+        note_made(run)
+
+
+def keeps_zero(operator: cst.BaseAugOp) -> bool:
+    """Whether an operation in place leaves a gradient zero: `p.grad *= factor`."""
+    return isinstance(operator, cst.DivideAssign | cst.MultiplyAssign)
