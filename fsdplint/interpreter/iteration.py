@@ -154,7 +154,7 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         one = take_parameters(run, value, element=True)
         if value.taken_at is None:
             value.every = False  # the iterator is at its end
-        called: Value = ParameterName(varying=True)
+        called: Value = ParameterName(varying=True, of=value.modules)
         return [Sequence([called, one], "tuple") if value.named else one], True
     if isinstance(value, StateValue):
         name = ParameterName(varying=True)

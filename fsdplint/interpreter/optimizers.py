@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import libcst as cst
@@ -13,6 +13,7 @@ from fsdplint.interpreter.ignored_parameters import leaves_out
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.parameter_filters import filters_of, selected_by_name
+from fsdplint.interpreter.parameter_sizes import parameters_below
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, StateValue
 from fsdplint.interpreter.values import (
@@ -25,7 +26,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Layout, OptimizerBuilt, OptimizerStepped, Sharding
+from fsdplint.trace import Layout, OptimizerBuilt, OptimizerStepped, ParameterPart, Sharding
 from fsdplint.trace.groups import Groups, Shard
 from fsdplint.trace.queries.optimizers import STEPPING_SINGLY
 from fsdplint.trace.queries.wrappers import unit_around
@@ -90,6 +91,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         complete=complete,
         filtered_by=tuple(sorted(filters_of(run, parameters))),
         selected_by_name=selected_by_name(run, parameters),
+        parts=tuple(_parts(run, parameters)),
         stale=stale_modules(run, parameters),
     )
     ways = ("foreach", "fused")
@@ -99,6 +101,24 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
     if optimizer.library == "torch" and optimizer.class_name in STEPPING_SINGLY:
         if not call.open and not any(way in call.kwargs for way in ways):
             tensors.emit_mixed(run, parameters, "default", call.node)
+
+
+def _parts(run: Run, value: Value | None) -> Iterator[ParameterPart]:
+    """The lists of parameters in the argument of an optimizer."""
+    value = run.settle(value) if value is not None else Unknown()
+    if isinstance(value, ParametersOf):
+        known = {
+            one.key
+            for module in value.modules
+            for one in parameters_below(run, module)
+            if value.left_out
+        }
+        yield ParameterPart(tuple(one.id for one in value.modules), value.left_out, len(known))
+    elif isinstance(value, Sequence):
+        for part in value.items:
+            yield from _parts(run, part)
+    elif isinstance(value, Dict):
+        yield from _parts(run, value.items.get("params"))
 
 
 def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from fsdplint.interpreter.escape import modules_in
+from fsdplint.interpreter.left_out_parameters import Held, left_out
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     ParameterName,
@@ -144,31 +145,36 @@ def _texts(run: Run, node: cst.CSTNode) -> list[str]:
     return [i.value for i in items if isinstance(i, Const) and isinstance(i.value, str)]
 
 
-def with_filters(run: Run, value: Value, tests: Iterable[cst.CSTNode]) -> Value:
-    """Add the filters of some tests to a parameter, or to a pair that contains one."""
+def with_filters(run: Run, value: Value, tests: Iterable[Held]) -> Value:
+    """Add the filters of some tests, with their results, to a parameter, or to a pair that contains
+    one."""
     held = [value] if isinstance(value, ParametersOf) else []
     if isinstance(value, Sequence):
         held = [item for item in value.items if isinstance(item, ParametersOf)]
     if not any(item.element for item in held):
         return value
-    tests = list(tests)
-    found, by_name = filters_in(run, tests), any(_reads_name(run, test) for test in tests)
+    held_tests = list(tests)
+    nodes = [test for test, _ in held_tests]
+    found, by_name = filters_in(run, nodes), any(_reads_name(run, node) for node in nodes)
     if not found and not by_name:
         return value
     if isinstance(value, ParametersOf):
         return dataclasses.replace(
-            value, filtered_by=value.filtered_by | found, by_name=value.by_name or by_name
+            value,
+            filtered_by=value.filtered_by | found,
+            by_name=value.by_name or by_name,
+            left_out=left_out(run, value, held_tests),
         )
     assert isinstance(value, Sequence)
     return dataclasses.replace(
-        value, items=[with_filters(run, item, tests) for item in value.items]
+        value, items=[with_filters(run, item, held_tests) for item in value.items]
     )
 
 
 def with_current_filters(run: Run, value: Value) -> Value:
     """Add the filters of the active guards to a value that is put into a list."""
     tests = [
-        entry.guard.site.node
+        (entry.guard.site.node, entry.guard.holds)
         for entry in run.guards
         if entry.guard.kind is GuardKind.VARYING and isinstance(entry.guard.site, NodeSite)
     ]

@@ -68,11 +68,13 @@ def entry(run: Run, value: PossibleLists, key: Value) -> PossibleLists | None:
 
 def add(run: Run, value: PossibleLists, name: str, call: Call) -> None:
     """Add to each of several lists what a method adds to one of them."""
-    given = [with_filters(run, one, value.tests) for one in call.args]
-    for one in given:
-        doubt_filter(run, one)
-    for candidate in value.candidates:
-        run.call(Method(candidate, name), Call(call.node, list(given), call.kwargs, call.open))
+    for number, candidate in enumerate(value.candidates):
+        holds = number == 0 if value.by_outcome else None
+        tests = [(test, holds) for test in value.tests]
+        given = [with_filters(run, one, tests) for one in call.args]
+        for one in given:
+            doubt_filter(run, one)
+        run.call(Method(candidate, name), Call(call.node, given, call.kwargs, call.open))
 
 
 def named(run: Run, node: cst.IfExp, one: Value, two: Value) -> PossibleLists | None:
@@ -82,7 +84,10 @@ def named(run: Run, node: cst.IfExp, one: Value, two: Value) -> PossibleLists | 
     held = [run.settle(side) for side in (one, two)]
     if held[0] is held[1] or not all(map(_is_filled, held)):
         return None
-    return among(run, held, [node.test])
+    found = among(run, held, [node.test])
+    if found is not None and len(found.candidates) == 2:
+        found.by_outcome = True
+    return found
 
 
 def _is_filled(value: Value) -> bool:

@@ -133,6 +133,11 @@ class Run:
         self.last_new = 0  # the last step that showed something: see `fruitless`
         self.costly: set[cst.CSTNode] = set()  # functions with a call of many steps
         self.marks: set[str] = set()  # names of attributes that were set on parameters
+        # The own parameters of layers of torch.nn with their dimensions, the sizes of new tensors
+        # and parameters, and numbers that layers took for whole numbers.
+        self.own_parameters: dict[str, dict[str, int | None]] = {}
+        self.sizes: dict[Value, tuple[Value, ...]] = {}
+        self.whole_numbers: set[Value] = set()
         self.ignored: dict[int, Value] = {}  # what a sharding leaves out, by its event
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
         self.module_scopes: dict[str, Scope] = {}

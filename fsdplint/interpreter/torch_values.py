@@ -18,7 +18,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Collective, Layout, Loaded, ParameterMarked, Ranks
+from fsdplint.trace import Collective, KnownParameter, Layout, Loaded, ParameterMarked, Ranks
 
 
 @dataclass(eq=False, repr=False)
@@ -70,6 +70,7 @@ class ParametersOf(Value):
         iterator that reads them when it is used, such as `m.parameters()`.
     filtered_by: the properties that the program tested; see `parameter_filters`.
     by_name: whether a test of the names of the parameters selected them.
+    left_out: the parameters of the modules that the tests certainly left out.
     name: the name of a parameter that is read as an attribute (`linear.weight`).
     derived: whether they are the results of operations on parameters, such as copies.
     sharded_copy: whether they are copies or views of parameters that were certainly DTensors, which
@@ -90,6 +91,7 @@ class ParametersOf(Value):
     taken_at: int | None = None
     filtered_by: frozenset[str] = frozenset()
     by_name: bool = False
+    left_out: frozenset[KnownParameter] = frozenset()
     name: str = ""
     derived: bool = False
     sharded_copy: bool = False
@@ -130,7 +132,11 @@ def is_new_parameter(value: Value | None) -> TypeGuard[LibraryObject]:
 class ParameterName(Unknown):
     """The name of a parameter from `named_parameters()` or of the entry of a state, or a value
     derived from the name.
+
+    of: the modules that give it, if it is the whole name of a parameter of theirs.
     """
+
+    of: tuple[ModuleValue, ...] = ()
 
 
 @dataclass(eq=False, repr=False)
@@ -428,10 +434,15 @@ class RankChoice(Unknown):
 
 @dataclass(eq=False, repr=False)
 class PossibleLists(Unknown):
-    """One of several lists or dicts: see `possible_lists`. tests: the expressions that choose."""
+    """One of several lists or dicts: see `possible_lists`.
+
+    tests: the expressions that choose. by_outcome: whether these are one test, which chooses the
+    first of two where it is true, and else the second.
+    """
 
     candidates: tuple[Value, ...] = ()
     tests: tuple[cst.CSTNode, ...] = ()
+    by_outcome: bool = False
 
 
 @dataclass(eq=False)

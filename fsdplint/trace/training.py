@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, GradMode, Site, event
@@ -19,6 +20,42 @@ from fsdplint.trace.fields import (
 from fsdplint.trace.predicates import Predicate
 
 
+@dataclass(frozen=True)
+class KnownParameter:
+    """A parameter that a module certainly has.
+
+    Attributes:
+        owner: the module that has it itself.
+        name: its name there.
+        path: its name in the model; an element of a list that stands for several has the name "*".
+        dimensions: their number; None if unknown.
+    """
+
+    owner: str
+    name: str
+    path: str
+    dimensions: int | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.owner, self.name
+
+
+@dataclass(frozen=True)
+class ParameterPart:
+    """Parameters that an optimizer gets: those of modules, without some.
+
+    Attributes:
+        modules: the modules.
+        left_out: the parameters of theirs that it certainly does not get. It may lack others.
+        known: the number of the known parameters of the modules, if some are left out.
+    """
+
+    modules: tuple[str, ...]
+    left_out: frozenset[KnownParameter] = frozenset()
+    known: int = 0
+
+
 @event
 class OptimizerBuilt(Event):
     """An optimizer over the parameters of `modules`.
@@ -29,6 +66,7 @@ class OptimizerBuilt(Event):
     filtered_by: the properties of parameters that select its groups (static traces only):
         "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
     selected_by_name: whether a test of names selects all of its parameters (static traces only).
+    parts: the lists of parameters that make up its groups (static traces only).
     empty_groups: the number of its groups without parameters (recorded traces only).
     stale: the modules whose parameters it got and a sharding had replaced before.
     """
@@ -41,6 +79,7 @@ class OptimizerBuilt(Event):
     complete: bool = True
     filtered_by: tuple[str, ...] = unrecorded("groups are made before the call", default=())
     selected_by_name: bool = unrecorded("groups are made before the call", default=False)
+    parts: tuple[ParameterPart, ...] = unrecorded("a record has the parameters", default=())
     empty_groups: int = 0
     stale: tuple[str, ...] = reference(default=())
 

@@ -119,7 +119,7 @@ def _comprehend(
         if for_in.inner_for_in is not None:
             exact = _comprehend(run, element, for_in.inner_for_in, result) and exact
         else:
-            tests = [condition.test for condition in for_in.ifs]
+            tests = [(condition.test, True) for condition in for_in.ifs]
             chosen = with_filters(run, element(), tests)
             if any(v.guards or v.outcome is Truth.VARYING for v in verdicts):
                 doubt_filter(run, chosen)

@@ -21,6 +21,7 @@ from fsdplint.interpreter.modules import (
     new_module,
     set_module_attribute,
 )
+from fsdplint.interpreter.parameter_sizes import note_data, note_layer
 from fsdplint.interpreter.precisions import dtype_of_new
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
@@ -50,7 +51,9 @@ def torch_class(run: Run, name: str, call: Call) -> Value:
     if last in {"Parameter", "Buffer", "UninitializedParameter"}:
         flag = call.arg(1, "requires_grad") if last == "Parameter" else None
         given = {"requires_grad": flag} if flag is not None else {}
-        return LibraryObject(name, _scalar_data(run, call) | given | call.kwargs)
+        made = LibraryObject(name, _scalar_data(run, call) | given | call.kwargs)
+        note_data(run, made, call.arg(0, "data"))
+        return made
     return _library_module(run, last, call)
 
 
@@ -75,6 +78,7 @@ def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
         size = call.arg(number, attribute)
         if isinstance(size, Const) and isinstance(size.value, int):
             module.attributes[attribute] = size
+    note_layer(run, module, name, call)
     device = constant(call.kwargs.get("device"))
     module.on_meta = module.on_meta or str(device).startswith("meta")
     module.must_be_meta = meta_device.torch_class_on_meta(run, call, module.must_be_meta)

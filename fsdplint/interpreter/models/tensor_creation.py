@@ -12,6 +12,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_numbers import own_numbers
 from fsdplint.interpreter.own_sizes import fills_by_data
+from fsdplint.interpreter.parameter_sizes import note_sizes
 from fsdplint.interpreter.random_functions import SAME_DRAWS
 from fsdplint.interpreter.rank_invariance import is_rank_invariant
 from fsdplint.interpreter.rank_local import own_data
@@ -58,6 +59,7 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")
     result = unknown_result(call)
+    note_sizes(run, name, call, result)
     if isinstance(result, Unknown) and _draws_alike(run, call):
         result.library = SAME_DRAWS
     return result
