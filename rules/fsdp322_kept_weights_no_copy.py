@@ -8,7 +8,7 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.kept_weights import weights_put_back
+from fsdplint.trace.queries.kept_weights import Shared, shared_weights, weights_put_back
 
 
 class KeptWeightsNoCopy(Rule):
@@ -20,7 +20,9 @@ class KeptWeightsNoCopy(Rule):
     the program has set others, such as an average for an evaluation. Nothing in between copies the state, edits it,
     or loads a checkpoint into it.
 
-    Also finds `parameter.copy_(kept[name])`, where `kept` has the parameters themselves (`p.detach()`, `p.data`).
+    Also finds `parameter.copy_(kept[name])`, where `kept` has the parameters themselves (`p.detach()`, `p.data`), and
+    a second model, such as a reference policy or a target network, that gets such a state in a loop with
+    `load_state_dict(state, assign=True)` and is called after a step of the first.
 
     ## Why is this bad?
     The state of a sharded model has the parameters themselves, and `detach()` gives a tensor with the same memory.
@@ -64,3 +66,21 @@ class KeptWeightsNoCopy(Rule):
                     (found.changed, "the weights change here, and what was kept with them"),
                 ],
             )
+        for shared in shared_weights(trace):
+            if shared.load.site not in seen:
+                seen.add(shared.load.site)
+                yield self._shared(trace, shared)
+
+    def _shared(self, trace: Trace, shared: Shared) -> Finding:
+        """A second model that has the parameters of the first, and no older ones."""
+        model, other = class_name(trace, shared.model), class_name(trace, shared.load.into)
+        return self.finding(
+            shared.load,
+            f"`assign=True` puts the parameters of `{model}` themselves into this `{other}`, so that the "
+            "steps change both",
+            help="Load the state without `assign=True`, which copies the values.",
+            because=[
+                (shared.changed, "the weights of both change here"),
+                (shared.used, "used here as if it had older ones"),
+            ],
+        )

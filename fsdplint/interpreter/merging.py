@@ -217,7 +217,8 @@ def join_values(one: Value, two: Value) -> Value:
     the others in the same way.
     """
     if isinstance(one, StateValue) and isinstance(two, StateValue):
-        return two if two.layout in (Layout.FULL, Layout.UNKNOWN) else one
+        state = two if two.layout in (Layout.FULL, Layout.UNKNOWN) else one
+        return state if one.itself == two.itself else replace(state, itself=False)
     for value, other in ((one, two), (two, one)):
         if _one_tensor(value) and isinstance(other, Unknown) and other.refined is None:
             return other

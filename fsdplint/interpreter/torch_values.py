@@ -196,11 +196,11 @@ class StateValue(Value):
     on_one_rank: bool = False  # only rank 0 has its content
     tensor: bool = False  # one tensor of it, not the dict
     view: str = ""  # "items", "values" or "keys" of it
-    itself: bool = False  # its tensors are certainly the parameters themselves, all of them
+    itself: bool = False  # its tensors certainly have the memory of the parameters
 
     def element(self) -> StateValue:
         """One tensor of it."""
-        return StateValue(self.id, self.layout, self.of, self.api, self.on_one_rank, True)
+        return replace(self, tensor=True, view="", created_at=None)
 
     def entry(self, key: Value) -> Value:
         """What it has under a key."""

@@ -57,6 +57,8 @@ class StateLoaded(Event):
     strict: whether `load_state_dict` of a module fails if a key is missing; None for other
         functions, or if unknown.
     of_itself: whether the state certainly has the parameters of `into` themselves, and no copies.
+    shares: another module with whose parameters `into` then shares memory, because the state
+        certainly has these themselves and `assign` is true.
     one_rank: whether the state of the functions that set a state has entries on one rank, and is
         empty on the others.
     """
@@ -72,6 +74,7 @@ class StateLoaded(Event):
     assign: bool | None = None
     strict: bool | None = None
     of_itself: bool = False
+    shares: str | None = reference(default=None)
     one_rank: bool = combined(differs, default=False)
 
 

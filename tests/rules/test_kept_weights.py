@@ -181,3 +181,53 @@ def test_aliases_that_are_put_back_are_found(tmp_path: Path, body: str) -> None:
 )  # fmt: skip
 def test_copies_are_not_reported(tmp_path: Path, body: str) -> None:
     assert findings(tmp_path, body) == []
+
+
+TWO = """
+other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+for layer in other:
+    fully_shard(layer)
+fully_shard(other)
+for _ in range(3):
+    other.load_state_dict(model.state_dict(), assign=True)
+    for _ in range(3):
+        with torch.no_grad():
+            wanted = other(torch.ones(2, 4))
+        (model(torch.ones(2, 4)) - wanted).sum().backward()
+        opt.step()
+        opt.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        TWO,
+        TWO.replace("model.state_dict()", "{n: t.detach() for n, t in model.state_dict().items()}"),
+        TWO.replace("model.state_dict()", "get_model_state_dict(model)"),
+        TWO.replace("    other.load", "    if torch.rand(1) < 0.5:\n        other.load"),
+    ],
+)
+def test_a_second_model_follows_the_first(tmp_path: Path, body: str) -> None:
+    assert len(findings(tmp_path, body)) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        TWO.replace(", assign=True", ""),
+        TWO.replace("model.state_dict()", CLONES),
+        TWO.replace("model.state_dict()", "copy.deepcopy(model.state_dict())"),
+        TWO.replace("model.state_dict()", "{n: t.float() for n, t in model.state_dict().items()}"),
+        TWO.replace("model.state_dict()", "{n: t * 0.5 for n, t in model.state_dict().items()}"),
+        # it is loaded once, to share the weights
+        TWO.replace("for _ in range(3):\n    other.load", "if True:\n    other.load"),
+        # it is loaded again before each call
+        TWO.replace("            wanted", "            other.load_state_dict(model.state_dict(), assign=True)\n            wanted"),
+        # the root keeps its own parameters gathered
+        TWO.replace("for layer in other:\n    fully_shard(layer)\n", ""),
+        TWO.replace("fully_shard(layer)\n", "fully_shard(layer, reshard_after_forward=False)\n"),
+    ],
+)  # fmt: skip
+def test_a_second_model_has_copies(tmp_path: Path, body: str) -> None:
+    assert findings(tmp_path, body) == []

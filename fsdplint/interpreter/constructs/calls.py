@@ -265,7 +265,8 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     measured = method.name in _MEASURES
     if isinstance(receiver, StateValue):
         note_state_edit(run, receiver, method.name)
-        return Unknown(varying=True) if measured else replace(receiver, itself=False)
+        same = receiver.itself and method.name == "detach"
+        return Unknown(varying=True) if measured else replace(receiver, itself=same)
     if isinstance(receiver, TensorValue):
         if method.name in mixed_operations.PRODUCTS:
             operands = [receiver, *call.values]

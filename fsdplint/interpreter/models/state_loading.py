@@ -111,6 +111,7 @@ def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call
         assign=_flag(call, 2, "assign", False) if isinstance(receiver, ModuleValue) else None,
         strict=_flag(call, 1, "strict", True) if isinstance(receiver, ModuleValue) else None,
         of_itself=_is_of_itself(run, receiver, known),
+        shares=_shared_with(run, receiver, known, call),
     )
     return Unknown()
 
@@ -121,6 +122,15 @@ def _is_of_itself(run: Run, into: Value, state: StateValue | None) -> bool:
         return False
     same = run.trace.unwrap(state.of.id) == run.trace.unwrap(into.id)
     return state.itself and same and not state.view and state.id not in run.edited_states
+
+
+def _shared_with(run: Run, into: Value, state: StateValue | None, call: Call) -> str | None:
+    """Another module whose parameters a module then has, as `assign=True` puts in the tensors."""
+    if not isinstance(into, ModuleValue) or state is None or not isinstance(state.of, ModuleValue):
+        return None
+    own = state.itself and not state.view and state.id not in run.edited_states
+    other = run.trace.unwrap(state.of.id) != run.trace.unwrap(into.id)
+    return state.of.id if own and other and _assigns(call) is True else None
 
 
 def _note_loaded_shards(run: Run, module: ModuleValue, state: Value, call: Call) -> None:

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.trace import (
+    Called,
     CopiedToItself,
     Event,
     Loaded,
     ModuleMoved,
     OptimizerBuilt,
     OptimizerStepped,
+    Sharded,
     StateLoaded,
     StateTaken,
+    SyncSwitched,
     Trace,
     WeightsSet,
 )
+from fsdplint.trace.groups import Groups, sharded_by
 from fsdplint.trace.queries.common import only_fsdp2, varying
 
 
@@ -118,3 +122,81 @@ def _change(trace: Trace, model: str, events: list[Event]) -> Event | None:
                 return None
             last = event if event.in_place else last
     return last
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Weights that a model gets again and again, as if they were copies.
+
+    Attributes:
+        load: the load that makes two models share their weights.
+        model: the model whose weights the other one gets.
+        changed: what changes the weights of both.
+        used: a call of the other one after that.
+    """
+
+    load: StateLoaded
+    model: str
+    changed: OptimizerStepped
+    used: Called
+
+
+def shared_weights(trace: Trace) -> Iterator[Shared]:
+    """The loads by which one model follows another one, although it is to have older weights.
+
+    A program that wants to share weights loads them once. One that loads them in a loop, and uses
+    the model between a step and the next load, takes them for a copy.
+    """
+    for load in trace.of(StateLoaded):
+        if load.shares is None or not load.in_loop or any(one.of_tensor for one in load.guards):
+            continue
+        if not only_fsdp2(trace, load.shares, load) or not _is_sharded_again(trace, load):
+            continue
+        found = _used_after_step(trace, load, load.shares)
+        if found is not None:
+            yield Shared(load, load.shares, *found)
+
+
+def _is_sharded_again(trace: Trace, load: StateLoaded) -> bool:
+    """Whether the model certainly gathers parameters in each of its calls.
+
+    Without a backward pass, what the root has itself stays gathered with its old values.
+    """
+    below = set(trace.submodules(load.into)) - {load.into}
+    if any(one.api == "set_reshard_after_forward" for one in trace.of(SyncSwitched)):
+        return False
+    groups = Groups(trace)
+    return any(
+        module in below
+        and not event.group
+        and "**" not in event.options
+        and event.options.get("reshard_after_forward") in (None, True)
+        and any(trace.modules[one].own_parameters for one in groups.members(module))
+        for event in trace.before(load, Sharded)
+        for module in sharded_by(event)
+    )
+
+
+def _used_after_step(
+    trace: Trace, load: StateLoaded, model: str
+) -> tuple[OptimizerStepped, Called] | None:
+    """A step of a model, and a call of the other one that shares its weights, before new ones."""
+    family, other = trace.family(model), trace.family(load.into)
+    optimizers = {
+        one.optimizer for one in trace.of(OptimizerBuilt) if not family.isdisjoint(one.modules)
+    }
+    changed: OptimizerStepped | None = None
+    for event in trace.events[load.index + 1 :]:
+        if isinstance(event, OptimizerStepped) and event.optimizer in optimizers:
+            changed = event
+        elif isinstance(event, Called) and event.module == load.into and changed is not None:
+            return changed, event
+        elif isinstance(event, StateLoaded) and event.into in family | other:
+            return None
+        elif isinstance(event, ModuleMoved) and event.module in family | other:
+            return None
+        elif isinstance(event, WeightsSet) and (
+            not event.modules or not (family | other).isdisjoint(event.modules)
+        ):
+            return None
+    return None

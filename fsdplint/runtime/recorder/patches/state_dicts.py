@@ -304,6 +304,21 @@ def _is_of_itself(subject: Any, state: dict[str, Any]) -> bool:
     return bool(own) and own <= kept
 
 
+def _shared_with(subject: Any, state: Any, assign: bool | None) -> str | None:
+    """Another module of FSDP2 of whose parameters a state has the memory, all of them."""
+    import torch
+
+    if not (assign and isinstance(subject, torch.nn.Module) and isinstance(state, dict)):
+        return None
+    kept = {address for one in values.tensors(state) if (address := values.local_address(one))}
+    objects = current().objects
+    for module, _ in objects.sharded.items():
+        own = {address for one in module.parameters() if (address := values.local_address(one))}
+        if module is not subject and own and own == kept:
+            return objects.module(module)
+    return None
+
+
 def _record_loading(
     frame: FrameType,
     subject: Any,
@@ -341,6 +356,7 @@ def _record_loading(
         assign=assign,
         strict=strict,
         of_itself=known is not None and _is_of_itself(subject, value),
+        shares=_shared_with(subject, value, assign),
         one_rank=one_rank,
     )
 
