@@ -68,9 +68,9 @@ def entry(run: Run, value: PossibleLists, key: Value) -> PossibleLists | None:
 
 def add(run: Run, value: PossibleLists, name: str, call: Call) -> None:
     """Add to each of several lists what a method adds to one of them."""
-    for number, candidate in enumerate(value.candidates):
-        holds = number == 0 if value.by_outcome else None
-        tests = [(test, holds) for test in value.tests]
+    unknown = tuple((None,) * len(value.tests) for _ in value.candidates)
+    for candidate, outcome in zip(value.candidates, value.outcomes or unknown, strict=True):
+        tests = list(zip(value.tests, outcome, strict=True))
         given = [with_filters(run, one, tests) for one in call.args]
         for one in given:
             doubt_filter(run, one)
@@ -78,16 +78,32 @@ def add(run: Run, value: PossibleLists, name: str, call: Call) -> None:
 
 
 def named(run: Run, node: cst.IfExp, one: Value, two: Value) -> PossibleLists | None:
-    """One of two lists that the program fills with parameters: `decay if p.ndim > 1 else rest`."""
-    if not all(isinstance(side, cst.Name) for side in (node.body, node.orelse)):
+    """One of several lists that the program fills with parameters, by tests in a conditional
+    expression: `decay if p.ndim > 1 else rest`."""
+    sides = [_side(run, node.body, one), _side(run, node.orelse, two)]
+    if sides[0] is None or sides[1] is None:
         return None
-    held = [run.settle(side) for side in (one, two)]
-    if held[0] is held[1] or not all(map(_is_filled, held)):
+    candidates = [*sides[0].candidates, *sides[1].candidates]
+    if len({id(held) for held in candidates}) < len(candidates):
         return None
-    found = among(run, held, [node.test])
-    if found is not None and len(found.candidates) == 2:
-        found.by_outcome = True
+    found = among(run, candidates, [node.test, *sides[0].tests, *sides[1].tests])
+    if found is not None:
+        before, after = ((None,) * len(side.tests) for side in sides if side is not None)
+        found.outcomes = (
+            *((True, *outcome, *after) for outcome in sides[0].outcomes),
+            *((False, *before, *outcome) for outcome in sides[1].outcomes),
+        )
     return found
+
+
+def _side(run: Run, node: cst.BaseExpression, value: Value) -> PossibleLists | None:
+    """The lists among which a side of a conditional expression chooses: one by its name, several by
+    another conditional expression."""
+    value = run.settle(value)
+    if isinstance(node, cst.Name) and _is_filled(value):
+        return PossibleLists(candidates=(value,), outcomes=((),))
+    chosen = isinstance(node, cst.IfExp) and isinstance(value, PossibleLists)
+    return value if chosen and isinstance(value, PossibleLists) and value.outcomes else None
 
 
 def _is_filled(value: Value) -> bool:

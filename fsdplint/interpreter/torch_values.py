@@ -436,13 +436,13 @@ class RankChoice(Unknown):
 class PossibleLists(Unknown):
     """One of several lists or dicts: see `possible_lists`.
 
-    tests: the expressions that choose. by_outcome: whether these are one test, which chooses the
-    first of two where it is true, and else the second.
+    tests: the expressions that choose. outcomes: for each candidate, the result of each test where
+    it is chosen, None if any will do; empty if that is not known.
     """
 
     candidates: tuple[Value, ...] = ()
     tests: tuple[cst.CSTNode, ...] = ()
-    by_outcome: bool = False
+    outcomes: tuple[tuple[bool | None, ...], ...] = ()
 
 
 @dataclass(eq=False)

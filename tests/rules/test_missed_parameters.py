@@ -85,6 +85,13 @@ for name, p in model.named_parameters():
     elif any(text in name for text in NO_DECAY):
         rest.append(p)
 """,
+    "three lists": """
+decay, rest, others = [], [], []
+for name, p in model.named_parameters():
+    bucket = decay if p.ndim > 1 else rest if name.endswith("bias") else others
+    bucket.append(p)
+rest += [p for n, p in model.named_parameters() if n.endswith("norm.weight")]
+""",
     "len of shape": """
 decay = [p for p in model.parameters() if len(p.shape) == 2]
 rest = [p for n, p in model.named_parameters() if "bias" in n or "norm" in n]
@@ -122,6 +129,13 @@ for name, p in model.named_parameters():
 decay, rest = [], []
 for name, p in model.named_parameters():
     (decay if p.ndim > 1 else rest).append(p)
+""",
+    "three lists": """
+decay, rest, others = [], [], []
+for name, p in model.named_parameters():
+    bucket = decay if p.ndim > 1 else rest if "bias" in name else others
+    bucket.append(p)
+rest += others
 """,
     "part of the model": """
 decay = [p for n, p in model.named_parameters() if "blocks" not in n]

@@ -110,3 +110,30 @@ def test_trained_tables(tmp_path: Path, parts: dict[str, str]) -> None:
 )
 def test_programs_that_may_be_right(tmp_path: Path, parts: dict[str, str]) -> None:
     assert messages(tmp_path, **parts) == []
+
+
+GROUPS = """
+bags, others, heads = [], [], []
+for name, p in model.named_parameters():
+    bag = bags if "tables" in name else others if "head" not in name else heads
+    bag.append(p)
+"""
+
+
+def grouped(folder: Path, groups: str) -> list[str]:
+    shard = "fully_shard(net, ignored_params=set(net.tables.parameters()))" + GROUPS
+    return messages(folder, shard=shard, trained=groups)
+
+
+def test_groups_that_tests_select(tmp_path: Path) -> None:
+    """Tests of names put the ignored parameters into one of the groups, or into none."""
+    every = "[{'params': bags}, {'params': others}, {'params': heads}]"
+    assert len(grouped(tmp_path, every)) == 1
+    assert len(grouped(tmp_path, "[{'params': bags, 'lr': 0.1}, {'params': heads}]")) == 1
+    assert grouped(tmp_path, "[{'params': heads}, {'params': others}]") == []
+
+
+def test_a_module_that_two_shardings_ignore_is_reported_once(tmp_path: Path) -> None:
+    shard = "fully_shard(nn.Sequential(fully_shard(net, ignored_params=bags)), ignored_params=bags)"
+    before = "bags = set(net.tables.parameters())"
+    assert len(messages(tmp_path, shard=shard, before=before)) == 1

@@ -52,13 +52,15 @@ def unreduced_ignored(trace: Trace) -> Iterator[Unreduced]:
         return
     if any(one.api == "new_group" or "all_to_all" in one.api for one in trace.of(Collective)):
         return
+    seen: set[str] = set()
     for shard in shard_events(trace):
         seeds = [event.per_rank for event in trace.before(shard, Seeded)]
         for module in shard.ignored:
             sent = _sent_from_one_rank(trace, module, shard)
             step = _step(trace, module, sent)
             equal = sent is not None or seeds[-1:] == [False]
-            if step is not None and equal and not shard.ranks.partial:
+            if step is not None and equal and not shard.ranks.partial and module not in seen:
+                seen.add(module)
                 yield Unreduced(shard, module, step)
 
 
@@ -110,8 +112,19 @@ def _trained_parts(trace: Trace, module: str) -> set[str]:
 def _holds(trace: Trace, step: OptimizerStepped, parts: set[str]) -> bool:
     for built in trace.before(step, OptimizerBuilt):
         if built.optimizer == step.optimizer and built.complete and not built.selected_by_name:
-            return bool(parts & set(trace.submodules(*built.modules)))
+            return bool(parts & _reached(trace, built))
     return False
+
+
+def _reached(trace: Trace, built: OptimizerBuilt) -> set[str]:
+    """The modules of which an optimizer may have parameters."""
+    if not built.parts:
+        return set(trace.submodules(*built.modules))
+    return {
+        module
+        for part in built.parts
+        for module in set(trace.submodules(*part.modules)) - {one.owner for one in part.left_out}
+    }
 
 
 def _may_be_set(
