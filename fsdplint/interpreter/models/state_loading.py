@@ -130,7 +130,7 @@ def _shared_with(run: Run, into: Value, state: StateValue | None, call: Call) ->
         return None
     own = state.itself and not state.view and state.id not in run.edited_states
     other = run.trace.unwrap(state.of.id) != run.trace.unwrap(into.id)
-    return state.of.id if own and other and _assigns(call) is True else None
+    return state.of.id if own and other and _flag(call, 2, "assign", False) is True else None
 
 
 def _note_loaded_shards(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
