@@ -22,9 +22,8 @@ from sampling import leave_out, pytest_addoption, pytest_configure  # noqa: F401
 from two_ranks import TwoRanks
 
 do_not_ask_name_servers()
-# As `fsdplint check` does: frequent garbage collection finds little in trees and traces. More often
-# than there, since one process runs thousands of tests.
-gc.set_threshold(50_000, 10, 10)
+# As `fsdplint check` does: frequent garbage collection finds nothing in trees and traces.
+gc.set_threshold(100_000, 60, 20)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

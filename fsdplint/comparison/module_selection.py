@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.source.positions import descend
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import GuardKind, Sharded, Trace, Wrapped
@@ -150,9 +149,11 @@ def _index(node: cst.Subscript) -> int | None:
 
 def _size_test(source: Source, node: cst.CSTNode) -> str | None:
     """The condition under which a test of sizes that may end a turn or a call lets a node run."""
+    if not any(name in source.text for name in _SIZES):
+        return None
     tests = _leaving_tests(source, node)
     sizes = _size_names(source, node) if tests else set()
-    test = next((one for one in tests if _tests_sizes(one, sizes)), None)
+    test = next((one for one in tests if _tests_sizes(source, one, sizes)), None)
     return None if test is None else f"not ({source.code(test)})"
 
 
@@ -179,25 +180,27 @@ def _size_names(source: Source, node: cst.CSTNode) -> set[str]:
     while around is not None and not isinstance(around, cst.FunctionDef):
         around = source.parent(around)
     given: list[tuple[str, cst.BaseExpression]] = []
-    for one in descend(around if around is not None else source.tree):
+    for one in source.descend(around if around is not None else source.tree):
         if isinstance(one, cst.Assign):
             names = [x.target.value for x in one.targets if isinstance(x.target, cst.Name)]
             given += [(name, one.value) for name in names]
     for one in source.descend(source.tree):
         if isinstance(one, cst.FunctionDef):
-            returned = [x.value for x in descend(one) if isinstance(x, cst.Return) and x.value]
+            returned = [
+                x.value for x in source.descend(one) if isinstance(x, cst.Return) and x.value
+            ]
             given += [(one.name.value, value) for value in returned]
     found: set[str] = set()
     size = -1
     while len(found) > size:
         size = len(found)
-        found |= {name for name, value in given if _tests_sizes(value, found)}
+        found |= {name for name, value in given if _tests_sizes(source, value, found)}
     return found
 
 
-def _tests_sizes(node: cst.BaseExpression, names: set[str]) -> bool:
+def _tests_sizes(source: Source, node: cst.BaseExpression, names: set[str]) -> bool:
     return any(
         (isinstance(one, cst.Name) and one.value in names)
         or (isinstance(one, cst.Attribute) and one.attr.value in _SIZES)
-        for one in descend(node)
+        for one in source.descend(node)
     )

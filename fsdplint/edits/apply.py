@@ -17,7 +17,6 @@ from fsdplint.edits.rewrite import in_order, is_lines
 from fsdplint.edits.unused_imports import unused_imports
 from fsdplint.source.config_source import ConfigError, ConfigSource
 from fsdplint.source.source import Source
-from fsdplint.syntax.layout import descend
 
 
 @dataclass
@@ -281,7 +280,7 @@ def _newer_strings(source: Source) -> int:
         return 0
     return sum(
         _is_newer(source.tree.code_for_node(part), node.start.lstrip("rRfF"))
-        for node in descend(source.tree)
+        for node in source.descend(source.tree)
         if isinstance(node, cst.FormattedString)
         for part in node.parts
         if isinstance(part, cst.FormattedStringExpression)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.source.positions import descend
 from fsdplint.source.source import Source, once
 
 
@@ -16,7 +15,7 @@ def texts_that_may_read(source: Source) -> frozenset[str]:
     """
     written: set[cst.CSTNode] = set()
     texts = set()
-    for node in descend(source.tree):
+    for node in source.descend(source.tree):
         if isinstance(node, cst.DictElement):
             written.add(node.key)
         elif isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Subscript):
