@@ -193,6 +193,7 @@ class Run:
         self.second_order: dict[Value, DifferentiableGradient] = {}  # see `second_order`
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns
         self.plain_tensors: set[Value] = set()  # see `plain_tensors`
+        self.estimates_totals = False  # see `losses.note_product`
         self.means: set[Value] = set()  # losses, see `mean_losses`
         self.row_numbers: set[Value] = set()  # `torch.arange(n)`
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets

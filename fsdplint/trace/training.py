@@ -142,6 +142,8 @@ class BackwardRun(Event):
     multiplied: whether the loss may have been multiplied by the number of ranks.
     of_mean: whether the loss certainly is a mean over the elements of one micro-batch, and the
         program scales neither it nor the gradients (static traces only).
+    sums_means: whether the loss of each rank is divided by a number of its own and multiplied by
+        the number of ranks, and the program scales no gradients (static traces only).
     unsynchronized: the modules of FSDP1 and DDP under whose `no_sync()` it runs.
     perhaps_unsynchronized: the modules under whose `no_sync()` it may run, with the test that
         decides it; None if the test is not known (static traces only).
@@ -152,6 +154,7 @@ class BackwardRun(Event):
     divided_by: str = ""
     multiplied: bool = False
     of_mean: bool = unrecorded("a number does not say how it was computed", default=False)
+    sums_means: bool = unrecorded("a number does not say how it was computed", default=False)
     unsynchronized: tuple[str, ...] = reference(default=())
     perhaps_unsynchronized: tuple[tuple[str, Predicate | None], ...] = unrecorded(
         "what was recorded has happened", default=()

@@ -190,6 +190,8 @@ def arithmetic(
     node: cst.CSTNode | None = None,
 ) -> Value:
     result = _arithmetic(run, left, right, op, node)
+    if run.has_own_data and isinstance(op, cst.Multiply):
+        losses.note_product(run, left, right)
     if run.rows or run.with_gradient or run.means or run.plain_tensors:
         operation = _OPERATIONS.get(type(op), "other") if op is not None else "other"
         tensor_marks.note_operation(run, operation, [left, right], result)

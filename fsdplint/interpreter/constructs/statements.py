@@ -6,7 +6,7 @@ from functools import partial
 
 import libcst as cst
 
-from fsdplint.interpreter import gradient_writes, lazy, possible_lists
+from fsdplint.interpreter import gradient_writes, lazy, losses, possible_lists
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.constructs.branches import choice_of_callee, execute_choice
 from fsdplint.interpreter.constructs.operators import arithmetic, is_distinct_result
@@ -137,15 +137,21 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     if adds and is_list_of_parameters(left):
         assign(run, node.target, concatenate(run, left, right))
         return
-    divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
+    scales: cst.BaseBinaryOp | None = None
+    if isinstance(node.operator, cst.DivideAssign):
+        scales = cst.Divide()
+    elif isinstance(node.operator, cst.MultiplyAssign):
+        losses.note_product(run, left, right)
+        scales = cst.Multiply() if isinstance(left, TensorValue) else None
     keeps = gradient_writes.keeps_zero(node.operator)
     if not keeps and gradient_writes.is_gradient(run.settle(left)):
         gradient_writes.note_made(run)
     if isinstance(node.operator, cst.DivideAssign | cst.MultiplyAssign):
-        note_scaling(run, left, right, node.target, divides is not None)
+        by_division = isinstance(node.operator, cst.DivideAssign)
+        note_scaling(run, left, right, node.target, by_division)
     if isinstance(left, ParametersOf) and left.element:
         note_written(run, node.target, [left], [right])
-    result = arithmetic(run, left, right, divides)
+    result = arithmetic(run, left, right, scales)
     if isinstance(result, Unknown) and _counts(left, right):
         result.rank_local = result.rank_local or _counting_data(run)
     if isinstance(result, Unknown) and is_distinct_result(left, node.operator, right):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter import gathered_rows, hooks, mean_losses, second_order
+from fsdplint.interpreter import gathered_rows, hooks, losses, mean_losses, second_order
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import communicates
@@ -57,6 +57,7 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         divided_by=loss.divided_by,
         multiplied=loss.scaled,
         of_mean=not call.values and mean_losses.is_mean(run, receiver),
+        sums_means=not call.values and losses.sums_means(run, receiver),
         unsynchronized=_modules_in_no_sync(run),
         perhaps_unsynchronized=_modules_perhaps_in_no_sync(run),
     )
