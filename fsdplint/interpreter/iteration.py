@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, rank_local, tensor_marks
+from fsdplint.interpreter import lazy, losses, rank_local, tensor_marks
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.loop_certainty import loops_in, passes_all_on
 from fsdplint.interpreter.merging import matters
@@ -170,6 +170,9 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         return [value.element], False
     if isinstance(value, TensorValue) and value.items:
         return tensor_marks.elements_of(run, value), True
+    if losses.is_output(value):
+        assert isinstance(value, TensorValue)
+        return [losses.derive(value)], False
     if isinstance(value, ModulePath) and value.names:
         return [replace(value, names=False, parts={})], True  # one step to the module
     if isinstance(value, Unknown):

@@ -21,6 +21,9 @@ from fsdplint.syntax.dotted import dotted_name
 _DISTRIBUTED = "torch.utils.data.DistributedSampler"
 # The methods with which such an object gives its data.
 _GIVING = ("__iter__", "__next__", "__getitem__", "__getitems__")
+_TAKES_PART = frozenset({"range", "islice"})
+# Functions that begin other random numbers with each seed.
+_SEEDS = frozenset({"default_rng", "manual_seed", "Random", "RandomState"})
 _CONSTANTS = (cst.Integer, cst.Float, cst.BaseString)
 
 
@@ -66,7 +69,7 @@ def _computes(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
     if isinstance(node, cst.Comparison):
         sides = (node.left, *(one.comparator for one in node.comparisons))
         return reads(node) and not any(isinstance(side, _CONSTANTS) for side in sides)
-    if isinstance(node, cst.Call) and dotted_name(node.func) in ("range", "islice"):
+    if isinstance(node, cst.Call) and _called(node) in _TAKES_PART | _SEEDS:
         if any(map(reads, node.args)):
             return True
     if isinstance(node, cst.BinaryOperation | cst.AugAssign | cst.SubscriptElement):
@@ -74,6 +77,12 @@ def _computes(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
     if isinstance(node, cst.FormattedString):
         return reads(node) and not names_device(node)
     return any(_computes(child, receiver, held) for child in code_children(node))
+
+
+def _called(node: cst.Call) -> str:
+    """The last name of what is called: `torch.Generator().manual_seed(...)`."""
+    function = node.func
+    return function.attr.value if isinstance(function, cst.Attribute) else dotted_name(function)
 
 
 def _read_attributes(node: cst.CSTNode, receiver: str) -> Iterator[str]:

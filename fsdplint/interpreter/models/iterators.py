@@ -13,6 +13,7 @@ from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterable_of, iterate, read_all
+from fsdplint.interpreter.losses import is_output
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_by_iter, loader_in
 from fsdplint.interpreter.models.registry import function
@@ -291,7 +292,7 @@ def _first_row(columns: list[list[Value]]) -> Value:
 
 def _is_lost(items: list[Value]) -> bool:
     """Whether the first of some elements does not stand for the others."""
-    if len(items) == 1 and isinstance(items[0], ParametersOf):
+    if len(items) == 1 and (isinstance(items[0], ParametersOf) or is_output(items[0])):
         return False
     return any(map(matters, items))
 

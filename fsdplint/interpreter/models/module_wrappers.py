@@ -62,6 +62,17 @@ def data_parallel(run: Run, name: str, call: Call) -> Value:
     return wrap(run, module, name.rpartition(".")[2], "ddp", call)
 
 
+_PARAMETRIZATIONS = "torch.nn.utils.parametrizations"
+
+
+@function(f"{_PARAMETRIZATIONS}.weight_norm", f"{_PARAMETRIZATIONS}.spectral_norm",
+          f"{_PARAMETRIZATIONS}.orthogonal", "torch.nn.utils.weight_norm",
+          "torch.nn.utils.spectral_norm")  # fmt: skip
+def parametrize(run: Run, name: str, call: Call) -> Value:
+    """The module itself, whose weight is computed from other parameters of it."""
+    return as_module(run, call.arg(0, "module")) or Unknown()
+
+
 CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 
 
