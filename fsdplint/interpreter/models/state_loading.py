@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter import meta_device
+from fsdplint.interpreter import meta_device, state_refusals
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models import state_refusals
 from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.fsdp1 import FSDP1, instead_of_model
 from fsdplint.interpreter.models.registry import function, method
