@@ -199,11 +199,15 @@ class GradientScaled(Event):
 
     differs: whether the number differs between ranks.
     by_total: whether an all_reduce summed the number, by which the gradient was divided.
+    modules: the modules of the gradient, or a sharded module that contains them.
+    read_later: whether the program may read gradients afterwards, before it sets them to zero.
     """
 
     kind: ClassVar[str] = "gradient-scaled"
     differs: bool = combined(differs, default=False)
     by_total: bool = False
+    modules: tuple[str, ...] = reference(default=())
+    read_later: bool = unrecorded("reads of gradients are not recorded", default=False)
 
 
 @event

@@ -49,4 +49,11 @@ def note_scaling(
         return
     by = run.settle(by)
     total = isinstance(by, Unknown) and (by.summed if divides else by.reciprocal)
-    run.emit(GradientScaled, node, differs=local_of(by) is not None, by_total=total)
+    modules = gradient.modules if isinstance(gradient, TensorValue) else ()
+    run.emit(
+        GradientScaled,
+        node,
+        differs=local_of(by) is not None,
+        by_total=total,
+        modules=tuple(module.id for module in modules),
+    )

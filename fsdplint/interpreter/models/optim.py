@@ -40,6 +40,7 @@ from fsdplint.trace import (
     BackwardRun,
     Clipped,
     Fsdp1Used,
+    GradientScaled,
     GradientsZeroed,
     Guard,
     OptimizerStepped,
@@ -113,8 +114,20 @@ def _set_to_zero(run: Run, optimizer: OptimizerValue) -> bool:
 def zero_grad(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
     retries = bool(run.own_turns) and run.own_turns[-1].may_end_early
     unused = not retries and _are_unread(run)
+    _note_reads(run)
     run.emit(GradientsZeroed, call.node, optimizer=receiver.id, unused=unused)
     return Const(None)
+
+
+def _note_reads(run: Run) -> None:
+    """Note which scaled gradients the program may have read since: not only to scale others."""
+    last: dict[object, int] = {}
+    for event in reversed(run.trace.events):
+        if isinstance(event, BackwardRun):
+            return
+        if isinstance(event, GradientScaled):
+            end = last.setdefault(event.site, event.index)
+            event.read_later = run.gradients_read_at > end
 
 
 def _are_unread(run: Run) -> bool:

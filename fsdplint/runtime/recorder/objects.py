@@ -238,17 +238,21 @@ class Objects:
 
     def is_local_gradient(self, tensor: Any) -> bool:
         """Whether a plain tensor is this rank's part of the gradient of a sharded parameter."""
+        return self.holder_of_gradient(tensor) is not None
+
+    def holder_of_gradient(self, tensor: Any) -> Any:
+        """The sharded module of whose gradient a plain tensor is this rank's part, or None."""
         address = tensor.data_ptr() if type(tensor).__name__ == "Tensor" else 0
         if not address:
-            return False
+            return None
         for root, kind in self.sharded.items():
             strategy = getattr(getattr(root, "sharding_strategy", None), "name", "")
             for parameter in root.parameters() if strategy != "NO_SHARD" else ():
                 held = parameter.grad
                 held = held if kind == "fsdp1" else getattr(held, "_local_tensor", None)
                 if held is not None and held.data_ptr() == address and held.shape == tensor.shape:
-                    return True
-        return False
+                    return root
+        return None
 
     def are_local_parts(self, tensors: Iterable[Any]) -> bool:
         """Whether plain tensors are all this rank's parts of parameters that FSDP2 shards."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fsdplint.trace import Clipped, Event, GuardKind, OptimizerBuilt, Trace
+from fsdplint.trace import Clipped, Event, GradientScaled, GuardKind, OptimizerBuilt, Trace
 from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 
-def optimizers_of(trace: Trace, event: Clipped) -> set[str]:
+def optimizers_of(trace: Trace, event: Clipped | GradientScaled) -> set[str]:
     """The optimizers over the clipped parameters; empty if a module is not sharded."""
     if not event.modules or not all(_is_sharded(trace, m, event) for m in event.modules):
         return set()
@@ -17,7 +17,7 @@ def optimizers_of(trace: Trace, event: Clipped) -> set[str]:
     }
 
 
-def _is_sharded(trace: Trace, module: str, event: Clipped) -> bool:
+def _is_sharded(trace: Trace, module: str, event: Event) -> bool:
     by_framework = prepared_by_framework(trace, module, event)
     return trace.sharded_within(module, event) is not None or by_framework is not None
 

@@ -38,12 +38,14 @@ def _record_scaling(
     number = _number(other)
     local = getattr(tensor, "_local_tensor", tensor)
     recording = current()
-    if number is not None and recording.objects.is_local_gradient(local):
+    holder = recording.objects.holder_of_gradient(local) if number is not None else None
+    if number is not None and holder is not None:
         recording.recorder.event(
             GradientScaled,
             frame,
             differs=of_this_rank(number),
             by_total=number > 0 and recording.losses.is_total(number if divides else 1 / number),
+            modules=(recording.objects.module(holder),),
         )
 
 
