@@ -124,5 +124,6 @@ def _is_lost(trace: Trace, event: GradientScaled) -> bool:
 def _read_next(trace: Trace, event: GradientScaled) -> bool:
     """Whether gradients may be read, such as by `full_tensor()`, before they are set to zero."""
     for other in trace.after(event, BackwardRun, Collective, GradientsZeroed, PartialRead):
-        return isinstance(other, Collective | PartialRead)
+        if not (isinstance(other, Collective) and other.api == "barrier"):
+            return isinstance(other, Collective | PartialRead)
     return False
