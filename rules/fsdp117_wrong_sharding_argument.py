@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Trace
-from fsdplint.trace.queries.common import mesh_of
+from fsdplint.trace.queries.meshes import sizes_of
 from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
 
 if TYPE_CHECKING:
@@ -139,10 +139,10 @@ def _wrong_arguments(event: Sharded) -> dict[str, tuple[str, str]]:
 
 def _wrong_divisor(trace: Trace, event: Sharded) -> dict[str, tuple[str, str]]:
     """A number of ranks to shard to after the forward that is no factor of the mesh."""
-    ranks, mesh = event.options.get("reshard_after_forward"), mesh_of(trace, event)
+    ranks, sizes = event.options.get("reshard_after_forward"), sizes_of(trace, event)
     if not isinstance(ranks, int) or isinstance(ranks, bool):
         return {}
-    size = mesh.shape[-1] if mesh is not None and mesh.shape else None
+    size = sizes[-1] if sizes else None
     if ranks >= 1 and (size is None or size % ranks == 0):
         return {}
     of = f"the {size} ranks of its mesh" if size else "the number of ranks"

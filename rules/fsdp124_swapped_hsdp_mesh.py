@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import MeshBuilt, Sharded, Trace
-from fsdplint.trace.queries.common import mesh_of
+from fsdplint.trace.queries.meshes import mesh_of
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program

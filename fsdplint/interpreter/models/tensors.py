@@ -15,7 +15,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.ignored_parameters import owners_of_ignored
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.module_tree import sharding_of_parameters
-from fsdplint.interpreter.rank_local import own_data
+from fsdplint.interpreter.rank_local import derive_rank_local, own_data
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sharded_parameters import appears_sharded, must_be_sharded
 from fsdplint.interpreter.torch_values import (
@@ -90,8 +90,13 @@ def total_norm(run: Run, name: str, call: Call) -> Value:
     """The norm of all gradients, which `clip_grad_norm_` returns, too."""
     gradients = call.arg(0, "tensors")
     if not has_sharded_gradients(run, gradients):
-        return TensorValue("norm")
+        return TensorValue("norm", rank_local=derive_rank_local(*_items(run, gradients)))
     return ShardTensor("norm", must_be_dtensor=True, reduction=PartialRead.CLIPPED)
+
+
+def _items(run: Run, value: Value | None) -> list[Value]:
+    value = run.settle(value) if value is not None else None
+    return [run.settle(one) for one in value.items] if isinstance(value, Sequence) else []
 
 
 def is_plain(value: Value) -> bool:

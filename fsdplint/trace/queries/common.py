@@ -12,7 +12,6 @@ from fsdplint.trace import (
     Event,
     Fsdp1Used,
     GuardKind,
-    MeshBuilt,
     OptimizerBuilt,
     OptimizerStepped,
     Ranks,
@@ -42,13 +41,6 @@ def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
 def fsdp1_on_fsdp2(trace: Trace, event: Fsdp1Used) -> bool:
     """Whether FSDP1's API is used on a model that `fully_shard` shards."""
     return event.module is not None and only_fsdp2(trace, event.module, event)
-
-
-def mesh_of(trace: Trace, event: Sharded) -> MeshBuilt | None:
-    """The event that built the mesh argument of `fully_shard`; None for a part of a mesh."""
-    if not event.mesh:
-        return None
-    return next((mesh for mesh in trace.before(event, MeshBuilt) if mesh.mesh == event.mesh), None)
 
 
 def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, str]]:

@@ -9,9 +9,12 @@ from fsdplint.trace import (
     GuardKind,
     MeshBuilt,
     ProcessGroupInit,
+    Sharded,
+    TensorParallel,
     Trace,
     Wrapped,
 )
+from fsdplint.trace.queries.meshes import covers
 from fsdplint.trace.queries.split_dimensions import OTHER_DIMENSIONS
 
 
@@ -25,10 +28,22 @@ def only_data_parallel(trace: Trace) -> bool:
         return False
     if any(event.api == "new_group" for event in trace.of(Collective)):
         return False
-    return all(
-        len(mesh.shape) == 1 and not any(map(OTHER_DIMENSIONS.search, mesh.dim_names))
-        for mesh in trace.of(MeshBuilt)
-    )
+    if any(True for _ in trace.of(TensorParallel)):
+        return False
+    return all(_is_of_data(trace, mesh) for mesh in trace.of(MeshBuilt))
+
+
+def _is_of_data(trace: Trace, mesh: MeshBuilt) -> bool:
+    """Whether all ranks of a mesh certainly get data of their own.
+
+    FSDP averages the gradients over each dimension that a sharding gets, also over replicas.
+    """
+    if any(map(OTHER_DIMENSIONS.search, mesh.dim_names)):
+        return False
+    if len(mesh.shape) == 1:
+        return True
+    shards: list[Sharded | Wrapped] = [*trace.of(Sharded), *trace.of(Wrapped)]
+    return len(mesh.shape) == 2 and bool(shards) and all(covers(one, mesh) for one in shards)
 
 
 def has_one_rank(trace: Trace) -> bool:

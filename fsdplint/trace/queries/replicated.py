@@ -9,13 +9,13 @@ from fsdplint.trace import (
     Clipped,
     Event,
     Gathered,
-    MeshBuilt,
     Sharded,
     StateLoaded,
     StateTaken,
     Trace,
     Wrapped,
 )
+from fsdplint.trace.queries.meshes import sizes_of
 from fsdplint.trace.queries.wrappers import strategy
 
 
@@ -48,7 +48,5 @@ def gathers_nothing(trace: Trace, event: Event, modules: Iterable[str]) -> bool:
 
 def _replicates(trace: Trace, shard: Sharded) -> bool:
     """Whether the last dimension of the mesh, over which FSDP2 shards, certainly has one rank."""
-    built = [
-        mesh for mesh in trace.before(shard, MeshBuilt) if shard.mesh and mesh.mesh == shard.mesh
-    ]
-    return bool(built) and len(built[-1].shape) > 1 and built[-1].shape[-1] == 1
+    sizes = sizes_of(trace, shard)
+    return len(sizes) > 1 and sizes[-1] == 1

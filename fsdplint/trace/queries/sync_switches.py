@@ -19,7 +19,8 @@ from fsdplint.trace import (
     SyncSwitched,
     Trace,
 )
-from fsdplint.trace.queries.common import mesh_of, only_fsdp2
+from fsdplint.trace.queries.common import only_fsdp2
+from fsdplint.trace.queries.meshes import sizes_of, whole_mesh_of
 from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 
@@ -60,9 +61,10 @@ def reduces_fsdp2(trace: Trace, event: SyncSwitched) -> bool:
 def mesh_with_replicas(trace: Trace, module: str) -> MeshBuilt | None:
     """The mesh over which a module is sharded, if it has two dimensions and not one replica."""
     for shard in trace.of(Sharded):
-        mesh = mesh_of(trace, shard)
-        if trace.related(shard.module, module) and mesh is not None:
-            return mesh if len(mesh.shape) == 2 and mesh.shape[0] != 1 else None
+        sizes = sizes_of(trace, shard)
+        if trace.related(shard.module, module) and sizes:
+            replicates = len(sizes) == 2 and sizes[0] != 1
+            return whole_mesh_of(trace, shard) if replicates else None
     return None
 
 
