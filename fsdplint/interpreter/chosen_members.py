@@ -20,6 +20,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    constant,
 )
 
 _PACKAGES = {"torch.optim", "torch.optim.lr_scheduler"}
@@ -38,6 +39,12 @@ def member(run: Run, owner: Value, name: Value, node: cst.CSTNode) -> Value | No
     """The member of a module that an unknown name chooses; None if that is not known."""
     if isinstance(owner, Symbol) and owner.name in _PACKAGES:
         return Symbol(f"{owner.name}.{ANY}")
+    if isinstance(owner, Symbol) and owner.name == "torch" and isinstance(name, Unknown):
+        text = constant(name)  # of a setting that the program leaves at its default
+        if not isinstance(text, str) or not text.isidentifier():
+            return None
+        named = Symbol(f"torch.{text}")
+        return Unknown(f"getattr(torch, {name.origin})", default=named, is_default=True)
     if is_strategy_class(owner):
         strategies = {one: Symbol(f"{owner.name}.{one}") for one in _STRATEGIES}
         return choose(run, name, strategies, node)

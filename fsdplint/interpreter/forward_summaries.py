@@ -42,13 +42,17 @@ def run_forward(
     call: Call,
     event: Called,
     execute: Callable[[], object],
-) -> None:
-    """Execute a forward, or repeat the events of one that was the same."""
+    dtype: Callable[[], str],
+) -> str:
+    """Execute a forward, or repeat the events of one that was the same.
+
+    dtype: gives the dtype of what the executed forward has returned. The result is this dtype.
+    """
     key = _key(run, module, function, call, event)
     known = run.forwards.get(key) if key is not None else None
     if known is not None:
         _repeat(run, known, event, run.site(call.node))
-        return
+        return known.dtype
     before = _state(run)
     begin = len(run.trace.events)
     outer, run.forward_begin = run.forward_begin, run.steps
@@ -57,12 +61,13 @@ def run_forward(
     finally:
         run.forward_begin = outer
     if key is None or _state(run) != before:
-        return
+        return dtype()
     events = [one for one in run.trace.events[begin:] if isinstance(one, Called)]
     if begin + len(events) == len(run.trace.events) and all(_is_decided(run, e) for e in events):
         depth = len(run.guards), len(run.stack), len(run.callbacks)
         kept = (module, function, *call.values)
-        run.forwards[key] = ForwardSummary(events, begin, event.index, depth, kept)
+        run.forwards[key] = ForwardSummary(events, begin, event.index, depth, kept, dtype())
+    return dtype()
 
 
 def _repeat(run: Run, known: ForwardSummary, event: Called, site: NodeSite) -> None:
@@ -124,7 +129,8 @@ def _key(
     mode = event.grad, summoned, event.collective, len(run.calling), run.loop_depth > 0
     positional = tuple(map(abstract, call.args))
     named = tuple((name, abstract(value)) for name, value in call.kwargs.items())
-    return id(module), id(function), mode, run.structure, positional, named
+    dtypes = tuple(run.dtypes.get(run.settle(value), "") for value in call.values)
+    return id(module), id(function), mode, run.structure, positional, named, dtypes
 
 
 def abstract(value: Value, depth: int = 0) -> Hashable:

@@ -124,6 +124,7 @@ class ForwardSummary:
     begin: the index of the first one. around: the index of the event of the call itself.
     depth: the number of guards, calls and callbacks around the forward.
     kept: objects that have to live as long as the summary.
+    dtype: the dtype of the tensor that it returns; "" if it is not certain.
     """
 
     events: list[Called]
@@ -131,3 +132,4 @@ class ForwardSummary:
     around: int
     depth: tuple[int, int, int]
     kept: tuple[object, ...]
+    dtype: str = ""

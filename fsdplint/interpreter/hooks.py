@@ -48,6 +48,7 @@ def register(
     run: Run, moment: Moment, owner: Value | None, function: Value | None, values: list[Value]
 ) -> None:
     """Note a hook; one that has no code in the program is left out."""
+    run.hooked |= moment in (Moment.BEFORE_FORWARD, Moment.AFTER_FORWARD)
     function = run.settle(function) if function is not None else None
     if isinstance(function, Function | Bound | Partial | Instance):
         run.hooks.append(Hook(moment, owner, function, values))

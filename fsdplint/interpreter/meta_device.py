@@ -65,26 +65,37 @@ def _doubtful(run: Run) -> bool:
 # Code that moves parameters, or may move them -----------------------------------------------------
 
 
-def leave_meta(run: Run, modules: Iterable[ModuleValue]) -> None:
-    """From here on, parameters of these modules and their submodules may not be on meta, and may
-    have another dtype."""
+def leave_meta(run: Run, modules: Iterable[ModuleValue], *, keeps_dtype: bool = False) -> None:
+    """From here on, parameters of these modules and their submodules may not be on meta.
+
+    They may also have another dtype, if what happens to them does not keep it.
+    """
     for module in modules:
         for part in _parts(run, module):
             part.must_be_meta = False
-            part.dtype = ""
+            if not keeps_dtype:
+                part.dtype = ""
 
 
-def leave_meta_everywhere(run: Run) -> None:
-    """The same for all modules."""
-    leave_meta(run, [value for value in run.objects.values() if isinstance(value, ModuleValue)])
+def load_everywhere(run: Run) -> None:
+    """A checkpoint is loaded in place into tensors of any module, which keep their dtype."""
+    modules = [value for value in run.objects.values() if isinstance(value, ModuleValue)]
+    leave_meta(run, modules, keeps_dtype=True)
 
 
-def leave_meta_in_arguments(run: Run, values: Iterable[Value]) -> None:
-    """The same for parameters that are passed to unknown code."""
+def leave_meta_in_arguments(
+    run: Run, values: Iterable[Value], *, keeps_dtype: bool = False
+) -> None:
+    """Parameters, or tensors that may be parts of parameters, are passed to other code.
+
+    Code that has a tensor may give it values. It may change the dtype of a parameter alone.
+    """
     for value in values:
         held = run.settle(value)
-        if isinstance(held, ParametersOf | TensorValue):
-            leave_meta(run, held.modules)
+        if isinstance(held, ParametersOf):
+            leave_meta(run, held.modules, keeps_dtype=keeps_dtype)
+        elif isinstance(held, TensorValue):
+            leave_meta(run, held.modules, keeps_dtype=True)
 
 
 def note_attribute(module: ModuleValue, value: Value) -> None:
@@ -109,7 +120,7 @@ def note_load(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
     sharded = sharding_inside(run, module) is not None
     same = isinstance(state, StateValue) and state.layout is Layout.SHARDED
     if not copies or call.open or sharded and not same:
-        leave_meta(run, [module])
+        leave_meta(run, [module], keeps_dtype=copies and not call.open)
 
 
 def fails_to_move(run: Run, module: ModuleValue, name: str, call: Call) -> bool:

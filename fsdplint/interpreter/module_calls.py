@@ -10,6 +10,7 @@ from fsdplint.interpreter import (
     meta_device,
     rank_local,
     second_order,
+    tensor_dtypes,
     training_modes,
     uninitialized,
     unset_buffers,
@@ -26,6 +27,7 @@ from fsdplint.interpreter.refusals import note_mixed_dtypes
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.summoned_modules import summoned_details
 from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.unit_precisions import dtype_of_output, inputs_of_unit
 from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown, Value
 from fsdplint.trace import Called, GradMode
 
@@ -126,14 +128,16 @@ def _enter(
         if via in {"call", "forward"}:
             result: Value = Unknown()
             returned: list[Value] = []
-            run_forward(
-                run,
-                target,
-                forward,
-                call,
-                event,
-                lambda: returned.append(_run_method(run, target, forward, call)),
-            )
+            with inputs_of_unit(run, module, call):
+                dtype = run_forward(
+                    run,
+                    target,
+                    forward,
+                    call,
+                    event,
+                    lambda: returned.append(_run_method(run, target, forward, call)),
+                    lambda: _dtype_returned(run, returned),
+                )
         else:
             result = _run_method(run, target, forward, call)
         if via == "call":
@@ -150,8 +154,14 @@ def _enter(
         gathered_rows.note_output(run, output, event, returned)
         second_order.note_output(run, output, returned)
         mean_losses.note_output(run, returned, output)
+        tensor_dtypes.set_dtype(run, output, dtype_of_output(run, module, dtype))
         return output
     return result
+
+
+def _dtype_returned(run: Run, returned: list[Value]) -> str:
+    """The dtype of the tensor that a forward returns; "" if it is unknown."""
+    return run.dtypes.get(run.settle(returned[0]), "") if len(returned) == 1 else ""
 
 
 def _returned_items(run: Run, forward: Function | None, returned: list[Value]) -> tuple[Value, ...]:
@@ -174,9 +184,13 @@ def _run_method(run: Run, module: ModuleValue, function: Function | None, call: 
         return _run_method(run, delegate, own, call)
     if function is None:
         if container_base(module) == SEQUENTIAL and module.elements is not None:
+            given: list[Value] = call.args[:1] or [TensorValue("output")]
             for element in list(child_values(run, module)):
-                run.call(element, Call(call.node, [TensorValue("output")]))
-        return TensorValue("output")
+                given = [run.call(element, Call(call.node, given))]
+            return given[0]
+        output = TensorValue("output")
+        tensor_dtypes.note_layer(run, module, call, output)
+        return output
     result = call_function(run, function, module, call.args, call.kwargs, call.node, call.open)
     return lazy.consume(run, result)
 

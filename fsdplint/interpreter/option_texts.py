@@ -41,14 +41,16 @@ def option(value: Value) -> object:
     A `CPUOffload` includes its argument, and a `MixedPrecision` its `param_dtype`, as the recorder
     writes them.
     """
+    if isinstance(value, Unknown) and value.is_default and value.default is not None:
+        value = value.default
     if isinstance(value, LibraryObject) and value.name == PRECISION and not value.open:
         dtype = value.get("param_dtype", "0") or Const(None)
         return f"{value.name}(param_dtype={option(dtype)})"
     if isinstance(value, LibraryObject) and value.name == OFFLOAD and not value.open:
         offloads = constant(value.get("offload_params", "0") or Const(False))
         return f"{value.name}(offload_params={offloads if isinstance(offloads, bool) else '?'})"
-    if isinstance(value, Const) or (isinstance(value, Unknown) and value.is_default):
-        return constant(value)
+    if isinstance(value, Const):
+        return value.value
     if isinstance(value, Symbol | LibraryObject):
         return value.name
     if isinstance(value, Partial):

@@ -8,7 +8,15 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.neutral_contexts import is_neutral
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, RankValue
-from fsdplint.interpreter.values import Const, Context, LibraryObject, ModuleValue, Symbol, Value
+from fsdplint.interpreter.values import (
+    Const,
+    Context,
+    LibraryObject,
+    ModuleValue,
+    Symbol,
+    Unknown,
+    Value,
+)
 from fsdplint.trace import GuardKind, Module
 
 # Methods that cast a module.
@@ -30,7 +38,7 @@ def dtype_of_new(run: Run, call: Call) -> str:
     if isinstance(dtype, Const) and dtype.value is None:
         surely = all(map(is_neutral, run.contexts))
         return "float32" if surely and not run.other_default_dtype else ""
-    return _name(dtype)
+    return dtype_name(dtype)
 
 
 def dtype_of_loaded(run: Run, call: Call) -> str:
@@ -42,11 +50,14 @@ def dtype_of_loaded(run: Run, call: Call) -> str:
     if call.open or any("quant" in key or key.startswith("load_in_") for key in call.kwargs):
         return ""
     dtype = call.kwargs.get("dtype") or call.kwargs.get("torch_dtype")
-    name = _name(run.settle(dtype)) if dtype is not None else ""
+    name = dtype_name(run.settle(dtype)) if dtype is not None else ""
     return name if name != "float16" else ""
 
 
-def _name(dtype: Value) -> str:
+def dtype_name(dtype: Value) -> str:
+    """The name of a dtype of torch without "torch."; "" for other values."""
+    if isinstance(dtype, Unknown) and dtype.is_default and dtype.default is not None:
+        dtype = dtype.default
     if not isinstance(dtype, Symbol) or not dtype.name.startswith("torch."):
         return ""
     name = dtype.name.removeprefix("torch.")
@@ -59,7 +70,7 @@ def weights_in_param_dtype(run: Run, modules: Iterable[ModuleValue], policy: Val
     policy = run.settle(policy) if policy is not None else None
     if not isinstance(policy, LibraryObject) or policy.open:
         return ""
-    param_dtype = _name(policy.get("param_dtype", "0") or Const(None))
+    param_dtype = dtype_name(policy.get("param_dtype", "0") or Const(None))
     trained = {dtype for module in modules for dtype in _trained_dtypes(run, module)}
     return f"torch.{param_dtype}" if param_dtype and trained == {param_dtype} else ""
 
@@ -97,7 +108,7 @@ def dtype_of_copy(run: Run, value: ParametersOf, method: str, call: Call) -> str
     """The dtype of the result of a method of parameters; "" if it is not certain."""
     if method in CASTS:
         return CASTS[method]
-    names = [_name(run.settle(one)) for one in call.values]
+    names = [dtype_name(run.settle(one)) for one in call.values]
     if method == "to" and any(names):
         return next(filter(None, names))
     keeps = method in _KEEP_PARAMETERS or (method == "to" and all(map(_is_no_dtype, call.values)))

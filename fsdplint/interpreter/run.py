@@ -189,6 +189,10 @@ class Run:
         self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.rows: dict[Value, Rows] = {}  # see `gathered_rows`
+        self.dtypes: dict[Value, str] = {}  # of tensors, see `tensor_dtypes`
+        self.precisions: dict[str, Any] = {}  # of units, see `unit_precisions`
+        self.units: dict[tuple[str, int, int], str | None] = {}  # of layers, a cache
+        self.hooked = False  # whether the program has hooks, which may change what a layer gets
         self.with_gradient: set[Value] = set()  # tensors that certainly carry gradients
         self.second_order: dict[Value, DifferentiableGradient] = {}  # see `second_order`
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns

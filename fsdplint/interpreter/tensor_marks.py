@@ -14,6 +14,7 @@ from fsdplint.interpreter import (
     plain_tensors,
     second_order,
     tensor_devices,
+    tensor_dtypes,
 )
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import COMMUNICATES, attribute_name
@@ -28,11 +29,12 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
         return
     name, operands = _operation(run, function, call)
     if name:
-        if isinstance(function, Symbol):
-            plain_tensors.note_new(run, function.name, call, result)
         second_order.note_gradient(run, function, call, result)
         mean_losses.note_loss(run, name, function, call, result)
         note_operation(run, name, operands, result)
+        if isinstance(function, Symbol):
+            plain_tensors.note_new(run, function.name, call, result)
+            tensor_dtypes.note_new(run, function.name, call, result)
 
 
 def note_operation(run: Run, name: str, operands: list[Value], result: Value) -> None:
@@ -44,6 +46,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     if not isinstance(result, Unknown | TensorValue):
         return
     tensor_devices.note_operation(run, name, operands, result)
+    if run.dtypes or name in tensor_dtypes.CASTING:
+        tensor_dtypes.note_operation(run, name, operands, result)
     if run.plain_tensors:
         plain_tensors.note_operation(run, name, operands, result)
     if run.means:

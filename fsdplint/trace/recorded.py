@@ -32,8 +32,9 @@ class Refused(Event):
     """torch raised an error about parameters that it cannot shard, or not together.
 
     reason: "scalar", "strides" (a parameter that is not contiguous), "dtypes" (a group with
-        trainable parameters of several types) or "batchnorm" (its running statistics have another
-        type than its parameters); the last two are raised by a forward.
+        trainable parameters of several types), "batchnorm" (its running statistics have another
+        type than its parameters) or "input" (a layer gets a tensor of another type); the last three
+        are raised by a forward.
     parameters: their names in `module`, each with the property that is the reason (its type).
     """
 

@@ -28,7 +28,9 @@ for inputs, targets in DataLoader(data, batch_size=4, shuffle=True):
     optimizer.zero_grad()
 """
 NAMED = '    mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))\n'
-THREE = '    mesh = init_device_mesh("cuda", (2, 2, 2), mesh_dim_names=("{}", "replicate", "shard"))\n'
+THREE = (
+    '    mesh = init_device_mesh("cuda", (2, 2, 2), mesh_dim_names=("{}", "replicate", "shard"))\n'
+)
 WHOLE = '    options = {"mesh": mesh}'
 BOTH = '    options = {"mesh": mesh["replicate", "shard"]}'
 ONE = '    options = {"mesh": mesh["shard"]}'

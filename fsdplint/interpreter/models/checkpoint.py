@@ -183,7 +183,7 @@ def _checkpoint_path(run: Run, call: Call) -> Value:
 
 @function(f"{DCP}.load", f"{DCP}.load_state_dict")
 def dcp_load(run: Run, name: str, call: Call) -> Value:
-    meta_device.leave_meta_everywhere(run)
+    meta_device.load_everywhere(run)
     path = _checkpoint_path(run, call)
     state = run.settle(call.arg(0, "state_dict") or Unknown())
     states = state if name.endswith("load_state_dict") else with_states(run, state, call)

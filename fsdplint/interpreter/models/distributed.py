@@ -94,7 +94,7 @@ def note_reduction(run: Run, name: str, call: Call, library: str = "") -> Collec
 def unmodelled_function(run: Run, name: str, call: Call) -> Value:
     """Names without a model: process groups, constants, helpers, functional collectives."""
     event = note_reduction(run, name.rpartition(".")[2], call)
-    meta_device.leave_meta_in_arguments(run, call.values)
+    meta_device.leave_meta_in_arguments(run, call.values, keeps_dtype=True)
     note_weights_set(run, call.node, call.values)
     result = Unknown(origin="")
     if event is not None:

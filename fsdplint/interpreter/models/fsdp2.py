@@ -18,6 +18,7 @@ from fsdplint.interpreter.refusals import note_scalars
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.turn_tests import predicate_of
+from fsdplint.interpreter.unit_precisions import note_precision
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Const,
@@ -108,6 +109,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         weights_in=weights_in_param_dtype(run, modules, call.kwargs.get("mp_policy")),
     )
     note_ignored(run, event, call.kwargs)
+    note_precision(run, event, call.kwargs.get("mp_policy"))
     note_scalars(run, event, call)
     for key in call.kwargs:
         if key in ARGUMENTS:

@@ -180,7 +180,7 @@ def init_optimizer_state(run: Run, name: str, call: Call) -> Value:
 def set_state(run: Run, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
     module = as_module(run, call.arg(0, "model"))
-    meta_device.leave_meta(run, [module] if module is not None else [])
+    meta_device.leave_meta(run, [module] if module is not None else [], keeps_dtype=True)
     state_refusals.note_call(run, call, api, module)
     optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
     of: Value | None = module

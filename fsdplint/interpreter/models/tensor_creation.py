@@ -47,7 +47,8 @@ _FIXED = re.compile(r"\.(constant|zeros|ones|eye|dirac)_$")  # not at random
 def tensor_result(run: Run, name: str, call: Call) -> Value:
     """torch functions without a model: tensors in, tensors out."""
     if not name.startswith("torch.nn."):
-        meta_device.leave_meta_in_arguments(run, call.values)
+        keeps_dtype = not name.endswith(".swap_tensors")
+        meta_device.leave_meta_in_arguments(run, call.values, keeps_dtype=keeps_dtype)
     for value in call.values:
         if isinstance(value, TensorValue):
             scaled = value.scaled or name in ("torch.mul", "torch.multiply")

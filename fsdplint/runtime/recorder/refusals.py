@@ -10,6 +10,7 @@ from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import Refused
 
 SCALAR, STRIDES, DTYPES, BATCHNORM = "scalar", "strides", "dtypes", "batchnorm"
+INPUT = "input"
 
 
 def record_sharding_error(modules: list[Any], error: BaseException) -> None:
@@ -50,6 +51,7 @@ def record_call_error(error: Exception, frame: FrameType | None) -> None:
         _types_of_group(error, frame)
     elif isinstance(error, RuntimeError):
         _types_of_batchnorm(error, frame)
+        _types_of_input(error, frame)
 
 
 def _types_of_batchnorm(error: Exception, frame: FrameType | None) -> None:
@@ -66,6 +68,24 @@ def _types_of_batchnorm(error: Exception, frame: FrameType | None) -> None:
     if mean is not None and weight is not None and mean.dtype != weight.dtype:
         found = [("running_mean", str(mean.dtype)), ("weight", str(weight.dtype))]
         _write(frame, BATCHNORM, module, found)
+
+
+def _types_of_input(error: Exception, frame: FrameType | None) -> None:
+    """Record the layer in which an error was raised, if its input has another type."""
+    import torch
+
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        names = trace.tb_frame.f_locals
+        layer, given = names.get("self"), names.get("input")
+        weight = getattr(layer, "weight", None) if isinstance(layer, torch.nn.Module) else None
+        if isinstance(weight, torch.Tensor) and isinstance(given, torch.Tensor):
+            found = layer, weight.dtype, given.dtype
+        trace = trace.tb_next
+    if found is not None and found[2].is_floating_point and found[1] != found[2]:
+        types = [("weight", str(found[1])), ("input", str(found[2]))]
+        _write(frame, INPUT, found[0], types)
 
 
 def _types_of_group(error: Exception, frame: FrameType | None) -> None:

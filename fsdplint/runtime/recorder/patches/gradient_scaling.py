@@ -26,6 +26,20 @@ def install() -> None:
     for name in ("_foreach_mul_", "_foreach_div_"):
         before = functools.partial(_record_scaling, "div" in name)
         patching.watch_function(torch, name, before)
+    patching.watch_function(torch.nn.utils, "clip_grads_with_norm_", _record_clipping)
+
+
+def _record_clipping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Record the number by which `clip_grads_with_norm_` multiplies sharded gradients."""
+    parameters = argument(args, kwargs, 0, "parameters")
+    norm = _number(argument(args, kwargs, 2, "total_norm"))
+    one = parameters[0] if isinstance(parameters, (list, tuple)) and parameters else parameters
+    gradient = getattr(one, "grad", None)
+    local = getattr(gradient, "_local_tensor", gradient)
+    recording = current()
+    if norm is not None and local is not None and recording.objects.is_local_gradient(local):
+        factor = min(1.0, float(argument(args, kwargs, 1, "max_norm")) / (norm + 1e-6))
+        recording.recorder.event(GradientScaled, frame, differs=of_this_rank(factor))
 
 
 def _record_scaling(
