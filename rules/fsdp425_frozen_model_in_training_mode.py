@@ -7,18 +7,22 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import BackwardRun, Called, StateLoaded, Trace, WeightsSet
+from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name
 
 
 class FrozenModelInTrainingMode(Rule):
-    """A frozen model, such as a teacher, computes with dropout because it is in training mode.
+    """A frozen model has dropout, or a frozen part new statistics, because it is in training mode.
 
     ## What it does
     Finds the forwards, in a training loop, of a model whose parameters are all frozen, which has a dropout of
     `torch.nn` above zero, and which nothing has set to evaluation mode.
 
-    A model whose weights the program updates (an average of the trained model), parts of a model that is trained,
-    models that a library returns, and programs that read `model.training` are not reported.
+    Also finds the forwards of a sharded model in training mode, of which a part is frozen and has a BatchNorm, such
+    as the vision tower of a multimodal model.
+
+    A model whose weights the program updates (an average of the trained model), dropout in parts of a model that is
+    trained, models that a library returns, and programs that read `model.training` are not reported.
 
     ## Why is this bad?
     There is no error. A new module is in training mode, and `requires_grad_(False)` does not change that. Each
@@ -28,6 +32,11 @@ class FrozenModelInTrainingMode(Rule):
         the teacher differs from itself by 1.22
 
     Call `teacher.eval()`.
+
+    A BatchNorm in training mode updates its running statistics in each forward, also under `torch.no_grad()`. FSDP
+    does not broadcast buffers, as `DistributedDataParallel` does: each rank gets statistics of its own batches, an
+    evaluation gives other results on each rank, and a checkpoint has the statistics of one rank. `model.train()` sets
+    the frozen part to training mode again after each evaluation.
 
     ## Since
     All versions, with FSDP1 and FSDP2.
@@ -43,6 +52,7 @@ class FrozenModelInTrainingMode(Rule):
     static_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
+        yield from self._drifting(trace)
         seen = set()
         modes: dict[str, set[bool | None]] = {}
         for event in trace.of(Called):
@@ -58,6 +68,29 @@ class FrozenModelInTrainingMode(Rule):
                     f"all parameters of `{class_name(trace, event.module)}` are frozen, but it is in training mode, "
                     "and its dropout changes its outputs at random",
                     help="Call `eval()` of the model before the training loop.",
+                )
+
+    def _drifting(self, trace: Trace) -> Iterator[Finding]:
+        """Frozen parts whose BatchNorms follow the data of each rank."""
+        groups = Groups(trace)
+        seen = set()
+        for event in trace.of(Called):
+            if not event.drifting or not event.in_loop or event.drifting in seen:
+                continue
+            if trace.sharding(event.module) is None or not _in_training(trace, event):
+                continue
+            call = next(
+                (one for one in groups.nested_calls(event) if one.module == event.drifting), None
+            )
+            if call is not None:
+                seen.add(event.drifting)
+                yield self.finding(
+                    event,
+                    f"all parameters of `{class_name(trace, event.drifting)}` are frozen, but it is in training mode, "
+                    "and its BatchNorm updates its running statistics with the batches of each rank",
+                    help="Call `eval()` of the frozen part after each `train()` of the model, as in a `train()` "
+                    "method of the model.",
+                    because=[(call, "the frozen part is called here")],
                 )
 
 

@@ -115,6 +115,7 @@ def _enter(
         event.training = training_modes.mode_of(run, module)
         if event.training:
             event.drops_while_frozen = training_modes.drops_while_frozen(run, module)
+            event.drifting = training_modes.drifting_part(run, module)
     if via == "call" and not run.calling:
         event.own_input = rank_local.own_of_each_rank(run, *call.values, *call.spread)
         event.on_meta = meta_device.stays_on_meta(run, module, event)

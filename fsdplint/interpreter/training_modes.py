@@ -46,6 +46,34 @@ def drops_while_frozen(run: Run, module: ModuleValue) -> bool:
     return any(one.by_mode == DROPOUT for one in held) and is_frozen(run, module)
 
 
+def drifting_part(run: Run, module: ModuleValue) -> str:
+    """The outermost frozen part of a module whose BatchNorms update their running statistics.
+
+    "" if there is none, or the module itself is frozen. A SyncBatchNorm has the same statistics on
+    all ranks.
+    """
+    if not run.modes_known or is_frozen(run, module):
+        return ""
+    for part in run.trace.submodules(module.id):
+        held = run.objects.get(part)
+        if isinstance(held, ModuleValue) and is_frozen(run, held) and _updates(run, held):
+            return part
+    return ""
+
+
+def _updates(run: Run, module: ModuleValue) -> bool:
+    """Whether all BatchNorms in a module of other layers, too, are in training mode."""
+    parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
+    held = [one for one in parts if isinstance(one, ModuleValue)]
+    norms = [one for one in held if one.by_mode == "statistics"]
+    weights = [one for one in held if run.trace.modules[one.id].own_parameters is True]
+    if not norms or len(weights) <= len(norms):
+        return False
+    return all(
+        mode_of(run, one) is True and "Sync" not in (one.library_class or "") for one in norms
+    )
+
+
 def is_frozen(run: Run, module: ModuleValue) -> bool:
     """Whether none of the parameters of a module certainly has a gradient."""
     while not module.all_frozen and module.inner is not None:

@@ -111,6 +111,9 @@ class Called(Event):
         it depends on the mode; None if that is not known.
     drops_while_frozen: whether it has a dropout of torch.nn that is certainly not zero, and no
         parameter that is trained, if `training` is true (static traces only).
+    drifting: the outermost part of it with frozen parameters whose BatchNorms update their running
+        statistics, if `training` is true and the module is trained; "" if there is none (static
+        traces only).
     """
 
     kind: ClassVar[str] = "module-called"
@@ -129,6 +132,7 @@ class Called(Event):
     own_input: Site | None = unrecorded("inputs are not compared", default=None)
     training: bool | None = None
     drops_while_frozen: bool = unrecorded("it depends on modules that are parts", default=False)
+    drifting: str = unrecorded("it depends on modules that are parts", default="")
 
 
 @event
