@@ -14,6 +14,7 @@ from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
+from fsdplint.interpreter.replaced_parameters import note_membership
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.shared_draws import note_comparison
 from fsdplint.interpreter.torch_values import (
@@ -68,6 +69,8 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     left = run.eval(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
     note_comparison(run, node, [left, *rights])
+    if len(rights) == 1 and isinstance(node.comparisons[0].operator, cst.In | cst.NotIn):
+        note_membership(run, node, left, rights[0])
     result = _comparison_value(run, node, left, rights)
     if len(rights) == 1 and isinstance(result, Unknown | Condition):
         predicate = comparison_predicate(left, node.comparisons[0].operator, rights[0])

@@ -140,6 +140,13 @@ class ParameterName(Unknown):
 
 
 @dataclass(eq=False, repr=False)
+class ParameterId(Unknown):
+    """`id(parameter)`"""
+
+    parameters: ParametersOf | None = None
+
+
+@dataclass(eq=False, repr=False)
 class ModulePath(Unknown):
     """The path of `module` in the model `root`, if an element that stands for several is in it.
 

@@ -217,6 +217,18 @@ class Clipped(Event):
 
 
 @event
+class ReplacedParametersTested(Event):
+    """A test whether a parameter of a model is among some that a sharding has replaced.
+
+    modules: the modules whose parameters were replaced.
+    """
+
+    kind: ClassVar[str] = "replaced-parameters-tested"
+    static_only: ClassVar[str] = "identities of objects are not recorded"
+    modules: tuple[str, ...] = reference(default=())
+
+
+@event
 class OptimizerStepped(Event):
     """`optimizer.step()`
 

@@ -34,7 +34,7 @@ NOT_CALLED = {
     "Batches", "Condition", "Const", "Context", "Dict", "GeneratorContext", "HookHandle", "Lazy",
     "LazyClass", "LazyImport", "Length", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
     "OptimizerValue", "PartialMethod",
-    "GeneratorValue", "HelperState", "MeshPosition", "MeshSize", "NameTest", "ParameterName",
+    "GeneratorValue", "HelperState", "MeshPosition", "MeshSize", "NameTest", "ParameterId", "ParameterName",
     "ModulePath", "PossibleLists", "ProjectModule", "RankChoice", "SamplerValue", "ScalerValue", "SchedulerValue",
     "Sequence", "Super",
     "Unknown",
