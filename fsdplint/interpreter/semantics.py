@@ -82,7 +82,7 @@ MODELS = (
     fsdp2, gradient_scaling, hook_registration, instantiation, iterators, launcher,
     library_modules, mixed_operations, module_methods, module_paths, module_wrappers,
     named_in_settings, namespaces, nn, optim, own_dicts, parameter_ids, pretrained,
-    process_groups, processes, python, randomness, ray_workers, records, removals, schedulers, state_dicts, state_loading, tensor_creation,
-    tensor_memory, tensor_parallel, tensors, text_patterns, torch_contexts,
-    training_frameworks, type_tests, versions, wrap_policies,
+    process_groups, processes, python, randomness, ray_workers, records, removals, schedulers,
+    state_dicts, state_loading, tensor_creation, tensor_memory, tensor_parallel, tensors,
+    text_patterns, torch_contexts, training_frameworks, type_tests, versions, wrap_policies,
 )  # fmt: skip
