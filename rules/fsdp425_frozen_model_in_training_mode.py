@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Called, StateLoaded, Trace, WeightsSet
+from fsdplint.trace import BackwardRun, Called, GradMode, StateLoaded, Trace, WeightsSet
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name
 
@@ -19,10 +19,11 @@ class FrozenModelInTrainingMode(Rule):
     `torch.nn` above zero, and which nothing has set to evaluation mode.
 
     Also finds the forwards of a sharded model in training mode, of which a part is frozen and has a BatchNorm, such
-    as the vision tower of a multimodal model.
+    as the vision tower of a multimodal model, or has dropout and runs under `torch.no_grad()`, such as the teacher in
+    a module of teacher and student.
 
-    A model whose weights the program updates (an average of the trained model), dropout in parts of a model that is
-    trained, models that a library returns, and programs that read `model.training` are not reported.
+    A model whose weights the program updates (an average of the trained model), dropout in parts of a model whose
+    gradients pass through it, models that a library returns, and programs that read `model.training` are not reported.
 
     ## Why is this bad?
     There is no error. A new module is in training mode, and `requires_grad_(False)` does not change that. Each
@@ -52,7 +53,7 @@ class FrozenModelInTrainingMode(Rule):
     static_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        yield from self._drifting(trace)
+        yield from self._parts(trace)
         seen = set()
         modes: dict[str, set[bool | None]] = {}
         for event in trace.of(Called):
@@ -70,28 +71,43 @@ class FrozenModelInTrainingMode(Rule):
                     help="Call `eval()` of the model before the training loop.",
                 )
 
-    def _drifting(self, trace: Trace) -> Iterator[Finding]:
-        """Frozen parts whose BatchNorms follow the data of each rank."""
-        groups = Groups(trace)
+    def _parts(self, trace: Trace) -> Iterator[Finding]:
+        """Frozen parts whose BatchNorms follow the data of each rank, or whose targets are noisy."""
         seen = set()
         for event in trace.of(Called):
-            if not event.drifting or not event.in_loop or event.drifting in seen:
+            if not event.in_loop or not _is_sharded(trace, event.module):
                 continue
-            if trace.sharding(event.module) is None or not _in_training(trace, event):
-                continue
-            call = next(
-                (one for one in groups.nested_calls(event) if one.module == event.drifting), None
-            )
-            if call is not None:
-                seen.add(event.drifting)
-                yield self.finding(
-                    event,
-                    f"all parameters of `{class_name(trace, event.drifting)}` are frozen, but it is in training mode, "
-                    "and its BatchNorm updates its running statistics with the batches of each rank",
-                    help="Call `eval()` of the frozen part after each `train()` of the model, as in a `train()` "
-                    "method of the model.",
-                    because=[(call, "the frozen part is called here")],
-                )
+            for part, effect in (
+                (
+                    event.drifting,
+                    "its BatchNorm updates its running statistics with the batches of each rank",
+                ),
+                (event.dropping, "its dropout changes its outputs at random"),
+            ):
+                call = _call_of(trace, event, part)
+                if call is None or part in seen or not _in_training(trace, event):
+                    continue
+                if part == event.drifting or call.grad is GradMode.OFF:
+                    seen.add(part)
+                    yield self.finding(
+                        event,
+                        f"all parameters of `{class_name(trace, part)}` are frozen, but it is in training mode, and "
+                        f"{effect}",
+                        help="Call `eval()` of the frozen part after each `train()` of the model, as in a `train()` "
+                        "method of the model.",
+                        because=[(call, "the frozen part is called here")],
+                    )
+
+
+def _is_sharded(trace: Trace, module: str) -> bool:
+    return any(trace.sharding(part) is not None for part in trace.submodules(module))
+
+
+def _call_of(trace: Trace, event: Called, part: str) -> Called | None:
+    """A call of a part inside a call of the model."""
+    if not part:
+        return None
+    return next((one for one in Groups(trace).nested_calls(event) if one.module == part), None)
 
 
 def _in_training(trace: Trace, event: Called) -> bool:

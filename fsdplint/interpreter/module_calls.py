@@ -115,7 +115,9 @@ def _enter(
         event.training = training_modes.mode_of(run, module)
         if event.training:
             event.drops_while_frozen = training_modes.drops_while_frozen(run, module)
-            event.drifting = training_modes.drifting_part(run, module)
+            frozen = training_modes.frozen_in_training
+            event.drifting = frozen(run, module, training_modes.STATISTICS)
+            event.dropping = frozen(run, module, training_modes.DROPOUT)
     if via == "call" and not run.calling:
         event.own_input = rank_local.own_of_each_rank(run, *call.values, *call.spread)
         event.on_meta = meta_device.stays_on_meta(run, module, event)

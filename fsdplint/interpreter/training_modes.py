@@ -21,6 +21,7 @@ _BY_MODE = re.compile(r"(Alpha|FeatureAlpha)?Dropout[123]?d?|(Sync)?BatchNorm(1d
 
 
 DROPOUT = "dropout"  # that certainly sets elements to zero
+STATISTICS = "statistics"
 
 
 def computed_by_mode(name: str, call: Call) -> str:
@@ -29,7 +30,7 @@ def computed_by_mode(name: str, call: Call) -> str:
     if not _BY_MODE.fullmatch(name):
         return ""
     if "Dropout" not in name:
-        return "statistics"
+        return STATISTICS
     chance = call.arg(0, "p")
     if isinstance(chance, Unknown) and chance.default is not None:
         chance = chance.default
@@ -46,31 +47,34 @@ def drops_while_frozen(run: Run, module: ModuleValue) -> bool:
     return any(one.by_mode == DROPOUT for one in held) and is_frozen(run, module)
 
 
-def drifting_part(run: Run, module: ModuleValue) -> str:
-    """The outermost frozen part of a module whose BatchNorms update their running statistics.
+def frozen_in_training(run: Run, module: ModuleValue, layer: str) -> str:
+    """The outermost frozen part of a module all of whose layers of a kind are in training mode.
 
-    "" if there is none, or the module itself is frozen. A SyncBatchNorm has the same statistics on
-    all ranks.
+    layer: the kind, as `by_mode` has it. The result is "" if there is no such part, or the module
+    itself is frozen.
     """
     if not run.modes_known or is_frozen(run, module):
         return ""
     for part in run.trace.submodules(module.id):
         held = run.objects.get(part)
-        if isinstance(held, ModuleValue) and is_frozen(run, held) and _updates(run, held):
+        if isinstance(held, ModuleValue) and is_frozen(run, held) and _trains(run, held, layer):
             return part
     return ""
 
 
-def _updates(run: Run, module: ModuleValue) -> bool:
-    """Whether all BatchNorms in a module of other layers, too, are in training mode."""
+def _trains(run: Run, module: ModuleValue, kind: str) -> bool:
+    """Whether a module has layers of a kind, which are in training mode, and weights in others.
+
+    A SyncBatchNorm is left out: it has the same statistics on all ranks.
+    """
     parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
     held = [one for one in parts if isinstance(one, ModuleValue)]
-    norms = [one for one in held if one.by_mode == "statistics"]
+    layers = [one for one in held if one.by_mode == kind]
     weights = [one for one in held if run.trace.modules[one.id].own_parameters is True]
-    if not norms or len(weights) <= len(norms):
+    if not layers or all(one in layers for one in weights):
         return False
     return all(
-        mode_of(run, one) is True and "Sync" not in (one.library_class or "") for one in norms
+        mode_of(run, one) is True and "Sync" not in (one.library_class or "") for one in layers
     )
 
 

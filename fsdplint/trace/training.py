@@ -114,6 +114,7 @@ class Called(Event):
     drifting: the outermost part of it with frozen parameters whose BatchNorms update their running
         statistics, if `training` is true and the module is trained; "" if there is none (static
         traces only).
+    dropping: the same with dropout of torch.nn that is certainly not zero.
     """
 
     kind: ClassVar[str] = "module-called"
@@ -133,6 +134,7 @@ class Called(Event):
     training: bool | None = None
     drops_while_frozen: bool = unrecorded("it depends on modules that are parts", default=False)
     drifting: str = unrecorded("it depends on modules that are parts", default="")
+    dropping: str = unrecorded("it depends on modules that are parts", default="")
 
 
 @event
