@@ -16,11 +16,13 @@ class Mesh:
     Attributes:
         id: the name in the trace of the mesh, or of the mesh that it is a part of; "" if unknown.
         dims: the names of its dimensions; empty if they are unknown.
+        has_all_ranks: whether it has one dimension, which has all ranks in their order.
     """
 
     id: str = ""
     dims: tuple[str, ...] = ()
     is_whole: bool = False
+    has_all_ranks: bool = False
 
 
 def mesh_of(run: Run, value: Value | None) -> Mesh:
@@ -30,13 +32,15 @@ def mesh_of(run: Run, value: Value | None) -> Mesh:
         return Mesh()
     whole = value.get("whole")
     if whole is not None:
-        return Mesh(mesh_of(run, whole).id, _chosen(run, value.get("chosen")))
+        mesh, dims = mesh_of(run, whole), _chosen(run, value.get("chosen"))
+        return Mesh(mesh.id, dims, has_all_ranks=mesh.has_all_ranks and dims == mesh.dims)
     if not value.name.endswith(".init_device_mesh"):
         return Mesh()
     name = str(constant(value.get("id")) or "")
     built = [one for one in run.trace.of(MeshBuilt) if one.mesh == name]
     dims = built[-1].dim_names if built else ()
-    return Mesh(name, () if "?" in dims else dims, is_whole=True)
+    has_all_ranks = bool(built) and len(built[-1].shape) == 1
+    return Mesh(name, () if "?" in dims else dims, is_whole=True, has_all_ranks=has_all_ranks)
 
 
 def _chosen(run: Run, value: Value | None) -> tuple[str, ...]:

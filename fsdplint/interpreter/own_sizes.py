@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import libcst as cst
+
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.rank_local import local_of
-from fsdplint.interpreter.values import RankLocal, Sequence, Symbol, Unknown, Value
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import Const, RankLocal, Sequence, Symbol, Unknown, Value
 
 _JOINS = frozenset(f"torch.{name}" for name in "cat concat hstack stack vstack".split())
 # Methods that keep the size of a tensor.
@@ -28,9 +31,41 @@ def has_own_size(value: Value | None) -> bool:
     return value.own_size or (local is not None and local.selected)
 
 
-def without_own_size(value: Value) -> Value:
-    """A slice of a tensor, which may have the same size on all ranks."""
-    if not isinstance(value, Unknown) or not has_own_size(value):
+def part_of_tensor(run: Run, value: Value, node: cst.Subscript) -> Value:
+    """A slice of a tensor, which may have a size of its own on each rank, or no longer have it."""
+    if not isinstance(value, Unknown):
+        return value
+    items = [one.slice for one in node.slice if isinstance(one.slice, cst.Slice)]
+    cut = next((local for item in items if (local := _cut_at_own_number(run, item))), None)
+    if cut is not None and local_of(value) is not None:
+        return replace(value, parts={}, own_size=True, rank_local=RankLocal(cut.source))
+    if len(items) == len(node.slice) and not any(one.upper or one.step for one in items):
+        return value  # `x[:, 4:]`
+    return _without_own_size(value)
+
+
+def _cut_at_own_number(run: Run, item: cst.Slice) -> RankLocal | None:
+    """What makes one bound of a slice another number on each rank, where the other is constant.
+
+    `x[start : start + size]` has one size if each rank has a start of its own.
+    """
+    bounds = [one for one in (item.lower, item.upper) if one is not None]
+    values = [(one, run.evaluations.get(one)) for one in bounds]
+    found = [local for _, value in values if (local := local_of(value)) is not None]
+    others = [one for one, value in values if local_of(value) is None]
+    constant = all(
+        isinstance(one, cst.Integer) or isinstance(run.evaluations.get(one), Const)
+        for one in others
+    )
+    if len(found) != 1 or item.step is not None or not constant:
+        return None
+    local = found[0]
+    return None if local.counts or local.part or local.position else local
+
+
+def _without_own_size(value: Unknown) -> Unknown:
+    """A part of a tensor that may have the same size on all ranks."""
+    if not has_own_size(value):
         return value
     local = local_of(value)
     kept = RankLocal(local.source) if local is not None else None

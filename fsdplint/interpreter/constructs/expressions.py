@@ -20,7 +20,7 @@ from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_sides
 from fsdplint.interpreter.models.module_paths import name_at, slice_of
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
-from fsdplint.interpreter.own_sizes import without_own_size
+from fsdplint.interpreter.own_sizes import part_of_tensor
 from fsdplint.interpreter.rank_local import (
     derive_rank_local,
     elements_of_part,
@@ -139,7 +139,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if is_slice and isinstance(value, ModulesOf):
         return replace(value, some=True)
     if is_slice:
-        return gathered_rows.part_of(run, value, without_own_size(value))
+        return gathered_rows.part_of(run, value, part_of_tensor(run, value, node))
     element = subscript(run, value, index, node)
     second_order.note_part(run, value, element)
     return gathered_rows.part_of(run, value, element)

@@ -118,11 +118,19 @@ def current_device(run: Run, name: str, call: Call) -> Value:
 def place_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     origin = run.text(call.node)
     mesh = mesh_of(run, receiver)
+    if mesh.has_all_ranks and name == "get_local_rank":
+        return RankValue("global")
     given = constant(call.arg(0, "mesh_dim"))
     dims = (given,) if isinstance(given, str) else mesh.dims
     if name == "get_local_rank" and len(dims) == 1 and mesh.id and not call.open:
         return MeshPosition(origin, by_process=True, mesh=mesh.id, dimension=str(dims[0]))
     return Unknown(origin=origin, by_process=True)
+
+
+@method("LibraryObject", "get_rank")
+def rank_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
+    """`mesh.get_rank()`, the number of the rank among all, also for a part of a mesh."""
+    return RankValue("global") if mesh_of(run, receiver).id else unknown_result(call)
 
 
 @method("LibraryObject", "size")
