@@ -210,6 +210,7 @@ class TensorParallel(Event):
     whole_mesh, dims: as for `Sharded`.
     splits_inputs: whether each rank may give it a part of the batch: the input of a style is
         `Shard(0)`, or the program makes DTensors itself.
+    whole_plan: whether `parts` has all modules whose parameters the program makes DTensors by it.
     """
 
     # The styles that distribute parameters, not only inputs and outputs.
@@ -224,6 +225,7 @@ class TensorParallel(Event):
     whole_mesh: str = reference(default="")
     dims: tuple[str, ...] = ()
     splits_inputs: bool = False
+    whole_plan: bool = unrecorded("a record has the parameters", default=False)
 
 
 @event

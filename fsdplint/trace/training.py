@@ -207,6 +207,7 @@ class Clipped(Event):
         each rank computes for itself, or that is of DTensors and so of all ranks).
     by_norm: False for `clip_grad_value_`, which clips each element by itself.
     max_norm: the bound if it is a constant, the dotted name of one or of a setting, or "?".
+    whole: whether it certainly gets all parameters of the modules (static traces only).
     stale: the modules whose parameters it got and a sharding had replaced before.
     """
 
@@ -216,6 +217,7 @@ class Clipped(Event):
     stale: tuple[str, ...] = reference(default=())
     by_norm: bool = True
     max_norm: object = "?"
+    whole: bool = unrecorded("an iterator is not read", default=False)
 
 
 @event

@@ -25,7 +25,7 @@ from fsdplint.interpreter.option_texts import INFINITE, bound
 from fsdplint.interpreter.own_optimizers import fill_own_optimizer
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import ScalerValue, ShardTensor, TensorValue
+from fsdplint.interpreter.torch_values import ParametersOf, ScalerValue, ShardTensor, TensorValue
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -268,6 +268,18 @@ def clip_with_norm(run: Run, name: str, call: Call) -> Value:
     return Const(None)
 
 
+def _is_whole(run: Run, parameters: Value | None) -> bool:
+    """Whether a value certainly has all parameters of its modules, without a choice."""
+    value = run.settle(parameters) if parameters is not None else None
+    return (
+        isinstance(value, ParametersOf)
+        and not (value.filtered_by or value.by_name or value.left_out or value.name)
+        and not (value.derived or value.element)
+        and value.complete
+        and value.every
+    )
+
+
 @function("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_",
           "torch.nn.utils.clip_grad_norm")  # fmt: skip
 def clip(run: Run, name: str, call: Call) -> Value:
@@ -286,6 +298,7 @@ def clip(run: Run, name: str, call: Call) -> Value:
         stale=stale_modules(run, call.arg(0, "parameters")),
         by_norm=by_norm,
         max_norm=bound(call.arg(1, "max_norm")),
+        whole=_is_whole(run, call.arg(0, "parameters")),
         collective=sharded and by_norm,
     )
     if by_norm:

@@ -16,6 +16,8 @@ from fsdplint.interpreter.values import Dict, LibraryObject, Symbol, Unknown, Va
 from fsdplint.trace import TensorParallel
 
 STYLES = TensorParallel.STYLES
+# Styles that distribute inputs and outputs alone.
+_OF_INPUTS = ("PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput")
 _PARALLEL = "torch.distributed.tensor.parallel"
 
 
@@ -36,6 +38,7 @@ def parallelize_module(run: Run, name: str, call: Call) -> Value:
         whole_mesh=mesh.id,
         dims=mesh.dims,
         splits_inputs=_splits_inputs(run),
+        whole_plan=_is_whole(run, module.id, plan),
     )
     return module
 
@@ -49,10 +52,31 @@ def _splits_inputs(run: Run) -> bool:
     return any(_SPLITS.search(source.text) for source in run.project.sources.values())
 
 
-@function(*(f"{_PARALLEL}{inner}.{name}" for inner in ("", ".style") for name in sorted(STYLES)))
+@function(*(f"{_PARALLEL}{inner}.{name}" for inner in ("", ".style")
+            for name in (*sorted(STYLES), *_OF_INPUTS)))  # fmt: skip
 def style(run: Run, name: str, call: Call) -> Value:
     """A style of a plan, which `parallelize_module` reads."""
     return LibraryObject(name)
+
+
+# Code that makes a DTensor of a parameter without a plan.
+_DISTRIBUTES = re.compile(r"\b(from_local|distribute_tensor|distribute_module)\(")
+
+
+def _is_whole(run: Run, module: str, plan: Value) -> bool:
+    """Whether the parts of a plan are certainly all modules whose parameters are distributed."""
+    if any(_DISTRIBUTES.search(source.text) for source in run.project.sources.values()):
+        return False
+    if not isinstance(plan, Dict):
+        return _is_style(plan)
+    known = all(_is_style(run.settle(style)) for style in plan.items.values())
+    paths = [path for path in plan.items if isinstance(path, str)]
+    found = all(any(True for _ in _at(run, module, path.split("."))) for path in paths)
+    return known and found and not plan.open and len(paths) == len(plan.items)
+
+
+def _is_style(style: Value) -> bool:
+    return isinstance(style, LibraryObject | Symbol) and style.name.startswith(f"{_PARALLEL}.")
 
 
 def _parts(run: Run, module: str, plan: Value) -> Iterator[str]:
