@@ -70,7 +70,7 @@ def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
     if isinstance(left, Unknown):
         right = run.eval(node.right)
         if is_and and isinstance(left, NameTest):
-            return Unknown(varying=True)
+            return Unknown(varying=True, created_at=run.site(node))
         if isinstance(right, RankValue) and not is_and:
             return right  # `settings.rank_number or dist.get_rank()`
         if isinstance(right, RankTest):
@@ -159,7 +159,7 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
         if isinstance(value, TensorValue):
             return Unknown(varying=True)
         if isinstance(value, NameTest):
-            return Unknown(varying=True)
+            return Unknown(varying=True, created_at=run.site(node))
         if isinstance(value, Unknown) and value.refined is None:
             return replace(value, term=negated(predicate_of(value)))
         return value if isinstance(value, Unknown) else Const(False)
