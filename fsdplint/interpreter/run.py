@@ -192,6 +192,7 @@ class Run:
         self.dtypes: dict[Value, str] = {}  # of tensors, see `tensor_dtypes`
         self.precisions: dict[str, Any] = {}  # of units, see `unit_precisions`
         self.units: dict[tuple[str, int, int], str | None] = {}  # of layers, a cache
+        self.autocast = 0, False  # the number of sources, and whether one has the word
         self.hooked = False  # whether the program has hooks, which may change what a layer gets
         self.with_gradient: set[Value] = set()  # tensors that certainly carry gradients
         self.second_order: dict[Value, DifferentiableGradient] = {}  # see `second_order`

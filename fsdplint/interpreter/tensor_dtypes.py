@@ -149,7 +149,9 @@ def _refuse(run: Run, layer: ModuleValue, call: Call, reason: str, types: dict[s
 
 
 def _may_be_autocast(run: Run) -> bool:
-    return any(
-        one.kind == "autocast" if isinstance(one, Context) else not is_neutral(one)
-        for one in run.contexts
-    )
+    """Whether the program may choose other dtypes for operations, by a context or a decorator."""
+    sources = run.project.sources
+    if run.autocast[0] != len(sources):
+        run.autocast = len(sources), any("autocast" in one.text for one in sources.values())
+    known = all(isinstance(one, Context) or is_neutral(one) for one in run.contexts)
+    return run.autocast[1] or not known

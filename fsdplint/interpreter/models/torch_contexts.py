@@ -35,12 +35,7 @@ def grad_mode(run: Run, name: str, call: Call) -> Value:
 
 
 @function("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast",
-          "torch.cpu.amp.autocast")  # fmt: skip
-def autocast(run: Run, name: str, call: Call) -> Value:
-    return Context("autocast")
-
-
-@function("torch.backends.cuda.sdp_kernel", "torch.profiler.profile",
+          "torch.backends.cuda.sdp_kernel", "torch.profiler.profile",
           "torch.nn.attention.sdpa_kernel", "torch.distributed.tensor.parallel.loss_parallel",
           "torch.distributed.tensor.experimental.context_parallel")  # fmt: skip
 def harmless_context(run: Run, name: str, call: Call) -> Value:

@@ -29,7 +29,7 @@ class Context(Value):
     """A context manager that the contract depends on.
 
     kind: its effect: "no_sync", "meta_device", "state_dict_type", "summon_full_params", "no_grad",
-        "inference_mode", "autocast", "null", ...
+        "inference_mode", "null", ...
     certain: whether it is certainly what `model.no_sync()` returns here. A variable that was
         assigned on two ways may hold another context manager at times.
     opens: the test by which the program chooses it, and not another context manager; None if that
