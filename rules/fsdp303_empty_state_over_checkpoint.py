@@ -13,13 +13,17 @@ from fsdplint.trace.queries.common import perhaps_one_rank, whole_file
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
 
+_MESSAGE = "every rank writes this file, but only rank 0 has the state: the others write an empty one over it"
+_HELP = "Write it under `if dist.get_rank() == 0:`."
+
 
 class EmptyStateOverCheckpoint(Rule):
     """Every rank writes a state dict that only rank 0 has to the same file.
 
     ## What it does
     Finds `torch.save` without a test of the rank, of a state dict that is empty on all ranks but 0:
-    `get_model_state_dict` with `full_state_dict=True, cpu_offload=True`, and FSDP1's `rank0_only=True`.
+    `get_model_state_dict` with `full_state_dict=True, cpu_offload=True`, FSDP1's `rank0_only=True`, and a dict to
+    which the program adds the gathered tensors on one rank alone.
 
     ## Why is this bad?
     The other ranks write an empty dict over the checkpoint. Which rank is last is a race: the same
@@ -59,6 +63,9 @@ class EmptyStateOverCheckpoint(Rule):
                 ):
                     yield self._finding(event, taken)
                     break
+            else:
+                if event.one_rank and not event.ranks.partial:
+                    yield self.finding(event, _MESSAGE, help=_HELP)
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
         """Whether a trace writes the file on one rank only, by the same calls.
@@ -75,9 +82,8 @@ class EmptyStateOverCheckpoint(Rule):
     def _finding(self, event: Saved, taken: StateTaken) -> Finding:
         return self.finding(
             event,
-            "every rank writes this file, but only rank 0 has the state: the others write an empty "
-            "one over it",
-            help="Write it under `if dist.get_rank() == 0:`.",
+            _MESSAGE,
+            help=_HELP,
             because=[(taken, "taken on all ranks, empty on all but rank 0")],
         )
 

@@ -235,6 +235,7 @@ class Saved(Event):
     path: the file, or the code that computes its path; "" if unknown.
     dropped: whether the program drops the result of `async_save`, by which it could wait.
     own_group: whether a process group is passed that may be another one than the default group.
+    one_rank: whether a dict of tensors in it has entries on one rank, and is empty on the others.
     """
 
     kind: ClassVar[str] = "saved"
@@ -248,6 +249,7 @@ class Saved(Event):
     path: str = ""
     dropped: bool = False
     own_group: bool = False
+    one_rank: bool = combined(differs, default=False)
 
 
 @event

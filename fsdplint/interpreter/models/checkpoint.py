@@ -12,6 +12,7 @@ from fsdplint.interpreter.later_reads import states_read_later
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.state_dicts import DCP
 from fsdplint.interpreter.module_tree import sharding_of_parameters
+from fsdplint.interpreter.one_rank_dicts import has_entries_on_one_rank
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
@@ -38,10 +39,12 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 from fsdplint.source.positions import descend
+from fsdplint.source.source import NodeSite
 from fsdplint.syntax.read_keys import texts_that_may_read
 from fsdplint.trace import (
     Layout,
     Loaded,
+    Ranks,
     Saved,
     Sharding,
 )
@@ -87,6 +90,29 @@ def emit_saved(
         collective=collective,
         dropped=dropped,
         own_group=own_group,
+        one_rank=_is_filled_on_one_rank(run, value),
+    )
+
+
+def _is_filled_on_one_rank(run: Run, value: Value, depth: int = 0) -> bool:
+    """Whether a value has a dict of tensors that one rank fills, and the others leave empty."""
+    value = run.settle(value)
+    if not isinstance(value, Dict):
+        return False
+    if value.tensors and has_entries_on_one_rank(value):
+        return run.ranks() is Ranks.ALL and not _is_tested(run, value)
+    return depth < 2 and any(
+        _is_filled_on_one_rank(run, one, depth + 1) for one in value.items.values()
+    )
+
+
+def _is_tested(run: Run, value: Value) -> bool:
+    """Whether the program is here because of a test of a value, which may hold on one rank."""
+    return any(
+        run.evaluations.get(part) is value
+        for entry in run.guards
+        if isinstance(entry.guard.site, NodeSite)
+        for part in descend(entry.guard.site.node)
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
+from fsdplint.runtime.recorder.recorder import of_this_rank
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_result_dropped, names_read_later
 from fsdplint.trace import Layout, Loaded, Saved
@@ -87,6 +88,7 @@ def _record_saving(
         collective=collective,
         dropped=api.endswith("async_save") and is_result_dropped(frame),
         own_group=collective and kwargs.get("process_group") is not None,
+        one_rank=of_this_rank(any(True for _ in values.tensors(value))),
     )
 
 
