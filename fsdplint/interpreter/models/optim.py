@@ -263,8 +263,9 @@ def clip_with_norm(run: Run, name: str, call: Call) -> Value:
             modules=tuple(module.id for module in modules),
             max_norm=bound(call.arg(1, "max_norm")),
         )
-    if tensors.has_sharded_gradients(run, call.arg(0, "parameters")):
-        run.emit(GradientScaled, call.node, differs=local_of(norm) is not None)
+    sharded = tensors.has_sharded_gradients(run, call.arg(0, "parameters"))
+    if sharded and local_of(norm) is not None:
+        run.emit(GradientScaled, call.node, differs=True)
     return Const(None)
 
 
