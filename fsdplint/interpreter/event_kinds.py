@@ -7,6 +7,7 @@ from fsdplint.trace import (
     Called,
     Clipped,
     Collective,
+    ColumnsCompared,
     DataEscaped,
     EpochSet,
     Fsdp1Used,
@@ -29,6 +30,7 @@ from fsdplint.trace import (
     PartialRead,
     PickedByRank,
     RankData,
+    ReplacedParametersTested,
     RequiresGradSet,
     RunElsewhere,
     Saved,
@@ -54,12 +56,12 @@ DECISIVE = (
 # Events that leave what a forward of the model does as it is. A module that is built counts when it
 # gets a parent.
 KEEPS_STRUCTURE = {
-    BackwardRun, Called, Clipped, Collective, DataEscaped, EpochSet, Fsdp1Used, GradientScaled,
-    GradientsZeroed, GroupMissed, HelperStateLoaded, HelperStateTaken, Imported, Loaded,
-    LoaderIterated, LoaderLeft, ModuleBuilt, OptimizerBuilt, OptimizerStepped, PartialRead,
-    PickedByRank, RankData, RequiresGradSet, RunElsewhere, Saved, ScalerBuilt, ScalerStepped,
-    ScalerUnscaled, ScalerUpdated, SchedulerStepped, Seeded, SharedNumbersDrawn, StateLoaded,
-    StateTaken, SyncSwitched,
+    BackwardRun, Called, Clipped, Collective, ColumnsCompared, DataEscaped, EpochSet, Fsdp1Used,
+    GradientScaled, GradientsZeroed, GroupMissed, HelperStateLoaded, HelperStateTaken, Imported,
+    Loaded, LoaderIterated, LoaderLeft, ModuleBuilt, OptimizerBuilt, OptimizerStepped,
+    PartialRead, PickedByRank, RankData, ReplacedParametersTested, RequiresGradSet, RunElsewhere,
+    Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, ScalerUpdated, SchedulerStepped, Seeded,
+    SharedNumbersDrawn, StateLoaded, StateTaken, SyncSwitched,
 }  # fmt: skip
 # Events about data and files: they come again with each execution of code that loads data.
 OF_DATA = {

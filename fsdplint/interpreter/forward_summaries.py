@@ -13,7 +13,7 @@ import copy
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
-from fsdplint.interpreter.frames import Call, ForwardSummary
+from fsdplint.interpreter.frames import Call, ForwardSummary, OutputFacts
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
 from fsdplint.interpreter.values import (
@@ -42,17 +42,18 @@ def run_forward(
     call: Call,
     event: Called,
     execute: Callable[[], object],
-    dtype: Callable[[], str],
-) -> str:
+    facts: Callable[[], OutputFacts],
+) -> OutputFacts:
     """Execute a forward, or repeat the events of one that was the same.
 
-    dtype: gives the dtype of what the executed forward has returned. The result is this dtype.
+    facts: gives what is known of the tensor that the executed forward has returned. The result is
+        what is known of it.
     """
     key = _key(run, module, function, call, event)
     known = run.forwards.get(key) if key is not None else None
     if known is not None:
         _repeat(run, known, event, run.site(call.node))
-        return known.dtype
+        return known.output
     before = _state(run)
     begin = len(run.trace.events)
     outer, run.forward_begin = run.forward_begin, run.steps
@@ -61,13 +62,13 @@ def run_forward(
     finally:
         run.forward_begin = outer
     if key is None or _state(run) != before:
-        return dtype()
+        return facts()
     events = [one for one in run.trace.events[begin:] if isinstance(one, Called)]
     if begin + len(events) == len(run.trace.events) and all(_is_decided(run, e) for e in events):
         depth = len(run.guards), len(run.stack), len(run.callbacks)
         kept = (module, function, *call.values)
-        run.forwards[key] = ForwardSummary(events, begin, event.index, depth, kept, dtype())
-    return dtype()
+        run.forwards[key] = ForwardSummary(events, begin, event.index, depth, kept, facts())
+    return facts()
 
 
 def _repeat(run: Run, known: ForwardSummary, event: Called, site: NodeSite) -> None:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Class, Function, RankLocal, Scope, Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Called, Guard
+from fsdplint.trace import Called, Guard, TensorParallel
 
 MAX_STEPS = 200_000  # nodes evaluated in one run
 MAX_EVENTS = 20_000  # in one run; rules compare events pairwise
@@ -117,6 +117,17 @@ class Call:
         return [*self.args, *self.kwargs.values()]
 
 
+@dataclass(frozen=True)
+class OutputFacts:
+    """What is known of a tensor that a forward returns.
+
+    dtype: its dtype; "" if it is not certain. columns: see `local_columns`.
+    """
+
+    dtype: str = ""
+    columns: TensorParallel | None = None
+
+
 @dataclass
 class ForwardSummary:
     """The events of a forward, see `fsdplint.interpreter.forward_summaries`.
@@ -124,7 +135,7 @@ class ForwardSummary:
     begin: the index of the first one. around: the index of the event of the call itself.
     depth: the number of guards, calls and callbacks around the forward.
     kept: objects that have to live as long as the summary.
-    dtype: the dtype of the tensor that it returns; "" if it is not certain.
+    output: what is known of the tensor that it returns.
     """
 
     events: list[Called]
@@ -132,4 +143,4 @@ class ForwardSummary:
     around: int
     depth: tuple[int, int, int]
     kept: tuple[object, ...]
-    dtype: str = ""
+    output: OutputFacts

@@ -6,6 +6,7 @@ from fsdplint.interpreter import (
     gathered_rows,
     grad_mode,
     lazy,
+    local_columns,
     mean_losses,
     meta_device,
     rank_local,
@@ -17,7 +18,7 @@ from fsdplint.interpreter import (
 )
 from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.forward_summaries import run_forward
-from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.frames import Call, OutputFacts
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.module_attributes import QUIET_METHODS, is_transformers_model
@@ -132,14 +133,14 @@ def _enter(
             result: Value = Unknown()
             returned: list[Value] = []
             with inputs_of_unit(run, module, call):
-                dtype = run_forward(
+                facts = run_forward(
                     run,
                     target,
                     forward,
                     call,
                     event,
                     lambda: returned.append(_run_method(run, target, forward, call)),
-                    lambda: _dtype_returned(run, returned),
+                    lambda: _facts_of(run, returned),
                 )
         else:
             result = _run_method(run, target, forward, call)
@@ -157,14 +158,18 @@ def _enter(
         gathered_rows.note_output(run, output, event, returned)
         second_order.note_output(run, output, returned)
         mean_losses.note_output(run, returned, output)
-        tensor_dtypes.set_dtype(run, output, dtype_of_output(run, module, dtype))
+        tensor_dtypes.set_dtype(run, output, dtype_of_output(run, module, facts.dtype))
+        local_columns.note_output(run, module.id, output, facts.columns)
         return output
     return result
 
 
-def _dtype_returned(run: Run, returned: list[Value]) -> str:
-    """The dtype of the tensor that a forward returns; "" if it is unknown."""
-    return run.dtypes.get(run.settle(returned[0]), "") if len(returned) == 1 else ""
+def _facts_of(run: Run, returned: list[Value]) -> OutputFacts:
+    """What is known of the tensor that a forward returns."""
+    if len(returned) != 1:
+        return OutputFacts()
+    tensor = run.settle(returned[0])
+    return OutputFacts(run.dtypes.get(tensor, ""), run.columns.get(tensor))
 
 
 def _returned_items(run: Run, forward: Function | None, returned: list[Value]) -> tuple[Value, ...]:

@@ -75,6 +75,7 @@ from fsdplint.trace import (
     ModuleMoved,
     Ranks,
     Sharded,
+    TensorParallel,
     Trace,
     Wrapped,
 )
@@ -190,6 +191,9 @@ class Run:
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.rows: dict[Value, Rows] = {}  # see `gathered_rows`
         self.dtypes: dict[Value, str] = {}  # of tensors, see `tensor_dtypes`
+        # Layers whose outputs are columns, and such outputs, see `local_columns`.
+        self.column_layers: dict[str, TensorParallel] = {}
+        self.columns: dict[Value, TensorParallel] = {}
         self.precisions: dict[str, Any] = {}  # of units, see `unit_precisions`
         self.units: dict[tuple[str, int, int], str | None] = {}  # of layers, a cache
         self.autocast = 0, False  # the number of sources, and whether one has the word

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from fsdplint.interpreter import (
     gathered_rows,
+    local_columns,
     mean_losses,
     plain_tensors,
     second_order,
@@ -31,6 +32,7 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
     if name:
         second_order.note_gradient(run, function, call, result)
         mean_losses.note_loss(run, name, function, call, result)
+        local_columns.note_loss(run, name, operands, call.node)
         note_operation(run, name, operands, result)
         if isinstance(function, Symbol):
             plain_tensors.note_new(run, function.name, call, result)
@@ -56,6 +58,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         gathered_rows.note_operation(run, name, operands, result)
     if run.second_order:
         second_order.note_operation(run, name, operands, result)
+    if run.columns:
+        local_columns.note_operation(run, name, operands, result)
 
 
 def _operation(run: Run, function: Value, call: Call) -> tuple[str, list[Value]]:

@@ -53,6 +53,7 @@ from fsdplint.trace.launch import (
 )
 from fsdplint.trace.modules import (
     Checkpointed,
+    ColumnsCompared,
     Compiled,
     DataReplaced,
     Fsdp1Used,
@@ -131,6 +132,7 @@ __all__ = [
     "Checkpointed",
     "Clipped",
     "Collective",
+    "ColumnsCompared",
     "Compiled",
     "CopiedToItself",
     "CopiesSeen",

@@ -7,7 +7,15 @@ from dataclasses import field
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, Guard, event
-from fsdplint.trace.fields import all_same, combined, distinct, on_all, reference, unrecorded
+from fsdplint.trace.fields import (
+    all_same,
+    combined,
+    distinct,
+    numbered,
+    on_all,
+    reference,
+    unrecorded,
+)
 
 
 @event
@@ -199,6 +207,18 @@ class Sharded(Event):
     dims: tuple[str, ...] = ()
     ignored: tuple[str, ...] = unrecorded("the copies of the ranks are compared", default=())
     weights_in: str = ""
+
+
+@event
+class ColumnsCompared(Event):
+    """A cross entropy of an output of which each rank of tensor parallelism has its own columns.
+
+    parallel: the index of the event of the tensor parallelism.
+    """
+
+    kind: ClassVar[str] = "columns-compared"
+    static_only: ClassVar[str] = "uses of a tensor are not recorded"
+    parallel: int | None = numbered(default=None)
 
 
 @event

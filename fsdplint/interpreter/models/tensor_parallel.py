@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
 
+from fsdplint.interpreter import local_columns
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.meshes import mesh_of
 from fsdplint.interpreter.models.registry import function
@@ -29,7 +30,7 @@ def parallelize_module(run: Run, name: str, call: Call) -> Value:
     mesh = mesh_of(run, call.arg(1, "device_mesh"))
     plan = call.arg(2, "parallelize_plan")
     plan = run.settle(plan) if plan is not None else Unknown()
-    run.emit(
+    event = run.emit(
         TensorParallel,
         call.node,
         module=module.id,
@@ -40,7 +41,16 @@ def parallelize_module(run: Run, name: str, call: Call) -> Value:
         splits_inputs=_splits_inputs(run),
         whole_plan=_is_whole(run, module.id, plan),
     )
+    _note_outputs(run, event, plan)
     return module
+
+
+def _note_outputs(run: Run, event: TensorParallel, plan: Value) -> None:
+    """Note what the outputs of the modules in a plan are."""
+    styles = plan.items if isinstance(plan, Dict) else {"": plan}
+    for path, held in styles.items():
+        for module in _at(run, event.module, path.split(".") if path else []):
+            local_columns.note_style(run, event, module, run.settle(held))
 
 
 # Code that may take the input of a rank for a part of the batch.
@@ -56,7 +66,17 @@ def _splits_inputs(run: Run) -> bool:
             for name in (*sorted(STYLES), *_OF_INPUTS)))  # fmt: skip
 def style(run: Run, name: str, call: Call) -> Value:
     """A style of a plan, which `parallelize_module` reads."""
-    return LibraryObject(name)
+    names = ("input_layouts", "output_layouts", "use_local_output")
+    given = {key: call.kwargs[key] for key in names if key in call.kwargs}
+    return LibraryObject(name, given, open=call.open)
+
+
+@function("torch.distributed.tensor.Shard", "torch.distributed._tensor.Shard",
+          "torch.distributed.tensor.placement_types.Shard")  # fmt: skip
+def shard(run: Run, name: str, call: Call) -> Value:
+    """A placement, which styles get as a layout."""
+    dim = call.arg(0, "dim")
+    return LibraryObject(name, {"dim": dim} if dim is not None else {}, open=call.open)
 
 
 # Code that makes a DTensor of a parameter without a plan.

@@ -1,0 +1,52 @@
+"""FSDP149: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import ColumnsCompared, Trace
+
+
+class LossOverLocalColumns(Rule):
+    """A loss compares with the columns that one rank of tensor parallelism has of an output.
+
+    ## What it does
+    Finds `cross_entropy` (or `nn.CrossEntropyLoss`) of the output of a layer that a plan for `parallelize_module`
+    splits with `ColwiseParallel()`, whose `output_layouts` and `use_local_output` have their defaults. The output may
+    be returned by the forward of a model, and be reshaped or cast.
+
+    ## Why is this bad?
+    `ColwiseParallel` splits the output by its last dimension, `Shard(-1)`. With two ranks, each has the scores of half
+    of the classes, as a plain tensor. A target of the other half raises "IndexError: Target 37 is out of bounds". If all
+    targets are small, there is no error, and the loss leaves half of the classes out.
+
+    Pass `output_layouts=Replicate()` for the last layer. To keep the scores split, pass `use_local_output=False` and
+    compute the loss under `loss_parallel()`.
+
+    ## Since
+    torch 2.3, where `ColwiseParallel` is public.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html (`ColwiseParallel`, `loss_parallel`)
+    - https://docs.pytorch.org/tutorials/intermediate/TP_tutorial.html
+    """
+
+    code = "FSDP149"
+    name = "loss-over-local-columns"
+    severity = Severity.ERROR
+    static_only = True
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        seen = set()
+        for event in trace.of(ColumnsCompared):
+            if event.site in seen or event.parallel is None:
+                continue
+            seen.add(event.site)
+            yield self.finding(
+                event,
+                "each rank has some of the columns of this output alone, as `ColwiseParallel` splits it",
+                help="Pass `output_layouts=Replicate()` for the layer.",
+                because=[(trace.events[event.parallel], "split here")],
+            )

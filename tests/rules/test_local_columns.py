@@ -1,0 +1,92 @@
+"""FSDP149: losses over the columns of one rank of tensor parallelism."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import findings, program
+
+SCRIPT = """
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel, PrepareModuleOutput, RowwiseParallel, parallelize_module
+)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 16)
+
+    def forward(self, x):
+        return {returned}
+
+
+mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "tp"))
+model = Model()
+parallelize_module(model, mesh["tp"], {{"head": {style}}})
+fully_shard(model, mesh=mesh["dp"])
+for x, y in loader:
+    logits = model(x)
+    {loss}.backward()
+"""
+HEAD, LOSS = "self.head(self.body(x))", "F.cross_entropy(logits, y)"
+
+
+def is_found(folder: Path, style: str, returned: str = HEAD, loss: str = LOSS) -> bool:
+    code = SCRIPT.format(style=style, returned=returned, loss=loss)
+    return bool(findings(program(folder, code), "FSDP149"))
+
+
+@pytest.mark.parametrize(
+    "style",
+    [
+        "ColwiseParallel()",
+        "ColwiseParallel(output_layouts=None)",
+        "ColwiseParallel(output_layouts=Shard(-1))",
+        "ColwiseParallel(input_layouts=Shard(1), use_local_output=True)",
+    ],
+)
+@pytest.mark.parametrize(
+    ("returned", "loss"),
+    [
+        (HEAD, LOSS),
+        (f"{HEAD}.float()", "F.cross_entropy(logits.view(-1, 16), y.view(-1))"),
+        (HEAD, "nn.CrossEntropyLoss()(logits.flatten(0, 1), y.flatten())"),
+    ],
+)
+def test_a_loss_over_some_columns(tmp_path: Path, style: str, returned: str, loss: str) -> None:
+    assert is_found(tmp_path, style, returned, loss)
+
+
+@pytest.mark.parametrize(
+    "style",
+    [
+        "ColwiseParallel(output_layouts=Replicate())",
+        "ColwiseParallel(output_layouts=Shard(1))",
+        "ColwiseParallel(output_layouts=layout)",
+        "ColwiseParallel(use_local_output=False)",
+        "ColwiseParallel(use_local_output=local)",
+        "ColwiseParallel(**options)",
+        "RowwiseParallel()",
+    ],
+)
+def test_other_layouts(tmp_path: Path, style: str) -> None:
+    assert not is_found(tmp_path, style)
+
+
+@pytest.mark.parametrize(
+    ("returned", "loss"),
+    [
+        (HEAD, "F.mse_loss(logits, y)"),
+        (HEAD, "F.cross_entropy(gather(logits), y)"),
+        ("self.body(x)", LOSS),
+        ("gather(self.head(self.body(x)))", LOSS),
+    ],
+)
+def test_whole_outputs(tmp_path: Path, returned: str, loss: str) -> None:
+    assert not is_found(tmp_path, "ColwiseParallel()", returned, loss)
