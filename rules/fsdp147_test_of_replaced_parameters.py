@@ -24,7 +24,7 @@ class TestOfReplacedParameters(Rule):
     gets its parameters, with the wrong learning rate or weight decay.
 
     ## Since
-    torch 2.4 for `fully_shard`, always for FSDP1.
+    torch 2.4 for `fully_shard`, always for FSDP1 (seen with torch 2.13).
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (parameters become DTensors)

@@ -27,9 +27,9 @@ class ClippingOverMeshes(Rule):
     clipping stacks their norms and raises an error in the first step: "RuntimeError: All operands in
     aten.stack.default must have the same mesh". The optimizer alone raises none.
 
-    Put each layer with parameters into the plan: `SequenceParallel()` for norms, or `PrepareModuleInput` and
-    `distribute_module` where a layer is the same on all ranks. Or clip by the norm of both groups together, with
-    `get_total_norm` of each and `clip_grads_with_norm_`.
+    Put each layer with parameters into the plan, such as norms with `SequenceParallel()`. Or compute the norm of each
+    group with `get_total_norm`, make one norm of their `full_tensor()`, and pass it to `clip_grads_with_norm_` for
+    each group.
 
     ## Since
     torch 2.4, the first with FSDP2 (seen with torch 2.13).

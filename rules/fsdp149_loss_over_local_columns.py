@@ -26,7 +26,7 @@ class LossOverLocalColumns(Rule):
     compute the loss under `loss_parallel()`.
 
     ## Since
-    torch 2.3, where `ColwiseParallel` is public.
+    torch 2.3, where `ColwiseParallel` is public (seen with torch 2.13).
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html (`ColwiseParallel`, `loss_parallel`)

@@ -31,7 +31,7 @@ class InputOfOtherDtype(Rule):
     With FSDP1, one `MixedPrecision` for the root also served all units inside it, unless they had their own.
 
     ## Since
-    torch 2.4, the first with FSDP2.
+    torch 2.4, the first with FSDP2 (seen with torch 2.13).
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`MixedPrecisionPolicy`)
