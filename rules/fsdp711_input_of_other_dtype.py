@@ -28,7 +28,8 @@ class InputOfOtherDtype(Rule):
     raises an error, such as "RuntimeError: mat1 and mat2 must have the same dtype, but got BFloat16 and Float".
     A common case is a policy for the blocks of a model, and none for its root, which has the embedding and the head.
 
-    With FSDP1, one `MixedPrecision` for the root also served all units inside it, unless they had their own.
+    FSDP1 gives all units that its `auto_wrap_policy` wraps the options of the root. With FSDP2, each call of
+    `fully_shard` has its own.
 
     ## Since
     torch 2.4, the first with FSDP2 (seen with torch 2.13).
