@@ -48,9 +48,10 @@ from fsdplint.interpreter.frames import (
 from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.interpreter.memoized_functions import Memory
 from fsdplint.interpreter.project import Project
+from fsdplint.interpreter.run_tables import ArgumentTables, TensorTables
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
-from fsdplint.interpreter.torch_values import ParametersOf, Rows, is_new_parameter
+from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -67,7 +68,6 @@ from fsdplint.interpreter.values import (
 from fsdplint.interpreter.values import Sequence as ListValue
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import (
-    DifferentiableGradient,
     Event,
     GradMode,
     Guard,
@@ -75,7 +75,6 @@ from fsdplint.trace import (
     ModuleMoved,
     Ranks,
     Sharded,
-    TensorParallel,
     Trace,
     Wrapped,
 )
@@ -89,10 +88,12 @@ _NO_KEYS: frozenset[str] = frozenset()
 _MADE = (Function, LibraryObject, Partial)
 
 
-class Run:
+class Run(TensorTables, ArgumentTables):
     """One run. `trace` is its result; `evaluations` has the value of each node (see `Program`)."""
 
     def __init__(self, project: Project, decisions: Decisions) -> None:
+        TensorTables.__init__(self)
+        ArgumentTables.__init__(self)
         self.project = project
         self.decisions = decisions
         self.loops: dict[cst.CSTNode, bool] = {}  # whether they visit every element
@@ -134,11 +135,6 @@ class Run:
         self.last_new = 0  # the last step that showed something: see `fruitless`
         self.costly: set[cst.CSTNode] = set()  # functions with a call of many steps
         self.marks: set[str] = set()  # names of attributes that were set on parameters
-        # The own parameters of layers of torch.nn with their dimensions, the sizes of new tensors
-        # and parameters, and numbers that layers took for whole numbers.
-        self.own_parameters: dict[str, dict[str, int | None]] = {}
-        self.sizes: dict[Value, tuple[Value, ...]] = {}
-        self.whole_numbers: set[Value] = set()
         self.ignored: dict[int, Value] = {}  # what a sharding leaves out, by its event
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
         self.module_scopes: dict[str, Scope] = {}
@@ -156,18 +152,6 @@ class Run:
         self.changes = 0  # see `note_change`
         self.forward_begin = 0  # the first step of the innermost forward
         self.calling: list[int] = []  # indices of the Called events that are being executed
-        self.launcher_arguments: dict[
-            str, NodeSite
-        ] = {}  # the calls of `add_argument`, by destination
-        self.argument_choices: dict[str, tuple[str, ...]] = {}  # by the argument's destination
-        # What settings files offer, by the origin of the setting.
-        self.offered_settings: dict[str, tuple[object, ...]] = {}
-        # The choices and the defaults, by destination; None: there may be others.
-        self.argument_constants: dict[str, tuple[tuple[object, ...], tuple[object, ...]] | None]
-        self.argument_constants = {}
-        self.argument_texts: dict[str, str | None] = {}  # the defaults, by the same
-        self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
-        self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False
         self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions
         self.draws_own_numbers = False  # the generator of the process has a seed of the rank
         self.own_seeds: set[str] = set()  # other libraries whose generator has one
@@ -189,22 +173,7 @@ class Run:
         self.shared_draws: set[NodeSite] = set()
         self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
-        self.rows: dict[Value, Rows] = {}  # see `gathered_rows`
-        self.dtypes: dict[Value, str] = {}  # of tensors, see `tensor_dtypes`
-        # Layers whose outputs are columns, and such outputs, see `local_columns`.
-        self.column_layers: dict[str, TensorParallel] = {}
-        self.columns: dict[Value, TensorParallel] = {}
-        self.precisions: dict[str, Any] = {}  # of units, see `unit_precisions`
-        self.units: dict[tuple[str, int, int], str | None] = {}  # of layers, a cache
-        self.autocast = 0, False  # the number of sources, and whether one has the word
-        self.hooked = False  # whether the program has hooks, which may change what a layer gets
-        self.with_gradient: set[Value] = set()  # tensors that certainly carry gradients
-        self.second_order: dict[Value, DifferentiableGradient] = {}  # see `second_order`
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns
-        self.plain_tensors: set[Value] = set()  # see `plain_tensors`
-        self.estimates_totals = False  # see `losses.note_product`
-        self.means: set[Value] = set()  # losses, see `mean_losses`
-        self.row_numbers: set[Value] = set()  # `torch.arange(n)`
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
         self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`
         self.modes_known = True

@@ -1,0 +1,58 @@
+"""What a run notes of tensors and of the program's arguments.
+
+Each table belongs to the module of the interpreter that it names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsdplint.interpreter.torch_values import Rows
+from fsdplint.interpreter.values import Value
+from fsdplint.source.source import NodeSite
+from fsdplint.trace import DifferentiableGradient, TensorParallel
+
+
+class TensorTables:
+    """Marks of tensors and layers, by the value or the id of the module."""
+
+    def __init__(self) -> None:
+        # `parameter_sizes`: the own parameters of layers of torch.nn with their dimensions, the
+        # sizes of new tensors and parameters, and numbers that layers took for whole numbers.
+        self.own_parameters: dict[str, dict[str, int | None]] = {}
+        self.sizes: dict[Value, tuple[Value, ...]] = {}
+        self.whole_numbers: set[Value] = set()
+        # `gathered_rows`, with the tensors that certainly carry gradients and `torch.arange(n)`
+        self.rows: dict[Value, Rows] = {}
+        self.with_gradient: set[Value] = set()
+        self.row_numbers: set[Value] = set()
+        # `tensor_dtypes`, with the number of sources and whether one has the word "autocast", and
+        # whether the program has hooks, which may change what a layer gets
+        self.dtypes: dict[Value, str] = {}
+        self.autocast = 0, False
+        self.hooked = False
+        # `unit_precisions`: the mixed precision of units, and the units of layers, a cache
+        self.precisions: dict[str, Any] = {}
+        self.units: dict[tuple[str, int, int], str | None] = {}
+        # `local_columns`: layers whose outputs are columns, and such outputs
+        self.column_layers: dict[str, TensorParallel] = {}
+        self.columns: dict[Value, TensorParallel] = {}
+        self.second_order: dict[Value, DifferentiableGradient] = {}  # `second_order`
+        self.plain_tensors: set[Value] = set()  # `plain_tensors`
+        self.means: set[Value] = set()  # losses, `mean_losses`
+        self.estimates_totals = False  # `losses.note_product`
+
+
+class ArgumentTables:
+    """The arguments and settings of the program, by their destination or origin."""
+
+    def __init__(self) -> None:
+        self.launcher_arguments: dict[str, NodeSite] = {}  # the calls of `add_argument`
+        self.argument_choices: dict[str, tuple[str, ...]] = {}
+        self.offered_settings: dict[str, tuple[object, ...]] = {}  # what settings files offer
+        # The choices and the defaults; None: there may be others.
+        self.argument_constants: dict[str, tuple[tuple[object, ...], tuple[object, ...]] | None]
+        self.argument_constants = {}
+        self.argument_texts: dict[str, str | None] = {}  # the defaults
+        self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
+        self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False
