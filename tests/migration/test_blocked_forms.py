@@ -16,6 +16,17 @@ BLOCKED = {
         "model.to_empty(device='cuda')\nmodel.initialize()",
         "FSDP1 casts its buffers later, in the first forward",
     ),
+    "a strategy that another library chooses": (
+        "from settings import strategy\nmodel = FSDP(Net(), sharding_strategy=strategy)",
+        "these files do not make this `ShardingStrategy`",
+    ),
+    "a strategy in an attribute that another library sets": (
+        "from base import Runner\n"
+        "class Own(Runner):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.model = FSDP(Net(), sharding_strategy=self.strategy)\n"
+        "Own().run()",
+        "these files do not make this `ShardingStrategy`",
+    ),
     "an argument that has the name of a method here": (
         "kwargs = dict(drop=None)\nmodel = FSDP(Net(), **kwargs)",
         "takes no argument `drop` here: the call raises TypeError",

@@ -65,6 +65,11 @@ def test_a_name_that_stands_in_for_a_failed_import_is_no_use(tmp_path: Path) -> 
     assert "model = fully_shard(Net())" in text and "if FSDP is None:" in text
 
 
+def test_a_strategy_that_nothing_gives_is_the_default(tmp_path: Path) -> None:
+    body = "def shard(net, strategy=None):\n    return FSDP(net, sharding_strategy=strategy)\n\n\n"
+    assert "    return fully_shard(net)\n" in migrated(tmp_path, body + "model = shard(Net())\n")
+
+
 @pytest.mark.parametrize(
     "module",
     ["torch.distributed.fsdp", "torch.distributed.fsdp.wrap", "project.distributed.fsdp"],

@@ -16,7 +16,10 @@ from fsdplint.fixes.no_sync import negation
 from fsdplint.fixes.syntax import substitute
 from fsdplint.interpreter.values import Symbol
 from fsdplint.migration import symbols
+from fsdplint.migration.analysis.parameters import function_of_parameter, origins
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import CONFIG_UNSEEN
 from fsdplint.migration.constructor import enum_lookups, enum_tests
 from fsdplint.migration.constructor.helper_place import helper_place
 from fsdplint.migration.context import Migration, expression, nodes
@@ -24,6 +27,7 @@ from fsdplint.migration.names import STRATEGIES, fsdp1_name
 from fsdplint.migration.rewriters import rewrites
 from fsdplint.migration.text import atom, call, on_one_line
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.enclosing import annotation_around
 from fsdplint.syntax.layout import descend
 
@@ -158,12 +162,17 @@ def keywords(
     device: the text of the device's type.
     processes: the argument that gives the mesh, or "".
     variable: the variable that holds the strategy, or "".
+
+    Raises:
+        Blocked: other code than these files makes the strategy.
     """
     name = literal(migration, value)
     if name is not None:
         migration.account_for(source, value)
         return StrategyKeywords(_literal(migration, source, at, name, device, bool(processes)))
     found = choices(migration, value)
+    if not found and not _is_never_given(migration, source, value):
+        raise Blocked(source, value, CONFIG_UNSEEN(old=ENUM))
     text = variable or expression(migration, source, value)
     if found <= set(ONE_DIMENSIONAL) or processes:
         if not found - {"FULL_SHARD", "HYBRID_SHARD", "NO_SHARD"}:
@@ -183,6 +192,18 @@ def keywords(
     given = [text, device] if is_read(device) else [text]
     helper = _helper(migration, source, at, device, found, needs_mesh)
     return StrategyKeywords(spread=f"{helper}({', '.join(given)})", spreads_mesh=True)
+
+
+def _is_never_given(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
+    """Whether these files give a strategy no other value than None."""
+    found = list(origins(migration.sources, source, node))
+    nones = [value for _, value in found if is_constant(value, "None")]
+    names = [(place, value) for place, value in found if value not in nones]
+    return bool(nones) and all(
+        isinstance(value, cst.Name)
+        and (definitions(place, value) or function_of_parameter(place, value))
+        for place, value in names
+    )
 
 
 def is_read(device: str) -> bool:
