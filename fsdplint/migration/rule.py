@@ -33,6 +33,7 @@ class MigrationRule(Rule):
     """A rule on a use of FSDP1. Its fix rewrites all uses of FSDP1 that belong together, or none."""
 
     grouped = True
+    since = "1.11"  # the first torch with FSDP1
     fix_since = "2.6"  # where fully_shard became public
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

@@ -142,16 +142,20 @@ def test_a_target_before_fsdp2(
     assert message in output and ("FSDP215" in output) == bool(message)
 
 
-def test_a_fix_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", ["2.1", "1.12.1"])
+def test_a_fix_says_what_it_waits_for(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(
         "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
         "model = FSDP(torch.nn.Linear(8, 8))\n"
     )
-    (tmp_path / "requirements.txt").write_text("torch==2.1\n")
+    (tmp_path / "requirements.txt").write_text(f"torch=={version}\n")
     (tmp_path / "setup.py").write_text("")
-    output = CliRunner().invoke(main, ["train.py"]).output
-    assert "the fix needs torch 2.6; requirements.txt asks for torch==2.1" in output
+    reason = f"the fix needs torch 2.6; requirements.txt asks for torch=={version}"
+    assert reason in CliRunner().invoke(main, ["train.py"]).output
+    assert reason in CliRunner().invoke(main, ["migrate", "train.py"]).output
 
 
 CHECKPOINT = """\
