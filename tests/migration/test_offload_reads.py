@@ -57,3 +57,16 @@ def test_a_field_that_is_set_blocks(tmp_path: Path) -> None:
     """
     found, _ = plan(tmp_path, body)
     assert [one.blocker.code for one in found.blockers] == ["FSDP201-cpu-offload-arguments"]
+
+
+def test_a_choice_of_two_configs_keeps_both(tmp_path: Path) -> None:
+    body = """
+        if os.environ.get("OFFLOAD"):
+            offload = CPUOffload(offload_params=True)
+        else:
+            offload = CPUOffload(offload_params=False)
+        model = FSDP(Net(), cpu_offload=offload)
+    """
+    text = migrated(tmp_path, body)
+    assert "    offload = CPUOffloadPolicy()\nelse:\n    offload = OffloadPolicy()\n" in text
+    assert "offload_policy=offload)" in text

@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.edits.quotes import string_literal
 from fsdplint.migration import symbols
-from fsdplint.migration.analysis.variables import home_of, reads
+from fsdplint.migration.analysis.variables import definitions, home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CONFIG_HANDED_ON, CPU_OFFLOAD_ARGUMENTS
 from fsdplint.migration.constructor import enum_lookups, enum_tests, precision
@@ -72,7 +72,10 @@ def _offload(migration: Migration, source: Source, call: cst.Call) -> None:
 
 
 def _goes_to_constructor(migration: Migration, source: Source, call: cst.Call) -> bool:
-    """Whether a config is an argument of a constructor call, directly or through a variable."""
+    """Whether a config is an argument of a constructor call, directly or through a variable.
+
+    A variable that may also hold another config keeps both: the call reads the variable.
+    """
     parent = source.parent(call)
     if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
         target = parent.targets[0].target
@@ -80,7 +83,7 @@ def _goes_to_constructor(migration: Migration, source: Source, call: cst.Call) -
         if home is None or not isinstance(target, cst.Name):
             return False
         uses = reads(source, home, target.value)
-        if len(uses) != 1:
+        if len(uses) != 1 or len(definitions(source, target) or ()) != 1:
             return False
         parent = source.parent(uses[0])
     return isinstance(parent, cst.Arg) and migration.called_name(source.parent(parent)) == FSDP
