@@ -150,8 +150,8 @@ def _is_shared(run: Run, parameter: LibraryObject) -> bool:
 def _dimensions(run: Run, sizes: tuple[Value, ...] | None) -> int | None:
     if sizes is None or any(isinstance(size, Sequence) for size in sizes):
         return None
-    if len(sizes) > 1:
-        return len(sizes)
+    if len(sizes) != 1:
+        return len(sizes)  # 0 for a scalar
     return 1 if _is_whole_number(run, sizes[0]) else None
 
 

@@ -233,3 +233,24 @@ rest = [p for p in model.parameters() if p.ndim < 2]
     assert messages(tmp_path, groups) == ["parameter `embed.weight`"]
     tied = "model.embed.weight = model.head.weight\n"
     assert messages(tmp_path, tied + groups) == []
+
+
+@pytest.mark.parametrize(
+    ("test", "missed"), [("p.ndim >= 2", True), ("p.ndim < 2", False), ("p.ndim == 0", False)]
+)
+def test_a_scalar_has_no_dimensions(test: str, missed: bool, tmp_path: Path) -> None:
+    """`fully_shard` refuses a scalar, so it is ignored."""
+    header = HEADER.replace("torch.ones(size)", "torch.ones(())").replace(
+        "fully_shard(block)\n", "fully_shard(block, ignored_params={block.scale.gain})\n"
+    )
+    header = header.replace(
+        "fully_shard(model)",
+        "fully_shard(model, ignored_params={b.scale.gain for b in model.blocks})",
+    )
+    groups = f"""
+decay = [p for p in model.parameters() if {test}]
+rest = [p for n, p in model.named_parameters() if n.endswith("bias")]
+"""
+    found = program(tmp_path, groups + GROUPS + TRAINING, header=header)
+    said = [one.message for one in findings(found, "FSDP709")]
+    assert any("scale.gain" in one for one in said) == missed, said
