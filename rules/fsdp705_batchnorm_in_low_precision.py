@@ -16,8 +16,7 @@ class BatchNormInLowPrecision(Rule):
 
     ## What it does
     Finds the `fully_shard` call with a `MixedPrecisionPolicy(param_dtype=...)` that takes a BatchNorm
-    into its group, after the forward has failed because of it. A check without a run knows the layers of
-    `torch.nn` and the policies whose arguments it can follow.
+    into its group, after the forward has failed because of it.
 
     ## Why is this bad?
     The policy casts parameters and inputs, but not buffers: the running mean and variance
@@ -36,6 +35,7 @@ class BatchNormInLowPrecision(Rule):
     code = "FSDP705"
     name = "batchnorm-in-low-precision"
     severity = Severity.ERROR
+    runtime_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)

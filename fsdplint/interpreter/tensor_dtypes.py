@@ -119,33 +119,24 @@ def note_layer(run: Run, layer: ModuleValue, call: Call, result: TensorValue) ->
     computes = dtype_of_layer(run, layer)
     if not computes:
         return
-    if "BatchNorm" in name and computes != layer.dtype and _has_statistics(run, layer):
-        types = {"weight": computes, "running_mean": layer.dtype}
-        _refuse(run, layer, call, "batchnorm", types)
     if _STRICT.fullmatch(name):
         if got and got != computes:
-            _refuse(run, layer, call, "input", {"weight": computes, "input": got})
+            _refuse(run, layer, call, {"weight": computes, "input": got})
         set_dtype(run, result, computes)
     elif _NORMS.fullmatch(name):
         # In the other direction, layers on the CPU raise no error.
         if got == "float32" and got != computes and "RMSNorm" not in name:
-            _refuse(run, layer, call, "input", {"weight": computes, "input": got})
+            _refuse(run, layer, call, {"weight": computes, "input": got})
         set_dtype(run, result, got)
     elif name == "torch.nn.Embedding":
         set_dtype(run, result, computes)
 
 
-def _has_statistics(run: Run, layer: ModuleValue) -> bool:
-    """Whether a BatchNorm certainly has running statistics, which is the default."""
-    flag = layer.attributes.get("track_running_stats")
-    return flag is None or (isinstance(flag, Const) and flag.value is True)
-
-
-def _refuse(run: Run, layer: ModuleValue, call: Call, reason: str, types: dict[str, str]) -> None:
+def _refuse(run: Run, layer: ModuleValue, call: Call, types: dict[str, str]) -> None:
     if any(run.trace.of(Refused)) or is_in_try(run.source, call.node):
         return
     parameters = tuple((name, f"torch.{dtype}") for name, dtype in types.items())
-    run.emit(Refused, call.node, module=layer.id, reason=reason, parameters=parameters)
+    run.emit(Refused, call.node, module=layer.id, reason="input", parameters=parameters)
 
 
 def _may_be_autocast(run: Run) -> bool:

@@ -14,7 +14,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.precisions import dtype_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, LibraryObject, ModuleValue, Value
-from fsdplint.trace import Prepared, Sharded, Wrapped
+from fsdplint.trace import GuardKind, Prepared, Sharded, Wrapped
 from fsdplint.trace.groups import Groups, sharded_by
 
 
@@ -54,11 +54,19 @@ def dtype_of_layer(run: Run, layer: ModuleValue) -> str:
     """The dtype in which a layer of torch has its parameters in its forward; "" if unknown."""
     if not layer.dtype or run.hooked or any(run.trace.of(Wrapped, Prepared)):
         return ""
+    if any(map(_may_leave_out, run.trace.of(Sharded))):
+        return ""
     unit = _unit_of(run, layer)
     if unit is None:
         return layer.dtype
     precision = run.precisions.get(unit)
     return (precision.param_dtype or layer.dtype) if precision is not None else ""
+
+
+def _may_leave_out(event: Sharded) -> bool:
+    """Whether a sharding leaves parameters out, which it does not cast, or may not happen."""
+    doubtful = any(guard.kind is GuardKind.VARYING for guard in event.guards)
+    return doubtful or "ignored_params" in event.options
 
 
 def _unit_of(run: Run, layer: ModuleValue) -> str | None:

@@ -88,9 +88,6 @@ def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
         _stack(run, module, name, call)
     module.by_mode = computed_by_mode(name, call)
     module.dtype = dtype_of_new(run, call)
-    statistics = call.arg(4, "track_running_stats") if "BatchNorm" in name else None
-    if statistics is not None:
-        module.attributes["track_running_stats"] = run.settle(statistics)
     run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
     return module
 
