@@ -74,9 +74,9 @@ class ClippingAfterStep(Rule):
                 continue
             step = _step_before(trace, event)
             seen.add(event.site)
-            alike = [one for one in trace.of(GradientScaled) if one.site == event.site]
-            lost = all(_is_lost(trace, one) for one in alike)
-            if step is None or not lost or not any(_zeroed_next(trace, one) for one in alike):
+            here = [one for one in trace.of(GradientScaled) if one.site == event.site]
+            lost = all(_is_lost(trace, one) for one in here)
+            if step is None or not lost or not any(_zeroed_next(trace, one) for one in here):
                 continue
             yield self.finding(
                 event,

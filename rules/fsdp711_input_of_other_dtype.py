@@ -19,8 +19,8 @@ class InputOfOtherDtype(Rule):
     dtype, because the `mp_policy` of the units differs, or one has `cast_forward_inputs=False`.
 
     A check without a run follows the dtypes through the forwards of the program, from the layers of `torch.nn` and
-    new tensors, and through the casts of units. A tensor whose dtype it does not know makes no finding. Under
-    `torch.autocast`, and in a program with hooks of forwards, nothing is reported.
+    new tensors, and through the casts of units. A tensor whose dtype it does not know makes no finding. Nothing
+    is reported in a program that uses autocast or hooks of forwards, or shards with `ignored_params` or under a test.
 
     ## Why is this bad?
     A unit casts its own parameters and the inputs of its forward to its `param_dtype`. A unit without `mp_policy`

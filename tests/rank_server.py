@@ -225,8 +225,8 @@ def _watch(children: list[_Child], request: dict[str, Any]) -> None:
 def _wait_for_news(alive: list[_Child]) -> None:
     """Wait until a rank has come to its end, or for a moment."""
     ending = any(child.closed for child in alive)
-    told = [child.done for child in alive if not child.closed]
-    select.select(told, [], [], 0.005 if ending else 0.05)
+    pipes = [child.done for child in alive if not child.closed]
+    select.select(pipes, [], [], 0.005 if ending else 0.05)
 
 
 def _poll(child: _Child) -> None:

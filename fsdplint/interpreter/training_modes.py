@@ -47,17 +47,17 @@ def drops_while_frozen(run: Run, module: ModuleValue) -> bool:
     return any(one.by_mode == DROPOUT for one in held) and is_frozen(run, module)
 
 
-def frozen_in_training(run: Run, module: ModuleValue, layer: str) -> str:
+def frozen_in_training(run: Run, module: ModuleValue, kind: str) -> str:
     """The outermost frozen part of a module all of whose layers of a kind are in training mode.
 
-    layer: the kind, as `by_mode` has it. The result is "" if there is no such part, or the module
-    itself is frozen.
+    kind: that of the layers, as `by_mode` has it. The result is "" if there is no such part, or
+        the module itself is frozen.
     """
     if not run.modes_known or is_frozen(run, module):
         return ""
     for part in run.trace.submodules(module.id):
         held = run.objects.get(part)
-        if isinstance(held, ModuleValue) and is_frozen(run, held) and _trains(run, held, layer):
+        if isinstance(held, ModuleValue) and is_frozen(run, held) and _trains(run, held, kind):
             return part
     return ""
 
