@@ -461,3 +461,21 @@ def test_neither_of_two_models_is_a_unit_of_its_own_policy(tmp_path: Path) -> No
     found, text = plan(tmp_path, TWO_MODELS)
     assert not found.blockers
     assert text.count(".modules())[1:])") == 2
+
+
+@pytest.mark.parametrize("size", ["", "int(1e5)", "min(64, 128)"])
+def test_a_policy_by_size_is_chosen(size: str, tmp_path: Path) -> None:
+    policy = "size_based_auto_wrap_policy"
+    if size:
+        policy = f"functools.partial({policy}, min_num_params={size})"
+    body = f"""
+    def build(model, kind):
+        policy = always_wrap_policy if kind == "all" else {policy}
+        return FSDP(model, auto_wrap_policy=policy)
+
+
+    model = build(Net(), os.environ.get("POLICY"))
+    """
+    text = migrated(tmp_path, body)
+    expected = f"partial(shard_large_modules, min_num_params={size or 'int(1e8)'})\n"
+    assert expected in text

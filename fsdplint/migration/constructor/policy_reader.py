@@ -244,8 +244,7 @@ def convert(
     policy = migration.policies.rewritten[node] = reader.policy
     policy.variable = "module"
     if sharder and read_size(reader.scope, node):
-        head = policy.helper.removesuffix(")")
-        name, _, size = head.partition("({model}, ")
+        name, _, size = policy.helper.partition("({model}, ")
         partial = library_name(migration.rewrite, source, "functools.partial", node)
         migration.substitute(source, node, f"{partial}({name}, min_num_params={size})")
         return policy
