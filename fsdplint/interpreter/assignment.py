@@ -202,6 +202,7 @@ def assign_element(
     elif isinstance(container, SequenceValue):
         index = key.value if isinstance(key, Const) else None
         container.every = False
+        container.length = container.length if isinstance(index, int) else None
         if isinstance(index, int) and -len(container.items) <= index < len(container.items):
             container.items[index] = value
         elif matters(value):

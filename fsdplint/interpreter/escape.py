@@ -61,6 +61,8 @@ def escape(run: Run, call: Call) -> None:
             if isinstance(held, Dict):
                 held.doubtful = True
                 held.empty_elsewhere = False
+            elif isinstance(held, Sequence):
+                held.length = None
 
 
 def _holder(run: Run, value: Value) -> list[ModuleValue]:

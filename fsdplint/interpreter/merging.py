@@ -84,7 +84,7 @@ def _join_tuples(one: Value, two: Value, join: Callable[[Value, Value], Value]) 
         return None
     if len(one.items) != len(two.items):
         return None
-    return replace(one, items=list(map(join, one.items, two.items)))
+    return replace(one, items=list(map(join, one.items, two.items)), length=None)
 
 
 def _loader_of_side(test: RankTest | None, one: Value, two: Value) -> Value | None:

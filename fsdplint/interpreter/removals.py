@@ -11,6 +11,8 @@ def forget_items(container: Sequence | Dict) -> None:
     """Note that any element may have been removed, so that none is known."""
     container.items.clear()
     container.open = True
+    if isinstance(container, Sequence):
+        container.length = None
 
 
 def note_removal(run: Run, container: Value, key: Value) -> None:
@@ -42,6 +44,7 @@ def _remove_at(sequence: Sequence, key: Value | None) -> Value | None:
     index = key.value if isinstance(key, Const) else None
     if isinstance(index, int) and -len(sequence.items) <= index < len(sequence.items):
         if index >= 0 or not sequence.open:
+            sequence.length = None
             return sequence.items.pop(index)
     forget_items(sequence)
     return None

@@ -13,6 +13,7 @@ from fsdplint.interpreter.branch_conditions import Truth, truth
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.iteration import iterable_of, read_all
+from fsdplint.interpreter.list_lengths import comprehension_length
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.one_rank_dicts import begin_dict
 from fsdplint.interpreter.own_lengths import own_length
@@ -102,6 +103,7 @@ def _comprehend(
     if isinstance(iterable, Sequence) and not iterable.items and not iterable.open:
         return True
     result.own_length = result.own_length or own_length(iterable)
+    result.length = comprehension_length(iterable, for_in)
     visited = read_all(run, source)
     exact = not visited.open
     result.every = result.every and visited.every

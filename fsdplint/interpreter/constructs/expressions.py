@@ -121,7 +121,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if by_rank and isinstance(value, Sequence) and not run.decisions.single_rank:
         own = own_data(run, run.site(node), counts=True, part=part)
         items = elements_of_part(value, own)
-        return replace(value, items=items, every=False, open=True, own_length=own)
+        return replace(value, items=items, every=False, open=True, own_length=own, length=None)
     if distinct and isinstance(value, Unknown) and value.part_of is None:
         return replace(value, parts={}, rank_local=own_data(run, run.site(node)))
     if distinct and isinstance(value, StateValue):  # a tensor in a file, since it has a slice
@@ -130,8 +130,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         if any(map(depends_on_rank, indices)):
             run.emit(PickedByRank, node)
         return replace(value, origin="", varying=True, parts={}, rank_local=RankLocal(local.source))
-    if is_slice and isinstance(value, Sequence) and value.every:
-        return replace(value, items=list(value.items), every=False)
+    if is_slice and isinstance(value, Sequence) and (value.every or value.length is not None):
+        return replace(value, items=list(value.items), every=False, length=None)
     if is_slice and isinstance(value, ParametersOf):
         return replace(value, every=False)
     if isinstance(value, ModulePath) and value.names and len(node.slice) == 1:

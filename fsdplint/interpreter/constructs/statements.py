@@ -126,6 +126,7 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
             left.open = left.open or right.open
         else:
             left.open = True
+            left.length = None
         return
     if isinstance(left, Dict) and isinstance(right, Dict):
         add_entries(run, left, right)

@@ -16,6 +16,7 @@ from fsdplint.interpreter.iteration import (
     iterate,
     unknown_keys,
 )
+from fsdplint.interpreter.list_lengths import list_length
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_counts import count
 from fsdplint.interpreter.module_tree import note_keys
@@ -70,7 +71,7 @@ def length(run: Run, name: str, call: Call) -> Value:
     if isinstance(held, Sequence | Dict) and not held.open:
         if not stands_for_several(run, held):
             return Length(len(held.items))
-    return Unknown(origin=run.text(call.node))
+    return Unknown(origin=run.text(call.node), term=list_length(held))
 
 
 @function("collections.defaultdict")
@@ -122,6 +123,7 @@ def make_dict(run: Run, name: str, call: Call) -> Value:
 def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
     if call.args:
         receiver.items.append(with_current_filters(run, call.args[0]))
+        receiver.length = None
         if tested_in_loop(run):
             doubt_filter(run, call.args[0])
         if run.loop_depth:

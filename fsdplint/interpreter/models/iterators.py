@@ -13,6 +13,7 @@ from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterable_of, iterate, read_all
+from fsdplint.interpreter.list_lengths import list_length, range_length
 from fsdplint.interpreter.losses import is_output
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_by_iter, loader_in
@@ -41,7 +42,7 @@ from fsdplint.interpreter.values import (
     constant,
     is_none,
 )
-from fsdplint.trace.numbers import Token
+from fsdplint.trace.numbers import Number, Token, of_atom
 
 MAX_ELEMENTS = 64  # of a list whose positions a loop over `range(len(...))` visits
 
@@ -201,7 +202,7 @@ def make_range(run: Run, name: str, call: Call) -> Value:
         turn = Token(last=number_of_operation(call.args[-1], cst.Subtract(), Const(1)))
         own = own_numbers(run, call)
         element = Unknown(varying=True, below=call.args[-1], turn=turn, rank_local=own)
-        return Sequence([element], "list", True)
+        return Sequence([element], "list", True, length=range_length(call.args))
     own = own_numbers(run, call)
     if own is not None:
         return Sequence([Unknown(varying=True, rank_local=own)], "list", True)
@@ -252,7 +253,7 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
         ]
         if not counted.open:
             return replace(counted, items=pairs)
-        pair = Sequence([_count(run, call), Unknown(varying=True)], "tuple")
+        pair = Sequence([_count(run, call, list_length(value)), Unknown(varying=True)], "tuple")
         return Unknown(varying=True, parts={"[]": pair})
     if last == "zip":
         every = all(_holds_each_parameter(run, v) for v in call.args)
@@ -352,16 +353,18 @@ def _batch(run: Run, name: str, call: Call) -> Value | None:
     return element
 
 
-def _count(run: Run, call: Call) -> Value:
-    """The number that `enumerate(...)` gives to each element."""
-    begin = call.arg(1, "start") or Const(0)
+def _count(run: Run, call: Call, length: Number | None = None) -> Value:
+    """The number that `enumerate(...)` gives to each element.
+
+    length: the number of elements, if it is known.
+    """
+    begin = constant(call.arg(1, "start") or Const(0))
     first = call.node.args[0].value if isinstance(call.node, cst.Call) else None
-    if first is None or constant(begin) != 0:
+    if first is None or type(begin) is not int:
         return Unknown(varying=True, turn=Token())
-    length = Unknown(origin=f"len({run.text(first)})")
-    return Unknown(
-        varying=True, turn=Token(last=number_of_operation(length, cst.Subtract(), Const(1)))
-    )
+    if length is None:
+        length = of_atom(f"len({run.text(first)})")
+    return Unknown(varying=True, turn=Token(last=length.plus(Number(begin - 1))))
 
 
 def _consume_and_pass(run: Run, name: str, call: Call) -> Value:

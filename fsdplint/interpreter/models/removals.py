@@ -35,6 +35,7 @@ def insert(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
     where, value = call.arg(0, "index"), call.arg(1, "object")
     if value is not None:
         index = where.value if isinstance(where, Const) else None
+        receiver.length = None
         receiver.items.insert(index if isinstance(index, int) else len(receiver.items), value)
         receiver.open = receiver.open or run.loop_depth > 0
     return Const(None)

@@ -138,6 +138,7 @@ class Sequence(Value):
 
     made_at: the step of the run at which a display, comprehension or `dict` made it, else 0.
     own_length: set if each rank may hold another number of elements: see `own_lengths`.
+    length: the number of elements where one of them stands for all: see `list_lengths`.
     decided_by: see `LibraryObject`.
     """
 
@@ -148,10 +149,12 @@ class Sequence(Value):
     optimizer: OptimizerValue | None = None  # the owner of these param_groups
     made_at: int = 0
     own_length: RankLocal | None = field(default=None, repr=False)
+    length: Number | None = field(default=None, repr=False)
     decided_by: tuple[str, ...] = ()
 
     def extend(self, items: Iterable[Value]) -> None:
         """Add elements; a sequence that would become too long is open from then on."""
+        self.length = None
         self.items += list(islice(items, max(MAX_ELEMENTS - len(self.items), 0) + 1))
         if len(self.items) > MAX_ELEMENTS:
             del self.items[MAX_ELEMENTS:]
