@@ -21,7 +21,9 @@ class UnitsOfSingleLayers(Rule):
     Finds `fully_shard` of two or more layers of `torch.nn` (`Linear`, convolutions, `LayerNorm`) in one of
     the repeated blocks of a model.
 
-    Blocks that are sharded whole are fine, and so is a part of a block that is no single layer.
+    Blocks that are sharded whole are fine, and so is a part of a block that is no single layer. Where a block
+    is a unit beside its layers, a test that this rule cannot decide may choose between them, such as a number
+    of parameters or a class name from the settings: that is no finding either.
 
     ## Why is this bad?
     Each unit has its own all-gather in the forward and the backward, and its own reduce-scatter. Small
@@ -51,10 +53,12 @@ class UnitsOfSingleLayers(Rule):
             if block is not None:
                 layers.setdefault(block, []).append(event)
         seen = set[Site]()
+        sharded = {event.module for event in trace.of(Sharded)}
         for block, events in layers.items():
             units = {event.module for event in events}
             if (
                 len(units) < 2
+                or block in sharded
                 or events[0].site in seen
                 or trace.family_escaped(block, trace.first_backward)
             ):
@@ -75,6 +79,8 @@ def _block_around(trace: Trace, event: Sharded) -> str | None:
     """The repeated block that holds a sharded layer; None if the module is no single layer."""
     info = trace.modules.get(event.module)
     if info is None or event.group or varying(event) or event.ranks.partial:
+        return None
+    if not trace.certainty.of_module(event):
         return None
     if info.qualified_class not in _LAYERS or info.repeated:
         return None

@@ -8,6 +8,7 @@ that the module may be selected.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -16,6 +17,9 @@ from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import leaves
 from fsdplint.trace import Event, GuardKind, Site
 from fsdplint.trace.certainty import Certainty
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.configurations import Decisions
 
 _ITERATING_METHODS = {
     "modules", "named_modules", "children", "named_children", "values", "items",
@@ -30,10 +34,16 @@ class StaticCertainty(Certainty):
     A site that is not a node of a file was recorded: what happened there is certain.
 
     visits: loops whose iterated value is known, with whether they visit every element of it.
+    decisions: those of the run.
     """
 
-    def __init__(self, visits: Mapping[cst.CSTNode, bool] | None = None) -> None:
+    def __init__(
+        self,
+        visits: Mapping[cst.CSTNode, bool] | None = None,
+        decisions: Decisions | None = None,
+    ) -> None:
         self.visits = {} if visits is None else visits
+        self.decisions = decisions
 
     def of_module(self, event: Event) -> bool:
         frames = [*event.stack, event.site]
@@ -49,8 +59,15 @@ class StaticCertainty(Certainty):
             bodies = [*loops, *(_function(site) for site in inner if isinstance(site, NodeSite))]
             if any(body is not None and _skips_modules(body) for body in bodies):
                 return False
-            return not any(_in_loop(guard.site, frame, loops, inner) for guard in event.guards)
+            if any(_in_loop(guard.site, frame, loops, inner) for guard in event.guards):
+                return False
+            return not any(self._is_decided(test) for test in _tests_in_loop(frame, loops))
         return True
+
+    def _is_decided(self, test: cst.CSTNode) -> bool:
+        """Whether the run decided a test for some module: others may have followed from it."""
+        places = self.decisions.places.values() if self.decisions is not None else ()
+        return any(test in nodes for nodes in places)
 
     def tested_in_loop(self, event: Event) -> bool:
         frames = [*event.stack, event.site]
@@ -116,6 +133,17 @@ def _loops_around(site: NodeSite, visits: Mapping[cst.CSTNode, bool]) -> Iterato
     for node in _enclosing(site):
         if isinstance(node, cst.BaseComp | cst.For) or node in visits:
             yield node
+
+
+def _tests_in_loop(site: NodeSite, loops: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
+    """The tests of the `if` statements around a node, in the outermost loop around it."""
+    tests: list[cst.CSTNode] = []
+    for node in _enclosing(site):
+        if isinstance(node, cst.If):
+            tests.append(node.test)
+        if node is loops[-1]:
+            break
+    yield from tests
 
 
 def _visits_every_module(node: cst.CSTNode) -> bool:

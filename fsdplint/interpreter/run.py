@@ -97,7 +97,7 @@ class Run(TensorTables, ArgumentTables):
         self.project = project
         self.decisions = decisions
         self.loops: dict[cst.CSTNode, bool] = {}  # whether they visit every element
-        self.trace = Trace(producer="static", certainty=StaticCertainty(self.loops))
+        self.trace = Trace(producer="static", certainty=StaticCertainty(self.loops, decisions))
         self.evaluations: dict[cst.CSTNode, Value] = {}
         # The dicts that calls spread, by the argument, in the order of the run.
         self.spread_dicts: dict[cst.Arg, dict[SpreadDict | None, None]] = {}

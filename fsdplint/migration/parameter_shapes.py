@@ -73,10 +73,11 @@ def _by_shape(migration: Migration, source: Source, node: cst.Comparison) -> boo
 
 
 def _is_certainly_of_fsdp1(migration: Migration, node: cst.Comparison) -> bool:
-    """Whether a comparison certainly tests parameters that FSDP1 has flattened."""
-    values = [v for part in descend(node) for v in migration.values(part)]
-    found = [value for value in values if isinstance(value, ParametersOf)]
-    return bool(found) and all(map(are_of_fsdp1, found))
+    """Whether a comparison certainly tests parameters that FSDP1 has flattened.
+
+    In other configurations it may test those of another model, such as one that DDP wraps.
+    """
+    return any(are_of_fsdp1(value) for part in descend(node) for value in migration.values(part))
 
 
 def _is_gathered(migration: Migration, source: Source, node: cst.CSTNode, depth: int) -> bool:

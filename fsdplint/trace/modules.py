@@ -287,11 +287,16 @@ class MethodRegistered(Event):
 
 @event
 class Gathered(Event):
-    """`module.unshard()` (gathered=True) or `module.reshard()` (gathered=False)."""
+    """`module.unshard()` (gathered=True) or `module.reshard()` (gathered=False).
+
+    replaced: whether `setattr` put other parameters in place of the module's instead: the program
+        holds both, and may copy one into the other. The recorder writes no such event.
+    """
 
     kind: ClassVar[str] = "parameters-gathered"
     module: str = reference(distinct=True)
     gathered: bool = distinct()
+    replaced: bool = False
 
 
 @event

@@ -87,6 +87,26 @@ def test_a_generator_that_selects_is_not_certain(tmp_path: Path) -> None:
     assert not any(found.traces[0].certainty.of_module(event) for event in sharded)
 
 
+@pytest.mark.parametrize(
+    "test",
+    ["type(module) in classes", "type(module).__name__ in names", "module.__class__ in classes"],
+)
+def test_classes_from_the_settings_are_not_certain(tmp_path: Path, test: str) -> None:
+    body = f"""
+import os
+names = os.environ.get("UNITS", "Block").split(",")
+classes = {{type(module) for module in model.modules() if type(module).__name__ in names}}
+for module in reversed(list(model.modules())):
+    if {test}:
+        fully_shard(module)
+dist.barrier()
+"""
+    found = program(tmp_path, HELPERS + body)
+    sharded = [event for trace in found.traces for event in trace.of(Sharded)]
+    assert sharded
+    assert not any(found.traces[0].certainty.of_module(event) for event in sharded)
+
+
 def test_what_follows_a_yield_happens_after_the_turn(tmp_path: Path) -> None:
     body = (
         "def around(items):\n    for item in items:\n        yield item\n    fully_shard(model)\n"

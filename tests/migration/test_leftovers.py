@@ -313,6 +313,34 @@ def test_names_that_are_tested_in_a_list_of_pairs(tmp_path: Path) -> None:
     assert not found.blockers and found.safety is Safety.UNSAFE
 
 
+@pytest.mark.parametrize("form", ["the other model is of DDP", "a lambda"])
+def test_groups_by_shapes_of_a_chosen_wrapper(form: str, tmp_path: Path) -> None:
+    body = """
+def build(fsdp):
+    net = Net()
+    if fsdp:
+        return FSDP(net, use_orig_params=True)
+    return torch.nn.parallel.DistributedDataParallel(net)
+
+
+model = build(os.environ.get("FSDP"))
+"""
+    if form == "a lambda":
+        body += """
+is_plain = lambda n, p: p.ndim < 2 or "bias" in n
+named = list(model.named_parameters())
+plain = [p for n, p in named if is_plain(n, p)]
+rest = [p for n, p in named if not is_plain(n, p)]
+"""
+    else:
+        body += """
+plain = [p for p in model.parameters() if p.ndim < 2]
+rest = [p for p in model.parameters() if p.ndim >= 2]
+"""
+    found, _ = plan(tmp_path, body + "\n".join(CHOSEN.splitlines()[3:]))
+    assert not found.blockers and found.safety is Safety.UNSAFE
+
+
 def test_the_titles_of_an_unsafe_fix_say_why(tmp_path: Path) -> None:
     wrapped = "model = FSDP(Net(), use_orig_params=True, sync_module_states=True)"
     text = DECAY.replace("model = FSDP(Net(), use_orig_params=True)", wrapped)

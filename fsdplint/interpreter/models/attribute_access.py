@@ -125,8 +125,9 @@ def replace_parameters(run: Run, module: ModuleValue, value: Value, call: Call) 
     owner = Groups(run.trace).owner(module.id)
     if owner is None or not (is_new_parameter(value) or isinstance(value, ParametersOf)):
         return
-    note_whole_parameters(run, owner, whole=is_new_parameter(value))
-    run.emit(Gathered, call.node, module=owner, gathered=is_new_parameter(value))
+    whole = is_new_parameter(value)
+    note_whole_parameters(run, owner, whole=whole)
+    run.emit(Gathered, call.node, module=owner, gathered=whole, replaced=True)
 
 
 OPTIONAL_NO_SYNC = "no_sync, or a default"  # the result of `getattr` with a default

@@ -55,7 +55,10 @@ def lost_edits(groups: Groups) -> Iterator[LostEdit]:
                 _call(held, module, event)
         elif isinstance(event, Gathered) and event.gathered:
             _forget_perhaps_sharded(groups.trace, held, event)
-            held[event.module] = _Stay(event, event)
+            if event.replaced:
+                held.pop(event.module, None)
+            else:
+                held[event.module] = _Stay(event, event)
         elif isinstance(event, WeightsSet):
             for module, stay in held.items():
                 if _sets(groups, event, module, stay):
