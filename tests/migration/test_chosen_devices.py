@@ -74,3 +74,57 @@ def test_another_device_is_set_again(tmp_path: Path) -> None:
     found, text = plan(tmp_path, body.replace("BETWEEN", between), UNSET)
     assert not found.blockers
     assert text.count("torch.cuda.set_device(device)\n") == 2
+
+
+KEPT = """
+class Strategy:
+    def __init__(self, device):
+        self.device = device
+
+    def wrap(self, model):
+        return FSDP(model, device_id=self.device)
+
+
+class Plain(Strategy):
+    def wrap(self, model):
+        return model.to(self.device)
+
+
+def main():
+    device = DEVICE
+    kind = os.environ.get("KIND", "fsdp")
+    if kind == "fsdp":
+        strategy = Strategy(device)
+    elif kind == "plain":
+        strategy = Plain(device)
+    else:
+        raise ValueError(kind)
+    strategy.wrap(Net())
+
+
+main()
+"""
+GUARDED = "        if torch.cuda.is_available():\n            torch.cuda.set_device(self.device)\n"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "guarded"),
+    [
+        (
+            'torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")',
+            True,
+        ),
+        (
+            'torch.device(f"cuda:{local_rank}") if torch.cuda.is_available() else torch.device("cpu")',
+            True,
+        ),
+        ('torch.device("cuda", local_rank)', False),
+    ],
+)
+def test_a_device_that_may_be_the_cpu_is_not_set(
+    chosen: str, guarded: bool, tmp_path: Path
+) -> None:
+    head = UNSET.replace('"nccl"', '"nccl" if torch.cuda.is_available() else "gloo"')
+    text = plan(tmp_path, "", head + KEPT.replace("DEVICE", chosen))[1]
+    assert "torch.cuda.set_device(self.device)" in text
+    assert (GUARDED in text) is guarded

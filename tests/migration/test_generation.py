@@ -110,6 +110,42 @@ def test_generation_in_a_lower_precision_is_unsafe(tmp_path: Path) -> None:
     assert any("`generate` in `summon_full_params`" in note.text for note in found.notes)
 
 
+CHOSEN = """
+class Sampler(Net):
+    @torch.no_grad()
+    def sample(self, x):
+        return self(x)
+
+
+class Strategy:
+    def __init__(self, half={default}):
+        self.half = half
+
+    def wrap(self, model):
+        policy = MixedPrecision(param_dtype=torch.bfloat16) if self.half else None
+        return FSDP(model, mixed_precision=policy)
+
+
+dist.init_process_group("nccl")
+model = Strategy().wrap(Sampler())
+with FSDP.summon_full_params(model, writeback=False):
+    x = model.module.sample(torch.ones(2, 8))
+"""
+
+
+def test_a_precision_that_the_program_never_chooses_is_safe(tmp_path: Path) -> None:
+    found, text = plan(tmp_path, CHOSEN.format(default="False"))
+    assert "model.unshard()\nx = model.sample(torch.ones(2, 8))\nmodel.reshard()\n" in text
+    assert found.safety is Safety.SAFE
+    assert any("compute in `param_dtype`" in note.text for note in found.notes)
+
+
+@pytest.mark.parametrize("default", ["True", 'bool(os.environ.get("HALF"))'])
+def test_a_precision_that_the_program_may_choose_is_unsafe(default: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, CHOSEN.format(default=default))
+    assert found.safety is Safety.UNSAFE
+
+
 def test_generation_beside_a_read_of_parameters_blocks(tmp_path: Path) -> None:
     found, _ = plan(
         tmp_path,

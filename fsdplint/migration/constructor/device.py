@@ -49,6 +49,8 @@ def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) 
             return "cuda"
     if found == {"cpu"} and asks_for_cuda(migration) and not always_on_cpu(migration):
         return "either"
+    if found == {"cuda"} and _may_be_cpu(migration, values(migration, source, node)):
+        return "either"
     if len(found) == 1 and found <= {"cuda", "cpu", WITHOUT_MESH, *OTHERS}:
         return found.pop()
     if found >= {"cuda", "cpu"} or found >= {"cuda", WITHOUT_MESH}:
@@ -95,6 +97,40 @@ def _kind(value: Value) -> str:
     if isinstance(value, Unknown) and NUMBERED.match(value.origin or ""):
         return "cuda"
     return ""
+
+
+def _may_be_cpu(migration: Migration, found: list[Value]) -> bool:
+    """Whether devices of CUDA come from code that takes the CPU on a machine without CUDA.
+
+    The runs that were followed may all have found CUDA.
+    """
+    if not all(map(_is_device, found)) or not _chooses(migration, "cpu"):
+        return False
+    return _chooses(migration, "gloo") or not _needs_cuda(migration)
+
+
+def _chooses(migration: Migration, name: str) -> bool:
+    """Whether the code chooses a device or a backend by a test for CUDA."""
+    return any(
+        "cuda.is_available" in source.code(part.test)
+        and any(_names(one, name) for one in (part.body, part.orelse))
+        for source in migration.program.sources.values()
+        if "cuda.is_available" in source.text
+        for part in nodes(source)
+        if isinstance(part, cst.IfExp)
+    )
+
+
+def _names(node: cst.BaseExpression, name: str) -> bool:
+    """Whether an expression is a string, or a device of this name: `torch.device("cpu")`."""
+    if isinstance(node, cst.Call) and len(node.args) == 1 and _ends_with(node.func, "device"):
+        node = node.args[0].value
+    return isinstance(node, cst.SimpleString) and node.evaluated_value == name
+
+
+def _ends_with(node: cst.BaseExpression, name: str) -> bool:
+    part = node.attr if isinstance(node, cst.Attribute) else node
+    return isinstance(part, cst.Name) and part.value == name
 
 
 def asks_for_cuda(migration: Migration) -> bool:

@@ -39,10 +39,10 @@ from fsdplint.migration.blockers.summon import (
     SUMMON_WRITES,
     SUMMON_WRITES_UNSEEN,
 )
-from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
-from fsdplint.migration.context import Migration, expression, nodes
+from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.training import applied, full_parameters, gradients
+from fsdplint.migration.training.chosen_precision import is_always_off, lowers
 from fsdplint.migration.training.entered_blocks import Blocks, Contexts
 from fsdplint.migration.training.summon_body import SUMMON, Body
 from fsdplint.migration.training.summon_calls import Calls
@@ -54,7 +54,6 @@ from fsdplint.trace import Sharded, Wrapped
 
 PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
 API = SUMMON
-WHOLE = ("torch.float32", "torch.float")
 TITLE = "Gather the parameters with `unshard()`"
 # The classes of Transformers without an encoder, whose `generate` calls the model itself.
 CAUSAL = re.compile(r"transformers\.(.+\.)?\w+(ForCausalLM|LMHeadModel)")
@@ -169,7 +168,7 @@ class Summon:
                 SUMMON_WRITES_UNSEEN(code=self.source.code(node)),
                 node,
             )
-        if _lowers(self.migration, precision) or self.options["offload_to_cpu"]:
+        if lowers(self.migration, precision) or self.options["offload_to_cpu"]:
             spared = written is None or body.writes_other_objects()
             loops = body.loops.find(writing=False) if spared else None
             if written is not None and len(loops or ()) > 1:
@@ -230,7 +229,9 @@ class Summon:
             return False
         if not self.calls.without_gradients(only_generates=generates):
             return False
-        self.calls.note_lower_precision(generates=generates)
+        self.calls.note_lower_precision(
+            generates=generates, unsafe=not is_always_off(self.migration)
+        )
         return True
 
     # Writing ------------------------------------------------------------------------------------
@@ -425,37 +426,3 @@ def _sharded_here(migration: Migration) -> bool:
         for kind in (Wrapped, Sharded)
         for _ in trace.of(kind)
     )
-
-
-def _lowers(migration: Migration, precision: Precision) -> bool:
-    """Whether the parameters may be gathered in a dtype other than their own."""
-    for call in precision.calls:
-        param = arguments(call, PRECISION)[0].get("param_dtype")
-        if param is None or is_constant(param.value, "None"):
-            continue
-        if migration.symbol(param.value) not in WHOLE:
-            return True
-    if precision.calls:
-        return False
-    # The policy may come from other code, or from a `**` argument.
-    calls = [call for _, call in external_wrapping.constructors(migration)]
-    calls += [
-        node
-        for source in migration.sources
-        for node in nodes(source)
-        if isinstance(node, cst.Call) and migration.called_name(node) == "enable_wrap"
-    ]
-    given = [arg for call in calls for arg in call.args]
-    if calls and not any(arg.star for arg in given):
-        return any(_is_precision(arg) for arg in given)
-    return any(
-        isinstance(node, cst.Arg) and _is_precision(node)
-        for source in migration.sources
-        for node in source.descend(source.tree)
-    )
-
-
-def _is_precision(arg: cst.Arg) -> bool:
-    """Whether an argument may be a policy of mixed precision."""
-    name = arg.keyword.value if arg.keyword is not None else ""
-    return name == "mixed_precision" and not is_constant(arg.value, "None")

@@ -43,6 +43,9 @@ INFERS_DETAIL = (
     "The outputs are rounded, as in the model's own forward. Look at what the program does with them "
     "before you use `--unsafe-fixes`."
 )
+OFF_DETAIL = (
+    "The program turns mixed precision on nowhere, so nothing changes as long as it does not."
+)
 DAMAGE = "weights do not change when parts are called in `summon_full_params` (FSDP1 corrupts them)"
 DAMAGE_DETAIL = (
     "FSDP1 reshards a part as soon as it has run. At the end of the block it takes the remaining memory "
@@ -147,10 +150,15 @@ class Calls:
     def note_precision(self) -> None:
         self.migration.note(LOWER, self.source, self.call, detail=LOWER_DETAIL)
 
-    def note_lower_precision(self, *, generates: bool) -> None:
-        """Note that the model computes in another precision, which may change what follows."""
+    def note_lower_precision(self, *, generates: bool, unsafe: bool) -> None:
+        """Note that the model computes in another precision, which may change what follows.
+
+        unsafe: whether the program may turn mixed precision on.
+        """
         text, detail = (GENERATES, GENERATES_DETAIL) if generates else (LOWER, INFERS_DETAIL)
-        self.migration.note(text, self.source, self.call, detail=detail, unsafe=True)
+        if not unsafe:
+            detail = OFF_DETAIL
+        self.migration.note(text, self.source, self.call, detail=detail, unsafe=unsafe)
 
     def note_damage(self, options: dict[str, bool]) -> None:
         """Add a note if FSDP1 writes back parameters that it has already resharded."""
