@@ -20,6 +20,7 @@ from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_m
 from fsdplint.interpreter.one_rank_dicts import note_entries
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.own_dicts import as_dict
+from fsdplint.interpreter.parameter_keys import note_key
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries
@@ -193,6 +194,7 @@ def assign_element(
             note_keys(run, {key.value: value})
         else:
             container.may_have_more()
+            note_key(run, container, key)
             if isinstance(key, Unknown):
                 override_entries(container)
             kinds = StateValue | ParametersOf | TensorValue | Unknown | SequenceValue | Dict

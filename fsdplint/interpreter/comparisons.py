@@ -11,6 +11,7 @@ import libcst as cst
 from fsdplint.interpreter.choices import certainly_lacks
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
 from fsdplint.interpreter.own_dicts import as_dict
+from fsdplint.interpreter.parameter_keys import has_name
 from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
@@ -155,6 +156,8 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
     if isinstance(op, cst.In | cst.NotIn):
         found = membership(left, right)
         held = as_dict(right)
+        if isinstance(held, Dict) and isinstance(left, ParameterName) and has_name(run, held, left):
+            found = True
         if found is False and isinstance(held, Dict) and isinstance(left, Const):
             found = not certainly_lacks(run, held, left.value)
         if found is not None:

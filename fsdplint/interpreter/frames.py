@@ -54,19 +54,22 @@ class GuardEntry:
     until: str = BLOCK
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class OwnTurns:
     """A loop that is being executed.
 
     step: the step of the run at which it began. guards: the conditions around it. local: what makes
     the number of its turns different on each rank; None if nothing certain. may_end_early: whether
-    a turn may decide that it is the last one.
+    a turn may decide that it is the last one. left: whether an undecided test has ended a turn.
+    body: what each turn executes.
     """
 
     step: int
     guards: list[GuardEntry]
     local: RankLocal | None
     may_end_early: bool = False
+    left: bool = False
+    body: cst.CSTNode | None = None
 
 
 @dataclass

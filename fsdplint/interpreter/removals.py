@@ -13,6 +13,8 @@ def forget_items(container: Sequence | Dict) -> None:
     container.open = True
     if isinstance(container, Sequence):
         container.length = None
+    else:
+        container.names_of = None
 
 
 def note_removal(run: Run, container: Value, key: Value) -> None:
@@ -35,6 +37,7 @@ def remove_item(container: Value, key: Value | None) -> Value | None:
     if not isinstance(container, Dict):
         return None
     if isinstance(key, Const):
+        container.names_of = None
         return container.items.pop(key.value, None)
     forget_items(container)
     return None

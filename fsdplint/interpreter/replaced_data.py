@@ -32,7 +32,7 @@ def note_assignment(run: Run, target: cst.Attribute, owner: Value, value: Value)
         if replaces and is_parameter_itself(owner):
             modules = tuple(module.id for module in owner.modules)
             at_rest = must_be_sharded(run, owner)
-            every = extent_of([owner]) == "all" and not run.calling
+            every = extent_of(run, [owner]) == "all" and not run.calling
             if at_rest or every:
                 run.emit(DataReplaced, target, modules=modules, at_rest=at_rest, every=every)
         note_weights_set(run, target, [owner], same_values=casts, rebound=True)

@@ -118,6 +118,8 @@ def each_parameter(value: Value) -> Value:
     """The element of one turn of a loop that visits every element of its value."""
     if isinstance(value, ParametersOf):
         return replace(value, each=True) if value.every else value
+    if isinstance(value, ParameterName) and value.of:
+        return replace(value, each=True, parts={})
     if isinstance(value, Sequence):
         return replace(value, items=[each_parameter(item) for item in value.items])
     return value
@@ -134,9 +136,11 @@ class ParameterName(Unknown):
     derived from the name.
 
     of: the modules that give it, if it is the whole name of a parameter of theirs.
+    each: see `ParametersOf`.
     """
 
     of: tuple[ModuleValue, ...] = ()
+    each: bool = False
 
 
 @dataclass(eq=False, repr=False)

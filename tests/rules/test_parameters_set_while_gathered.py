@@ -62,12 +62,62 @@ CHANGES = [
     "torch._foreach_mul_(list(model.parameters()), 0.5)",
     "model.last.weight.fill_(0.1)",
     "for m in model.modules():\n    if isinstance(m, nn.Linear): m.bias.zero_()",
+    "for n, p in model.named_parameters():\n    if not p.requires_grad: continue\n    p.copy_(named[n])",
+]
+# Dicts with an entry for each parameter, and tests of their names.
+DICTS = [
+    "kept = {n: p.detach().clone() for n, p in model.named_parameters()}",
+    "kept = {n: p.detach().float() for n, p in model.named_parameters() if p.requires_grad}",
+    "kept = {n: torch.zeros_like(p) for n, p in model.named_parameters()}",
+    "kept = {}\nfor n, p in model.named_parameters(): kept[n] = p.detach().clone()",
+    "kept = dict()\nfor n, p in model.named_parameters():\n"
+    "    if p.requires_grad:\n        kept[n] = p.detach().clone()",
+    "kept = {}\nfor n, p in model.named_parameters():\n"
+    "    if not p.requires_grad:\n        continue\n    kept[n] = p.detach().clone()",
+]
+TESTS = [
+    "for n, p in model.named_parameters():\n    if n in kept: p.copy_(kept[n])",
+    "for n, p in model.named_parameters():\n    if n not in kept: continue\n    p.copy_(kept[n])",
+    "for n, p in model.named_parameters():\n    if p.requires_grad and n in kept: p.copy_(kept[n])",
 ]
 
 
 @pytest.mark.parametrize("body", CHANGES)
 def test_a_change_is_found(tmp_path: Path, body: str) -> None:
     assert found(tmp_path, body)
+
+
+@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize("made", DICTS)
+def test_a_test_of_all_names(tmp_path: Path, made: str, test: str) -> None:
+    assert found(tmp_path, f"{made}\n{test}")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "kept = {n: p.clone() for n, p in model.named_parameters() if 'first' in n}",
+        "kept = {n: p.clone() for n, p in model.named_parameters() if p.ndim > 1}",
+        "kept = {n: p.clone() for n, p in model.first.named_parameters()}",
+        "kept = {n[6:]: p.clone() for n, p in model.named_parameters()}",
+        "kept = {}\nfor n, p in model.named_parameters():\n    if 'first' in n: kept[n] = p.clone()",
+        "kept = {}\nfor n, p in model.named_parameters():\n"
+        "    if 'last' in n: continue\n    kept[n] = p.clone()",
+        "kept = {}\nfor n, p in model.named_parameters():\n    kept[n] = p.clone()\n    if found(p): break",
+        f"{DICTS[0]}\ndel kept['last.weight'], kept['last.bias']",
+        f"{DICTS[0]}\nkept.pop('last.weight')",
+        f"{DICTS[0]}\nkept.clear()",
+        f"{DICTS[0]}\nfor n in list(kept):\n    if 'last' in n: del kept[n]",
+        f"{DICTS[0]}\nunknown(kept)",
+    ],
+)
+def test_a_test_of_some_names(tmp_path: Path, made: str) -> None:
+    assert not found(tmp_path, f"{made}\n{TESTS[0]}")
+
+
+def test_a_part_of_the_name(tmp_path: Path) -> None:
+    loop = "for n, p in model.named_parameters():\n    if n[5:] in kept: p.copy_(kept[n[5:]])"
+    assert not found(tmp_path, f"{DICTS[0]}\n{loop}")
 
 
 def test_a_state_shards_the_parameters_again(tmp_path: Path) -> None:
@@ -80,6 +130,7 @@ def test_a_state_shards_the_parameters_again(tmp_path: Path) -> None:
         "model.first.weight.fill_(0.1)",
         "for p in model.first.parameters(): p.mul_(0.5)",
         "for n, p in model.named_parameters():\n    if 'first' in n: p.mul_(0.5)",
+        "for n, p in model.named_parameters():\n    if 'last' in n: continue\n    p.mul_(0.5)",
         "for p in [q.clone() for q in model.parameters()]: p.mul_(0.5)",
         "for s, p in zip(shadow, model.parameters()): s.lerp_(p, 0.5)",
         "for p in model.parameters(): p.mul_(2)\nmodel(x)\nfor p in model.parameters(): p.mul_(0.5)",

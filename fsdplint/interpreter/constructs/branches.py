@@ -80,6 +80,8 @@ def execute_fork(
 def _note_leaving(run: Run, *sides: tuple[Signal | None, list[tuple[Guard, str]]]) -> None:
     """Keep what a test implies after it, if one of its sides leaves the turn or the function."""
     leaving = [guards for signal, guards in sides if signal is not None]
+    if leaving and run.own_turns:
+        run.own_turns[-1].left = True
     if len(leaving) == 1:
         run.note_fact(negated(leaving[0][-1][0].predicate))
 

@@ -18,6 +18,7 @@ from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.one_rank_dicts import begin_dict
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
+from fsdplint.interpreter.parameter_keys import note_each_key
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue
@@ -58,15 +59,20 @@ def eval_dict_comp(run: Run, node: cst.DictComp) -> Value:
     states = [v for v in result.items if isinstance(v, StateValue)]
     if states:
         return states[0]
+    each = keys[0] if result.every and len(keys) == 1 else None
     if result.items and all(_of_parameters(item) for item in result.items):
-        return begin_dict(run, Dict(open=True, tensors={"*": result.items[0]}))
+        made = begin_dict(run, Dict(open=True, tensors={"*": result.items[0]}))
+        note_each_key(run, made, each)
+        return made
     known = [key.value for key in keys if isinstance(key, Const)]
     if len(known) == len(result.items):
         held = dict(zip(known, result.items, strict=True))
         note_keys(run, held)
         made = Dict(held, open=result.open, created_at=result.created_at)
         return begin_dict(run, made)
-    return begin_dict(run, Dict({f"*{n}": one for n, one in enumerate(result.items)}, open=True))
+    made = Dict({f"*{n}": one for n, one in enumerate(result.items)}, open=True)
+    note_each_key(run, made, each)
+    return begin_dict(run, made)
 
 
 def _comprehension(

@@ -36,6 +36,7 @@ from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.torch_values import (
     ModulePath,
     ModulesOf,
+    ParameterName,
     ParametersOf,
     RankChoice,
     RankValue,
@@ -132,6 +133,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         return replace(value, origin="", varying=True, parts={}, rank_local=RankLocal(local.source))
     if is_slice and isinstance(value, Sequence) and (value.every or value.length is not None):
         return replace(value, items=list(value.items), every=False, length=None)
+    if is_slice and isinstance(value, ParameterName):
+        return replace(value, of=(), each=False, parts={})
     if is_slice and isinstance(value, ParametersOf):
         return replace(value, every=False)
     if isinstance(value, ModulePath) and value.names and len(node.slice) == 1:

@@ -314,7 +314,7 @@ def _loop(
     facts, in_turn = len(run.facts), run.in_turn
     run.in_turn = True
     run.loop_guards.append(outer)
-    run.own_turns.append(OwnTurns(run.steps, outer, own, tested or leaves(body)))
+    run.own_turns.append(OwnTurns(run.steps, outer, own, tested or leaves(body), body=body))
     run.loop_depth += counted
     if repeats and run.repetitions and body in run.repeated_loops:
         limit = 1

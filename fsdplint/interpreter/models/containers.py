@@ -185,6 +185,7 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
         return call.kwargs.get("default", Const(None)) if len(call.args) < 2 else call.args[1]
     if isinstance(key, Const) and name == "pop":
         receiver.items.pop(key.value, None)
+        receiver.names_of = None
         note_removal(run, receiver, key)
     if value is not None:
         return value

@@ -199,7 +199,7 @@ def note_weights_set(
             node,
             modules=tuple(modules),
             in_place=in_place,
-            extent=extent_of(values) if in_place else "",
+            extent=extent_of(run, values) if in_place else "",
             same_values=same_values,
             with_sharded=with_sharded,
             rebound=rebound,
@@ -207,14 +207,15 @@ def note_weights_set(
         )
 
 
-def extent_of(values: list[Value]) -> str:
+def extent_of(run: Run, values: list[Value]) -> str:
     """Which parameters of their modules the values certainly are, as `WeightsSet` has it."""
     if all(isinstance(value, ParametersOf) and value.name for value in values):
         return "own"
     every = all(
         isinstance(one, ParametersOf) and one.each and not one.filtered_by for one in values
     )
-    return "all" if every else ""
+    skips = bool(run.own_turns) and run.own_turns[-1].left  # `if name in frozen: continue`
+    return "all" if every and not skips else ""
 
 
 def is_parameter_itself(value: Value) -> bool:

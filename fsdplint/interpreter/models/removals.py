@@ -63,6 +63,7 @@ def clear_sequence(run: Run, receiver: Sequence, name: str, call: Call) -> Value
 def clear_dict(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     receiver.items.clear()
     receiver.tensors.clear()
+    receiver.names_of = None
     receiver.open = False
     return Const(None)
 

@@ -173,6 +173,8 @@ class Dict(Value):
     empty_elsewhere: whether it is certainly empty on all ranks but one, or on all: see
         `one_rank_dicts`.
     factory: what makes the value of a key that is missing, of a `defaultdict`.
+    names_of: the modules whose parameters certainly all have an entry under their names, and the
+        number of events when they got it: see `parameter_keys`.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
@@ -184,6 +186,7 @@ class Dict(Value):
     removed: set[Any] = field(default_factory=set, repr=False)
     empty_elsewhere: bool = False
     factory: Value | None = field(default=None, repr=False)
+    names_of: tuple[tuple[ModuleValue, ...], int] | None = field(default=None, repr=False)
 
     @property
     def lacks_entries(self) -> bool:
