@@ -23,6 +23,9 @@ class AverageInLowPrecision(Rule):
     `average.mul_(decay).add_(parameter, alpha=1 - decay)`) if the average certainly is in bfloat16 and the weight
     of the parameter is at most 0.01, or in float16 and it is at most 0.001.
 
+    A decay that is a setting counts as the default that a dataclass or a settings file of the program has. A decay
+    with a warm-up, `min(decay, step / (step + 10))`, counts as what it becomes.
+
     ## Why is this bad?
     There is no error. bfloat16 has 8 significant bits, so that a change of less than about 0.2 % of a number is
     rounded away. With a decay of 0.999, an update changes the average by a thousandth of its distance from the
@@ -59,8 +62,11 @@ class AverageInLowPrecision(Rule):
             if not family & sharded:
                 continue
             seen.add(event.site)
+            lost = f"most updates with a weight of {event.weight:g} away"
+            if not event.fixed:
+                lost = f"most updates away: their weight becomes {event.weight:g} with the defaults"
             yield self.finding(
                 event,
-                f"the average is in {event.dtype}, which rounds most updates with a weight of {event.weight:g} away",
+                f"the average is in {event.dtype}, which rounds {lost}",
                 help="Keep the average in float32.",
             )

@@ -145,6 +145,8 @@ class AverageUpdated(Event):
     """`average.lerp_(parameter, weight)`, or `average.add_(parameter, alpha=weight)`.
 
     modules: the modules of the parameters. dtype: that of the average.
+    fixed: whether the program writes the weight as a number. Else it is what the weight becomes
+        after many steps, with the defaults of settings.
     """
 
     kind: ClassVar[str] = "average-updated"
@@ -152,6 +154,7 @@ class AverageUpdated(Event):
     modules: tuple[str, ...] = reference(default=())
     dtype: str = ""
     weight: float = 0.0
+    fixed: bool = True
 
 
 @event

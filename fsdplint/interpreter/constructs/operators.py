@@ -13,6 +13,7 @@ from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.iteration import concatenate, is_list_of_parameters
+from fsdplint.interpreter.long_run import note_operation
 from fsdplint.interpreter.merging import derives_from_argument, library_of, matters
 from fsdplint.interpreter.models import mixed_operations, tensors
 from fsdplint.interpreter.own_lengths import own_length
@@ -197,6 +198,8 @@ def arithmetic(
         tensor_marks.note_operation(run, operation, [left, right], result)
     if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:
         result.number = is_number(left) and is_number(right)
+    if isinstance(result, Unknown) and result is not left and result is not right:
+        note_operation(result, left, op, right)
     return result
 
 

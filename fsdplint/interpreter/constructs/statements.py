@@ -27,6 +27,7 @@ from fsdplint.interpreter.imports import (
     public_names,
 )
 from fsdplint.interpreter.iteration import concatenate, is_list_of_parameters
+from fsdplint.interpreter.long_run import note_count
 from fsdplint.interpreter.models.gradient_scaling import note_scaling
 from fsdplint.interpreter.models.mixed_operations import note_written
 from fsdplint.interpreter.one_rank_dicts import add_entries
@@ -159,6 +160,7 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         result.distinct = True
     if run.loop_depth and isinstance(result, Unknown) and _counts(left, right):
         result.varying = True  # another number in each turn
+        note_count(result, node.operator, right)
     if isinstance(left, Unknown | TensorValue) and left.on_cpu:
         if result is not right and isinstance(result, Unknown | TensorValue):
             result.on_cpu = True  # the operation is in place

@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter import precisions
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.long_run import long_run
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.randomness import is_parameter_itself, note_weights_set
@@ -215,13 +216,21 @@ def note_average(run: Run, api: str, average: Value, call: Call) -> None:
     """`average.lerp_(parameter, weight)` and `average.add_(parameter, alpha=weight)`"""
     updated, parameter = _single(run, average), _single(run, call.values[0])
     given = call.arg(1, "weight") if api == "lerp_" else call.kwargs.get("alpha")
-    weight = constant(run.settle(given)) if given is not None else None
-    if updated is None or parameter is None or not isinstance(weight, float):
+    given = run.settle(given) if given is not None else None
+    weight = long_run(given)
+    if updated is None or parameter is None or weight is None:
         return
     dtype = precisions.dtype_of_parameters(run, updated)
     if dtype and 0 < weight < 1:
         modules = tuple(module.id for module in parameter.modules)
-        run.emit(AverageUpdated, call.node, modules=modules, dtype=dtype, weight=weight)
+        run.emit(
+            AverageUpdated,
+            call.node,
+            modules=modules,
+            dtype=dtype,
+            weight=round(weight, 12),
+            fixed=isinstance(given, Const),
+        )
 
 
 def copy_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> ParametersOf:

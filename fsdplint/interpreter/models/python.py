@@ -12,6 +12,7 @@ from fsdplint.interpreter import losses
 from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module
+from fsdplint.interpreter.long_run import note_extremum
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.module_paths import joined
 from fsdplint.interpreter.models.named_in_settings import module_of_setting
@@ -61,6 +62,14 @@ def quiet(run: Run, name: str, call: Call) -> Value:
     if name.startswith("argparse."):
         origin = name
     return unknown_result(call, origin)
+
+
+@function("builtins.min", "builtins.max")
+def extremum(run: Run, name: str, call: Call) -> Value:
+    result = unknown_result(call)
+    if not call.open and not call.kwargs:
+        note_extremum(result, name.rpartition(".")[2], list(map(run.settle, call.args)))
+    return result
 
 
 @function("typing.cast", "typing_extensions.cast")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from math import nan
 from typing import Any, ClassVar
 
 import libcst as cst
@@ -63,6 +64,8 @@ class Unknown(Value):
     own_order: whether it is certainly a random order that each rank draws for itself.
     symbolic: whether it is certainly an object that equals no constant of Python, such as a dtype.
     present: whether it is certainly not None: a field of a dataclass that has a plain type.
+    grows: whether it is a number that a loop counts up.
+    tends_to: what it becomes after many steps, else nan: see `long_run`.
     """
 
     settles: ClassVar[bool] = True
@@ -102,6 +105,8 @@ class Unknown(Value):
     own_order = False
     symbolic = False
     present = False
+    grows = False
+    tends_to = nan
 
     @property
     def differs(self) -> bool:
