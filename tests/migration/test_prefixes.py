@@ -10,6 +10,16 @@ from forms import migrated, plan
 
 MODEL = "import re\nmodel = FSDP(Net())\n"
 REMOVALS = {
+    "parts of a name": """
+        def clean(name):
+            return ".".join(part for part in name.split(".") if part != "_fsdp_wrapped_module")
+
+
+        names = [clean(name) for name, _ in model.named_parameters()]
+        WRAPPER = "_fsdp_wrapped_module"
+        parts = [p for p in names[0].split(".") if p and p != WRAPPER]
+        others = [p for p in names[0].split(".") if p not in ("_fsdp_wrapped_module", "_orig_mod")]
+    """,
     "a loop over prefixes": """
         weights = {}
         for name, p in model.named_parameters():
@@ -94,6 +104,14 @@ SEARCHES = {
     "any prefix": """
         WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.")
         names = [n for n, _ in model.named_parameters() if any(w in n for w in WRAPPERS)]
+    """,
+    "a choice of the parts": """
+        names = [n.split(".") for n, _ in model.named_parameters()]
+        inner = [p for p in names[0] if p == "_fsdp_wrapped_module"]
+        longer = [n for n in names if "_fsdp_wrapped_module" not in n]
+    """,
+    "parts that need not be of a name": """
+        names = [n for n, _ in model.named_parameters() if n != "_fsdp_wrapped_module.weight"]
     """,
     "a pattern that finds the prefix": """
         PATTERN = re.compile(r"_fsdp_wrapped_module\\.")

@@ -31,7 +31,8 @@ def check_names(migration: Migration, source: Source) -> None:
             continue
         if node in migration.uncalled_nodes:
             continue
-        reads = reads_of(migration, source, node)
+        here = PrefixRead(source, node, text_of(node))
+        reads = [here] if _leaves_part_out(here) else reads_of(migration, source, node)
         if reads is None or not all(map(_takes_off, reads)):
             reason = INNER_NAME_SEARCHED(name=INNER)
             migration.blockers.append(Blocked(source, node, reason))
@@ -55,7 +56,40 @@ def _takes_off(read: PrefixRead) -> bool:
     if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
         if call.args[0] is arg and call.func.attr.value in (*REMOVES, *PRINTS):
             return not _puts_another(read, call)
-    return _substitutes(read) or _guards_removal(read)
+    return _substitutes(read) or _guards_removal(read) or _leaves_part_out(read)
+
+
+def _leaves_part_out(read: PrefixRead) -> bool:
+    """Whether a comprehension leaves the prefix out of the parts of a name:
+    `[part for part in name.split(".") if part != prefix]`."""
+    source = read.source
+    test, operator = source.parent(read.node), cst.NotEqual
+    if isinstance(test, cst.Element):  # `part not in {prefix, other}`
+        display = source.parent(test)
+        assert display is not None
+        test, operator = source.parent(display), cst.NotIn
+    if isinstance(test, cst.ComparisonTarget):
+        test = source.parent(test)
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return False
+    sides = [test.left, test.comparisons[0].comparator]
+    tested = next((side for side in sides if isinstance(side, cst.Name)), None)
+    if not isinstance(test.comparisons[0].operator, operator) or tested is None:
+        return False
+    part = source.parent(test)
+    while isinstance(part, cst.BooleanOperation) and isinstance(part.operator, cst.And):
+        part = source.parent(part)
+    loop = source.parent(part) if isinstance(part, cst.CompIf) else None
+    if not isinstance(loop, cst.CompFor) or read.text != INNER:
+        return False
+    split = loop.iter
+    return (
+        isinstance(loop.target, cst.Name)
+        and loop.target.value == tested.value
+        and isinstance(split, cst.Call)
+        and isinstance(split.func, cst.Attribute)
+        and split.func.attr.value == "split"
+    )
 
 
 def _substitutes(read: PrefixRead) -> bool:
