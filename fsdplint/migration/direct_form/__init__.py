@@ -20,6 +20,7 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     items           a variable for each item of such a dict
     parameters      a parameter for each argument that a function hands on to FSDP1
     returned_dicts  functions that return such a dict
+    returned_partials  functions that return a partial of FSDP1's class
     item_reads      the items of a dict that is made in any other way
     spread_keys     the keys of such a dict
     dtype_dicts     dicts of dtypes under keys of settings

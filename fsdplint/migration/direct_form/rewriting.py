@@ -34,6 +34,7 @@ from fsdplint.migration.direct_form import (
     parameters,
     refused_calls,
     returned_dicts,
+    returned_partials,
     subclasses,
     type_blocks,
 )
@@ -73,6 +74,7 @@ FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
     cst.FunctionDef: forwarding_policies.rewrite_function,
     cst.Assign: assignments.rewrite_assignment,
     cst.If: _rewrite_if,
+    cst.Return: returned_partials.rewrite_return,
     cst.IfExp: api_questions.rewrite_choice,
     cst.Comparison: api_questions.rewrite_expression,
 }

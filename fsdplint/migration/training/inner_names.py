@@ -63,11 +63,13 @@ def _leaves_part_out(read: PrefixRead) -> bool:
     """Whether a comprehension leaves the prefix out of the parts of a name:
     `[part for part in name.split(".") if part != prefix]`."""
     source = read.source
-    test, operator = source.parent(read.node), cst.NotEqual
+    test = source.parent(read.node)
+    operator: type[cst.BaseCompOp] = cst.NotEqual
     if isinstance(test, cst.Element):  # `part not in {prefix, other}`
         display = source.parent(test)
         assert display is not None
-        test, operator = source.parent(display), cst.NotIn
+        test = source.parent(display)
+        operator = cst.NotIn
     if isinstance(test, cst.ComparisonTarget):
         test = source.parent(test)
     if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
