@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import CounterDropped, Loaded, OptimizerStepped, Saved, StateLoaded, Trace
+from fsdplint.trace import (
+    CounterDropped,
+    CounterReadEarly,
+    Event,
+    Loaded,
+    OptimizerStepped,
+    Saved,
+    StateLoaded,
+    Trace,
+)
 from fsdplint.trace.queries.common import class_name, whole_file
 
 
@@ -19,6 +28,9 @@ class CounterNotRestored(Rule):
     a loop (`while app.step < total`, `range(app.epoch, n)`), and `load_state_dict` sets a sharded model and does not
     read the key of this attribute.
 
+    Also finds a number that the program computes from such a counter before the load, if a loop begins at it after
+    the load: `range(start, n)`, a test that skips batches, or a `while` loop that counts it up.
+
     A `load_state_dict` that uses the state otherwise than by constant keys is not reported.
 
     ## Why is this bad?
@@ -27,7 +39,8 @@ class CounterNotRestored(Rule):
 
         trained 7 steps of 4
 
-    Restore the counter in `load_state_dict`: `self.step = state["step"]`.
+    Restore the counter in `load_state_dict`: `self.step = state["step"]`. Compute the position in the data after the
+    load.
 
     ## Since
     torch 2.2, the first with `torch.distributed.checkpoint.load`.
@@ -57,14 +70,33 @@ class CounterNotRestored(Rule):
                 help=f"Restore `{event.name}` in `load_state_dict`.",
                 because=[(restored, "the model is restored here"), (step, "trains on")],
             )
+        for early in trace.of(CounterReadEarly):
+            loads = [*trace.before(early, Loaded)]
+            step = next(iter(trace.after(early, OptimizerStepped)), None)
+            restored = _restored_in(trace, loads[-1], step) if loads and step is not None else None
+            if step is None or restored is None or early.site in seen:
+                continue
+            if early.callbacks or early.ranks.partial:
+                continue
+            seen.add(early.site)
+            yield self.finding(
+                early,
+                f"`{early.number}` comes from `{early.name}` as it is before the checkpoint is loaded, and the "
+                "training begins at it",
+                help=f"Read `{early.name}` after the load.",
+                because=[(restored, "the model is restored here"), (step, "trains on")],
+            )
 
 
 def _restored_model(trace: Trace, event: CounterDropped) -> StateLoaded | None:
     """Where a sharded model gets its state in the load of an object."""
     loads = [one for one in trace.before(event, Loaded) if one.site == event.site]
-    if not loads:
-        return None
-    for one in trace.after(loads[-1], StateLoaded):
+    return _restored_in(trace, loads[-1], event) if loads else None
+
+
+def _restored_in(trace: Trace, loaded: Loaded, event: Event) -> StateLoaded | None:
+    """Where a sharded model gets its state after a load and before an event."""
+    for one in trace.after(loaded, StateLoaded):
         if one.index < event.index and one.into in trace.modules:
             return one if trace.sharded_within(one.into, one) is not None else None
     return None

@@ -9,6 +9,7 @@ from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
 from fsdplint.interpreter.decided_values import assigned_value
+from fsdplint.interpreter.early_reads import note_early_reads
 from fsdplint.interpreter.forward_summaries import abstract
 from fsdplint.interpreter.freezing import freeze_parameters, note_requires_grad
 from fsdplint.interpreter.functions import call_function
@@ -260,6 +261,8 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     elif isinstance(target, Instance):
         note_write(run, target.attributes, name, target.attributes.get(name))
         target.attributes[name] = value
+        if isinstance(value, StateValue) and value.tensor and value.api == "torch.load":
+            note_early_reads(run, target, {name}, run.executing)
     elif isinstance(target, Class):
         target.attributes[name] = value
     elif isinstance(target, ProjectModule):

@@ -10,11 +10,17 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fsdplint.interpreter.early_reads import note_early_reads
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ScalerValue, SchedulerValue
 from fsdplint.interpreter.values import Bound, Dict, Function, Instance, Method, Value
-from fsdplint.syntax.dropped_counters import bounds, counters, dropped_counters
+from fsdplint.syntax.dropped_counters import (
+    bounds,
+    counters,
+    dropped_counters,
+    restored_attributes,
+)
 from fsdplint.trace import CounterDropped
 
 _METHODS = ("state_dict", "load_state_dict")
@@ -44,14 +50,16 @@ def load_states(run: Run, state: Value, states: Value, call: Call, path: str) ->
         value = run.settle(value)
         if _is_stateful(value):
             _call(run, value, "load_state_dict", Call(call.node, [states.items[key]]))
-            _note_dropped_counters(run, value, call, path)
+            _note_counters(run, value, call, path)
 
 
-def _note_dropped_counters(run: Run, value: Value, call: Call, path: str) -> None:
-    """Record counters of the program that an object saves and does not restore."""
+def _note_counters(run: Run, value: Value, call: Call, path: str) -> None:
+    """Record counters that an object saves and does not restore, and early reads of others."""
     if not isinstance(value, Instance):
         return
     save, load = (_code(value, name) for name in _METHODS)
+    if save is not None and load is not None:
+        note_early_reads(run, value, set(restored_attributes(save, load)), call.node)
     sources = run.project.sources.values()
     classes = (None, *(one.node for one in value.cls.mro()))
     for name in dropped_counters(save, load) if save is not None and load is not None else ():

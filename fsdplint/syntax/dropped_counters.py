@@ -32,6 +32,22 @@ def dropped_counters(save: cst.FunctionDef, load: cst.FunctionDef) -> Iterator[s
             yield attribute
 
 
+def restored_attributes(save: cst.FunctionDef, load: cst.FunctionDef) -> Iterator[str]:
+    """The attributes that one method saves under a key and the other sets from this key."""
+    receiver, state = _parameter(load, 0), _parameter(load, 1)
+    set_from = {
+        (_key(part, state), target.target.attr.value)
+        for node in descend(load.body)
+        if isinstance(node, cst.Assign)
+        for target in node.targets
+        if isinstance(target.target, cst.Attribute) and _is_name(target.target.value, receiver)
+        for part in descend(node.value)
+    }
+    for key, attribute in _saved(save):
+        if (key, attribute) in set_from:
+            yield attribute
+
+
 # The name of an attribute, and the class if a method of it names the attribute of its own object.
 AttributeKey = tuple[str, cst.ClassDef | None]
 

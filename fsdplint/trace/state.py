@@ -296,6 +296,21 @@ class CounterDropped(Event):
 
 
 @event
+class CounterReadEarly(Event):
+    """A checkpoint sets an attribute from which the program has computed a number before.
+
+    A loop after this begins at the number. The event follows the load, at the place of the read.
+
+    name: the attribute. number: the variable that a loop begins at.
+    """
+
+    kind: ClassVar[str] = "counter-read-early"
+    static_only: ClassVar[str] = "a recorder does not follow numbers"
+    name: str = ""
+    number: str = ""
+
+
+@event
 class PartialRead(Event):
     """A reduction over a sharded parameter or gradient was converted to a Python number.
 
