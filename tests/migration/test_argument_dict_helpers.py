@@ -90,3 +90,27 @@ def test_an_offload_that_is_off_needs_no_import(tmp_path: Path) -> None:
     model = FSDP(Net(), **config)
     """
     assert "OffloadPolicy" not in plan(tmp_path, body)[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "annotation"),
+    [("", ""), ('found["cpu_offload"] = CPUOffload(offload_params=True)', " -> tuple")],
+)
+def test_the_annotation_says_what_is_returned(more: str, annotation: str, tmp_path: Path) -> None:
+    body = f"""
+def options(kind: str) -> dict[str, object]:
+    found = dict(sharding_strategy=ShardingStrategy.FULL_SHARD)
+    if kind == "zero2":
+        found["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+        {more or "pass"}
+    return found
+
+
+def build(net, kind):
+    return FSDP(net, **options(kind))
+
+
+model = build(Net(), os.environ["KIND"])
+"""
+    text = migrated(tmp_path, body)
+    assert f"def options(kind: str){annotation}:\n" in text

@@ -174,9 +174,26 @@ def return_values(one: Returning, taken: set[Variable]) -> None:
         one.inlining.put(statement.value, ", ".join(texts) or "None")
     if drops_calls:
         one.inlining.delete(one.function)
+    else:
+        _annotate(one, len(kept))
     for caller in one.callers:
         names = {key: _variable(caller, key, taken) for key in kept}
         _name_values(caller, names, moved, drops_calls=drops_calls)
+
+
+def _annotate(one: Returning, count: int) -> None:
+    """Annotate a function that returned a dict with what it returns now."""
+    returns, source = one.function.returns, one.inlining.source
+    if returns is None:
+        return
+    if count != 1:
+        one.inlining.put(returns.annotation, "tuple" if count else "None")
+        return
+    end = source.span(returns.annotation)[1]
+    start = source.text.rindex("->", 0, source.span(returns.annotation)[0])
+    start = len(source.text[:start].rstrip())
+    one.inlining.migration.forget(source, returns.annotation)
+    one.inlining.migration.substitute_span(source, start, end, "")
 
 
 def _only_builds(one: Returning) -> bool:
