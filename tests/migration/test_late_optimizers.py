@@ -54,6 +54,33 @@ def test_it_is_sharded_already(between: str, tmp_path: Path) -> None:
     assert "reshard()" not in migrated(tmp_path, program(between=between))
 
 
+METHOD = """
+class Blocks(Net):
+    @torch.no_grad()
+    def use(self, x=None):
+        return BODY
+
+
+model = FSDP(Blocks())
+print(model.use(torch.randn(4, 8)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "gathers"),
+    [("list(self.blocks)", False), ("self(x)", True), ("eval_library.run(self, x)", True)],
+)
+def test_a_method_that_may_compute(body: str, gathers: bool, tmp_path: Path) -> None:
+    imported = "import eval_library\n" if "library" in body else ""
+    text = migrated(tmp_path, imported + METHOD.replace("BODY", body))
+    assert ("reshard()" in text) is gathers
+
+
 def test_one_loop_for_an_optimizer_and_its_state(tmp_path: Path) -> None:
     more = "\nstate = FSDP.optim_state_dict(model, optimizer)\n"
     text = migrated(tmp_path, program().split("for _ in range")[0] + more)

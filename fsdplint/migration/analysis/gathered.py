@@ -6,12 +6,14 @@ from fsdplint.migration.analysis.units import Units
 from fsdplint.trace import (
     BackwardRun,
     Called,
+    Escaped,
     Event,
     Fsdp1Used,
     GradMode,
     OptimizerBuilt,
     StateLoaded,
     StateTaken,
+    Trace,
 )
 from fsdplint.trace.queries.common import happens_before_each
 
@@ -45,7 +47,8 @@ def _gathers_or_shards(units: Units, event: Event, model: str) -> bool:
         case BackwardRun():
             return True
         case Called():
-            return event.inside is None and units.trace.related(event.module, model)
+            outermost = event.inside is None and units.trace.related(event.module, model)
+            return outermost and _computes(units.trace, event)
         case Fsdp1Used():  # the migration shards the model again before such a call
             api, module = event.api, event.module
             return "optim" in api and module is not None and units.trace.related(module, model)
@@ -55,6 +58,24 @@ def _gathers_or_shards(units: Units, event: Event, model: str) -> bool:
             return _is_in(units, event.of, model)
         case StateLoaded():
             return _is_in(units, event.into, model)
+    return False
+
+
+def _computes(trace: Trace, event: Called) -> bool:
+    """Whether a call runs a forward, which a method such as `get_layers` does not.
+
+    Unknown code that the method gives a module to may do it.
+    """
+    if event.via in ("call", "forward"):
+        return True
+    if any(event.site in other.stack for other in trace.after(event, Escaped)):
+        return True
+    inside = {event.index}
+    for other in trace.after(event, Called):
+        if other.inside in inside:
+            if other.via in ("call", "forward"):
+                return True
+            inside.add(other.index)
     return False
 
 
