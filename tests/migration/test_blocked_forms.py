@@ -49,6 +49,14 @@ BLOCKED = {
         "plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=half)",
         "`FullyShardedDataParallelPlugin` of Accelerate gets this object, too",
     ),
+    "a use that depends on a subclass": (
+        "class Sharded(FSDP):\n"
+        "    def forward(self, x):\n        return super().forward(x)\n"
+        "    def read(self):\n        with FSDP.summon_full_params(self, writeback=False):\n"
+        "            return [p.sum() for p in self.parameters()]\n"
+        "print(Sharded(Net()).read())",
+        "depends on the subclass of FSDP that wraps the model (train.py:",
+    ),
     "a policy without the argument that it needs": (
         "model = FSDP(Net(), auto_wrap_policy=transformer_auto_wrap_policy)",
         "`transformer_auto_wrap_policy` is passed without its `transformer_layer_cls`",

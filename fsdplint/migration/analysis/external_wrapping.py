@@ -20,6 +20,7 @@ from fsdplint.migration.blockers.program import (
     CONSTANT_WITHOUT_MODEL,
     NOT_IMPORTED,
     PREPARED_WITH_OTHERS,
+    WRAPPED_BY_SUBCLASS,
     WRAPPED_ELSEWHERE,
     WRAPPING_FUNCTION_NOT_CALLED,
 )
@@ -110,6 +111,11 @@ def wrapped_elsewhere(
         at = other.location(call)
         place = f"{Path(at.path).name}:{at.line}"
         return Blocked(source, node, PREPARED_WITH_OTHERS(name=name, why=why, place=place))
+    subclass = next(_subclasses(migration), None)
+    if subclass is not None:
+        at = subclass[0].location(subclass[1])
+        place = f"{Path(at.path).name}:{at.line}"
+        return Blocked(source, node, WRAPPED_BY_SUBCLASS(name=name, place=place))
     function = outer_function(source, node)
     if isinstance(function, cst.FunctionDef) and name.partition(".")[0] in CONFIGURED:
         if not is_mentioned(migration.program.sources.values(), function):
@@ -118,6 +124,16 @@ def wrapped_elsewhere(
     if function is None and name.partition(".")[0] in ENUMS:
         return Blocked(source, node, CONSTANT_WITHOUT_MODEL(name=name))
     return Blocked(source, node, WRAPPED_ELSEWHERE(name=name))
+
+
+def _subclasses(migration: Migration) -> Iterator[tuple[Source, cst.ClassDef]]:
+    """The classes that derive from FSDP1's."""
+    for source in migration.sources:
+        for node in nodes(source):
+            if isinstance(node, cst.ClassDef) and any(
+                migration.any_name(base.value) == FSDP for base in node.bases
+            ):
+                yield source, node
 
 
 def _prepared_with_others(

@@ -29,6 +29,7 @@ from fsdplint.migration.blockers.program import (
     PROGRAM_TOO_LARGE,
     REFUSED,
     TOO_MANY_USES,
+    WRAPPED_BY_SUBCLASS,
     WRAPPED_ELSEWHERE,
     WRAPPING_FUNCTION_NOT_CALLED,
 )
@@ -59,6 +60,7 @@ NOT_GIVEN = {
     for one in (
         NOT_IMPORTED,
         CONSTANT_WITHOUT_MODEL,
+        WRAPPED_BY_SUBCLASS,
         WRAPPED_ELSEWHERE,
         WRAPPING_FUNCTION_NOT_CALLED,
     )

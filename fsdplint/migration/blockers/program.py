@@ -104,6 +104,11 @@ WRAPPED_ELSEWHERE = Blocker(
     "Name the file that wraps the model as well. If a framework wraps it (Accelerate, "
     "Transformers' Trainer), set the framework to FSDP2 and write this for FSDP2's models by hand.",
 )
+WRAPPED_BY_SUBCLASS = Blocker(
+    "FSDP201-wrapped-by-subclass",
+    "the rewrite of `{name}` depends on the subclass of FSDP that wraps the model ({place})",
+    "Rewrite the subclass first, with functions that get the model. Then run this again.",
+)
 CONSTANT_WITHOUT_MODEL = Blocker(
     "FSDP201-constant-without-model",
     "no file that imports this one wraps a model with FSDP1, so that nothing shows what `{name}` is for",
