@@ -55,7 +55,7 @@ BLOCKED = {
         "    def read(self):\n        with FSDP.summon_full_params(self, writeback=False):\n"
         "            return [p.sum() for p in self.parameters()]\n"
         "print(Sharded(Net()).read())",
-        "depends on the subclass of FSDP that wraps the model (train.py:",
+        "depends on the subclass of FSDP that wraps the model",
     ),
     "a policy without the argument that it needs": (
         "model = FSDP(Net(), auto_wrap_policy=transformer_auto_wrap_policy)",
