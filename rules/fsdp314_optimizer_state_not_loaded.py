@@ -13,21 +13,29 @@ from fsdplint.trace import (
     StateLoaded,
     StateTaken,
     Trace,
+    Wrapped,
 )
 from fsdplint.trace.queries.common import optimizer_named, optimizer_of
 
 # Optimizers whose state begins to exist in their first step.
 _LAZY = {"Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta", "Adafactor"}
 
+_OF_FSDP1 = " With FSDP1 that needs a model with a `device_mesh`."
+
+# What gives the state as it is; torch's own functions make it first.
+_AS_IT_IS = {"state_dict", "FSDP.optim_state_dict"}
+
 
 class OptimizerStateNotLoaded(Rule):
     """A distributed checkpoint is loaded into an optimizer that has no state yet.
 
     ## What it does
-    Finds `torch.distributed.checkpoint.load` of a dict with `optimizer.state_dict()`, or with the optimizer
-    itself, if the model is sharded and the optimizer (Adam, AdamW, RMSprop, ...) has not stepped yet.
+    Finds `torch.distributed.checkpoint.load` of a dict with `optimizer.state_dict()`, with FSDP1's
+    `FSDP.optim_state_dict(model, optimizer)`, or with the optimizer itself, if the model is sharded and the
+    optimizer (Adam, AdamW, RMSprop, ...) has not stepped yet.
 
-    `get_optimizer_state_dict` and `get_state_dict` create the state first and are fine.
+    `get_optimizer_state_dict` and `get_state_dict` create the state first and are fine. `load` reads what they
+    give for a model of FSDP1 if the model has a `device_mesh`, so that the state has DTensors.
 
     ## Why is this bad?
     An optimizer of torch makes its moments in its first step. Before it, `state_dict()["state"]` is empty.
@@ -62,7 +70,8 @@ class OptimizerStateNotLoaded(Rule):
                     f"{optimizer_named(built)} has no state yet, so this load skips its state in the "
                     f"checkpoint",
                     help="Take its state with `get_optimizer_state_dict(model, optimizer)`, which creates "
-                    "it, and set it with `set_optimizer_state_dict` after the load.",
+                    "it, and set it with `set_optimizer_state_dict` after the load."
+                    + (_OF_FSDP1 if _of_fsdp1(trace, built) else ""),
                     because=[(built, "built here")],
                 )
                 break
@@ -72,7 +81,7 @@ def _optimizers_without_state(trace: Trace, event: Loaded) -> Iterator[Optimizer
     """The optimizers that the dict of a load holds and that certainly have no state."""
     held = dict.fromkeys(event.optimizers, event.index)
     for taken in trace.before(event, StateTaken):
-        if taken.state in event.states and taken.api == "state_dict":
+        if taken.state in event.states and taken.api in _AS_IT_IS:
             held[taken.of] = taken.index
     for name, index in held.items():
         built = optimizer_of(trace, name)
@@ -82,6 +91,14 @@ def _optimizers_without_state(trace: Trace, event: Loaded) -> Iterator[Optimizer
             continue
         if not any(_may_make_state(one, name) for one in trace.events[built.index : index]):
             yield built
+
+
+def _of_fsdp1(trace: Trace, built: OptimizerBuilt) -> bool:
+    """Whether FSDP1 wraps a model of the optimizer, without a mesh that makes its state DTensors."""
+    wrapped = [event for event in trace.of(Wrapped) if event.index < built.index]
+    return any(
+        event.module in built.modules and "device_mesh" not in event.options for event in wrapped
+    )
 
 
 def _may_make_state(event: object, optimizer: str) -> bool:
