@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent / "interpreter"))
 sys.path.insert(0, str(Path(__file__).parent / "migration"))
 sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
 sys.path.insert(0, str(Path(__file__).parent / "edits"))

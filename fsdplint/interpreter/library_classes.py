@@ -77,7 +77,9 @@ _READERS = re.compile(
 )
 
 
-_REPORTS = re.compile(r"info|debug|warning|warn|error|critical|exception|log\w*|print\w*")
+_REPORTS = re.compile(
+    r"add_scalars?|info|debug|warning|warn|error|critical|exception|log\w*|print\w*"
+)
 
 
 @lru_cache(maxsize=4096)

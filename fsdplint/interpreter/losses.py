@@ -47,11 +47,15 @@ def _adds_nothing(value: Value) -> bool:
     return isinstance(value, Const) or is_output(value)
 
 
+def is_sum(op: Value | None) -> bool:
+    """Whether the operation of a reduction, which is the default without one, adds."""
+    return op is None or (isinstance(op, Symbol) and op.name.endswith(".SUM"))
+
+
 def sum_in_place(value: Value, op: Value | None) -> None:
     """`dist.all_reduce(value)`"""
-    plain = op is None or (isinstance(op, Symbol) and op.name.endswith(".SUM"))
-    if plain and isinstance(value, TensorValue | Unknown) and not isinstance(value, ShardTensor):
-        value.summed = True
+    if isinstance(value, TensorValue | Unknown) and not isinstance(value, ShardTensor):
+        value.summed = value.summed or is_sum(op)
 
 
 def keep_sum_and_size(function: Value, result: Value) -> None:
@@ -65,6 +69,13 @@ def keep_sum_and_size(function: Value, result: Value) -> None:
     if not owner.summed:
         return
     result.summed = any(owner.parts.get(name) is function for name in _KEEPS_NUMBER)
+
+
+def keep_sum_of_element(value: Value, element: Value) -> None:
+    """`sums[0]` is a number that an `all_reduce` summed, too."""
+    if isinstance(value, Unknown | TensorValue) and not isinstance(value, ShardTensor):
+        if value.summed and isinstance(element, Unknown | TensorValue):
+            element.summed = True
 
 
 def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorValue:
@@ -154,6 +165,8 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
     result.blended = value.blended or not (name in _SCALES or all(map(_adds_nothing, call.values)))
     if result is not value:
         result.rank_local = of_method(value, name, call.values)
+        if name in _KEEPS_NUMBER:
+            result.summed, result.averaged = value.summed, value.averaged
     return result
 
 

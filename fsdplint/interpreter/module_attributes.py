@@ -8,6 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter import meta_device, unset_buffers
+from fsdplint.interpreter.builtin_types import PLAIN_BASES
 from fsdplint.interpreter.functions import bind
 from fsdplint.interpreter.library_classes import inherited_structure
 from fsdplint.interpreter.models.registry import find_method
@@ -45,6 +46,18 @@ QUIET_METHODS = {
 }  # fmt: skip
 
 
+# What `dir(nn.Module())` lists, without private names.
+_MEMBERS_OF_MODULE = frozenset(
+    "T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda "
+    "double dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter "
+    "get_submodule half ipu load_state_dict modules mtia named_buffers named_children "
+    "named_modules named_parameters parameters register_backward_hook register_buffer "
+    "register_forward_hook register_forward_pre_hook register_full_backward_hook "
+    "register_full_backward_pre_hook register_load_state_dict_post_hook "
+    "register_load_state_dict_pre_hook register_module register_parameter "
+    "register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state "
+    "set_submodule share_memory state_dict to to_empty train training type xpu zero_grad".split()
+)
 # Methods that `fully_shard` adds to a module.
 ONLY_FSDP2_HAS = {
     "set_requires_gradient_sync", "set_requires_all_reduce", "set_is_last_backward",
@@ -212,6 +225,20 @@ def certainly_lacks(run: Run, module: ModuleValue, name: str) -> bool:
     if any(own.lookup(one) is not None for one in (name, "__getattr__")):
         return False
     return not any(may_set(klass, name) for klass in own.mro())
+
+
+def has_member(run: Run, module: ModuleValue, name: str) -> bool | None:
+    """Whether a module of a class of the program has a method or attribute; None if unknown."""
+    made_here = module.synthetic_for is None and not module.stands_for_parts
+    if module.cls is None or module.wrapper or not made_here:
+        return None
+    if module.cls.lookup(name) is not None:
+        return True
+    bases = {"torch.nn.Module", *PLAIN_BASES}
+    plain = not module.cls.has_unknown_base() and bases.issuperset(module.cls.library_bases())
+    if not plain or name.startswith("_") or name in _MEMBERS_OF_MODULE | ONLY_FSDP2_HAS:
+        return None
+    return False if certainly_lacks(run, module, name) else None
 
 
 def may_set(klass: Class, name: str) -> bool:

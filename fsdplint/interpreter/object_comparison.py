@@ -11,6 +11,7 @@ from fsdplint.interpreter.settings_files import is_whole_file
 from fsdplint.interpreter.torch_values import LoaderValue, RankValue, SamplerValue, StateValue
 from fsdplint.interpreter.unknown_entries import has_entry
 from fsdplint.interpreter.values import (
+    Bound,
     Class,
     Const,
     Dict,
@@ -29,6 +30,7 @@ from fsdplint.interpreter.values import (
 )
 
 NEVER_NONE = (
+    Bound,
     ModuleValue,
     OptimizerValue,
     Function,

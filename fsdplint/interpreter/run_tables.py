@@ -10,7 +10,7 @@ from typing import Any
 from fsdplint.interpreter.torch_values import Rows
 from fsdplint.interpreter.values import Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import DifferentiableGradient, TensorParallel
+from fsdplint.trace import DifferentiableGradient, MeansSummed, TensorParallel
 
 
 class TensorTables:
@@ -40,6 +40,14 @@ class TensorTables:
         self.second_order: dict[Value, DifferentiableGradient] = {}  # `second_order`
         self.plain_tensors: set[Value] = set()  # `plain_tensors`
         self.means: set[Value] = set()  # losses, `mean_losses`
+        # `rank_means`: numbers that count the data of one rank, means over such data, sums of
+        # these means over the ranks, and the passes over data of one rank that have begun
+        self.shares: set[Value] = set()
+        self.share_means: set[Value] = set()
+        self.list_sums: dict[Value, Value] = {}  # what Python's `sum` added, by the result
+        self.list_lengths: dict[Value, Value] = {}  # the list, by its length
+        self.mean_sums: dict[Value, MeansSummed] = {}
+        self.own_passes = 0
         self.estimates_totals = False  # `losses.note_product`
 
 

@@ -13,6 +13,7 @@ from fsdplint.interpreter import (
     local_columns,
     mean_losses,
     plain_tensors,
+    rank_means,
     second_order,
     tensor_devices,
     tensor_dtypes,
@@ -37,6 +38,14 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
         if isinstance(function, Symbol):
             plain_tensors.note_new(run, function.name, call, result)
             tensor_dtypes.note_new(run, function.name, call, result)
+    if run.has_own_data:
+        rank_means.note_call(run, function, call, result)
+
+
+def has_marks(run: Run) -> bool:
+    """Whether an operator may have to note anything."""
+    marks = run.rows or run.with_gradient or run.means or run.plain_tensors or run.dtypes
+    return bool(marks) or run.has_own_data
 
 
 def note_operation(run: Run, name: str, operands: list[Value], result: Value) -> None:
@@ -60,6 +69,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         second_order.note_operation(run, name, operands, result)
     if run.columns:
         local_columns.note_operation(run, name, operands, result)
+    if run.has_own_data:
+        rank_means.note_operation(run, name, operands, result)
 
 
 def _operation(run: Run, function: Value, call: Call) -> tuple[str, list[Value]]:

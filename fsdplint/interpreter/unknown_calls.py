@@ -98,6 +98,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         lazy.consume_arguments(run, call)
     for value in call.values if run.has_own_data else ():
         note_agreement(run.settle(value), seen=False)
+        run.shares.discard(run.settle(value))
     if isinstance(function, Unknown) and isinstance(function.owner, ParameterName):
         return _of_name(run, function.owner, function, call)
     origin = function.origin if isinstance(function, Unknown) else ""

@@ -180,6 +180,23 @@ class DifferentiableGradient(Event):
 
 
 @event
+class MeansSummed(Event):
+    """A number that is the sum over the ranks of the mean over the data of each.
+
+    total: whether it is a total of all ranks that was divided by the size of one rank's share;
+        else an `all_reduce` has added the means.
+    shown: whether it became a part of a text, or a function got it that may show it.
+    corrected: whether a later operation may divide it by the number of ranks.
+    """
+
+    kind: ClassVar[str] = "means-summed"
+    static_only: ClassVar[str] = "uses of a number are not recorded"
+    total: bool = False
+    shown: bool = False
+    corrected: bool = False
+
+
+@event
 class SyncSwitched(Event):
     """A switch of gradient synchronization, or of resharding.
 

@@ -9,6 +9,7 @@ import libcst as cst
 from fsdplint.interpreter import (
     branch_conditions,
     gathered_rows,
+    losses,
     possible_lists,
     second_order,
 )
@@ -145,6 +146,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         return gathered_rows.part_of(run, value, part_of_tensor(run, value, node))
     element = subscript(run, value, index, node)
     second_order.note_part(run, value, element)
+    losses.keep_sum_of_element(value, element)
     return gathered_rows.part_of(run, value, element)
 
 

@@ -6,6 +6,7 @@ import ast
 
 import libcst as cst
 
+from fsdplint.interpreter import rank_means
 from fsdplint.interpreter.decided_values import MAX_DECIDING, with_keys
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.iteration import iterate
@@ -87,6 +88,7 @@ def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
             parts.append(texts[-1])
         elif isinstance(part, cst.FormattedStringExpression):
             value = run.eval(part.expression)
+            rank_means.note_shown(run, value)
             texts.append(_constant_text(part, value))
             parts.append(value if _is_plain(part) else None)
             result.by_rank = depends_on_rank(value) or result.by_rank

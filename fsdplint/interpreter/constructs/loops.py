@@ -29,7 +29,7 @@ from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.program_arguments import end_of_loop
-from fsdplint.interpreter.rank_local import local_of
+from fsdplint.interpreter.rank_local import local_of, of_loader
 from fsdplint.interpreter.rank_turns import guard_of, turns_by_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, guard_end, terminates
@@ -105,10 +105,13 @@ def _over_iterable(
     if loader is not None and not (isinstance(iterable, Batches) and iterable.begun):
         begin_pass(run, loader, loop.place)
     begun = passes_begun(run, begin)
+    own = loader is not None and of_loader(run, loader, loop.node) is not None
+    run.own_passes += own
     if isinstance(iterable, Lazy) and iterable.drive is not None and iterable.elements is None:
         signal = _over_generator(run, loop, iterable)
     else:
         signal = _over_known(run, loop, iterable, further)
+    run.own_passes -= own
     for name in begun if loader is None else [loader.id]:
         end_pass(run, name, loop.place)
     return signal

@@ -193,7 +193,7 @@ def arithmetic(
     result = _arithmetic(run, left, right, op, node)
     if run.has_own_data and isinstance(op, cst.Multiply):
         losses.note_product(run, left, right)
-    if run.rows or run.with_gradient or run.means or run.plain_tensors or run.dtypes:
+    if tensor_marks.has_marks(run):
         operation = _OPERATIONS.get(type(op), "other") if op is not None else "other"
         tensor_marks.note_operation(run, operation, [left, right], result)
     if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:

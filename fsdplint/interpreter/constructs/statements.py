@@ -6,7 +6,7 @@ from functools import partial
 
 import libcst as cst
 
-from fsdplint.interpreter import gradient_writes, lazy, losses, possible_lists
+from fsdplint.interpreter import gradient_writes, lazy, losses, possible_lists, rank_means
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.constructs.branches import choice_of_callee, execute_choice
 from fsdplint.interpreter.constructs.operators import arithmetic, is_distinct_result
@@ -154,6 +154,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     if isinstance(left, ParametersOf) and left.element:
         note_written(run, node.target, [left], [right])
     result = arithmetic(run, left, right, scales)
+    if isinstance(node.operator, cst.AddAssign):
+        rank_means.note_added(run, left, right, result)
     if isinstance(result, Unknown) and _counts(left, right):
         result.rank_local = result.rank_local or _counting_data(run)
     if isinstance(result, Unknown) and is_distinct_result(left, node.operator, right):

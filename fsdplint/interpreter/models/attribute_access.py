@@ -19,6 +19,7 @@ from fsdplint.interpreter.models.type_tests import is_dtensor
 from fsdplint.interpreter.module_attributes import (
     ONLY_FSDP2_HAS,
     WRAPPER_ATTRIBUTES,
+    has_member,
     lacks_attribute,
 )
 from fsdplint.interpreter.module_tree import note_whole_parameters
@@ -74,6 +75,9 @@ def get_attribute(run: Run, name: str, call: Call) -> Value:
                 return Method(module, attribute) if has else run.settle(call.args[2])
         if len(call.args) == 3 and isinstance(module, Instance):
             if instance_lacks(module, attribute):
+                return run.settle(call.args[2])
+        if len(call.args) == 3 and isinstance(module, ModuleValue):
+            if has_member(run, module, attribute) is False:
                 return run.settle(call.args[2])
         value = read_attribute(run, call.args[0], attribute, call.node)
         return run.settle(value)
@@ -212,6 +216,9 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
         if isinstance(value, Instance) and instance_lacks(value, attribute):
             return Const(False)
         if isinstance(value, ModuleValue):
+            has = has_member(run, value, attribute) if name == "builtins.hasattr" else None
+            if has is not None:
+                return Const(has)
             text = _question(run, call, attribute)
             return Condition(text, text, subject=text, relation="truth", asks_for=attribute)
     return Unknown(origin=run.text(call.node))

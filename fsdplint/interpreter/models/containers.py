@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import possible_lists
+from fsdplint.interpreter import possible_lists, rank_means
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.choices import choose, is_written_out, read_entry
 from fsdplint.interpreter.decided_values import note_decided_element
@@ -71,7 +71,9 @@ def length(run: Run, name: str, call: Call) -> Value:
     if isinstance(held, Sequence | Dict) and not held.open:
         if not stands_for_several(run, held):
             return Length(len(held.items))
-    return Unknown(origin=run.text(call.node), term=list_length(held))
+    result = Unknown(origin=run.text(call.node), term=list_length(held))
+    rank_means.note_length(run, value, result)
+    return result
 
 
 @function("collections.defaultdict")

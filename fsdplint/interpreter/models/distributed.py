@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fsdplint.interpreter import gathered_rows, losses, meta_device
+from fsdplint.interpreter import gathered_rows, losses, meta_device, rank_means
 from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
@@ -192,6 +192,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=_sizes_differ(run, last, tensor, call),
     )
+    mean = rank_means.is_mean_of_share(run, tensor)
     if last in AGREED:
         note_agreement(tensor)
         forget_rank(tensor)
@@ -199,6 +200,9 @@ def collective(run: Run, name: str, call: Call) -> Value:
     if last == "all_reduce" and whole:
         tensors.note_shard_reduction(run, call.arg(0, "tensor"), call.node)
         losses.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))
+    if last in ("all_reduce", "reduce") and whole:
+        op = call.arg(1 if last == "all_reduce" else 2, "op")
+        rank_means.note_reduction(run, tensor, op, call, mean)
     if last == "broadcast_object_list" and call.args:
         if isinstance(tensor, Sequence):
             tensor.items = [_sent(run, item) for item in tensor.items]
