@@ -8,6 +8,7 @@ from typing import Any
 
 import libcst as cst
 
+from fsdplint.interpreter import same_noise
 from fsdplint.interpreter.choices import certainly_lacks
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
 from fsdplint.interpreter.own_dicts import as_dict
@@ -80,6 +81,8 @@ def compare(run: Run, node: cst.Comparison) -> Value:
         else:
             result.term = predicate
     if not isinstance(result, Const):
+        if run.same_noise:
+            same_noise.note_operation(run, "compare", [left, *rights], result)
         return result
     known = [one for one in (left, *rights) if isinstance(one, _DECIDED)]
     decided_by = [key for one in known for key in one.decided_by]

@@ -35,6 +35,7 @@ from fsdplint.trace import (
     ReplacedParametersTested,
     RequiresGradSet,
     RunElsewhere,
+    SameNoise,
     Saved,
     ScalerBuilt,
     ScalerStepped,
@@ -64,9 +65,10 @@ KEEPS_STRUCTURE = {
     Loaded, LoaderIterated, LoaderLeft, MeansSummed, ModuleBuilt, OptimizerBuilt, OptimizerStepped,
     PartialRead, PickedByRank, RankData, ReplacedParametersTested, RequiresGradSet, RunElsewhere,
     Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, ScalerUpdated, SchedulerStepped, Seeded,
-    SharedNumbersDrawn, StateLoaded, StateTaken, SyncSwitched,
+    SameNoise, SharedNumbersDrawn, StateLoaded, StateTaken, SyncSwitched,
 }  # fmt: skip
 # Events about data and files: they come again with each execution of code that loads data.
 OF_DATA = {
-    DataEscaped, Imported, Loaded, PickedByRank, RankData, RunElsewhere, Seeded, SharedNumbersDrawn,
+    DataEscaped, Imported, Loaded, PickedByRank, RankData, RunElsewhere, SameNoise, Seeded,
+    SharedNumbersDrawn,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from fsdplint.interpreter.loop_certainty import loops_in, passes_all_on
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.modules import submodule_values
 from fsdplint.interpreter.optimizers import take_parameters
-from fsdplint.interpreter.own_dicts import as_dict
+from fsdplint.interpreter.own_dicts import as_dict, dict_to_read
 from fsdplint.interpreter.program_arguments import each_argument, is_argv
 from fsdplint.interpreter.records import as_tuple
 from fsdplint.interpreter.run import Run
@@ -136,7 +136,7 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
 
     If they are, the loop runs once for each. Otherwise its length is unknown.
     """
-    value = as_dict(lazy.consume(run, iterable_of(run, value)))
+    value = dict_to_read(lazy.consume(run, iterable_of(run, value)))
     if isinstance(value, Sequence):
         if value.items and (not value.open or any(matters(i) for i in value.items)):
             return list(value.items), True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter.values import Class, Dict, Instance, Symbol, Value
+from fsdplint.interpreter.values import Class, Dict, Instance, Namespace, Symbol, Value
 
 # The attribute under which an object has its entries; no program can write this name.
 ENTRIES = "*entries"
@@ -30,6 +30,15 @@ def entries_of(value: Value) -> Dict | None:
 def as_dict(value: Value) -> Value:
     """The entries of an object of a class that derives from `dict`; any other value itself."""
     return entries_of(value) or value
+
+
+def dict_to_read(value: Value) -> Value:
+    """The same, or the attributes of an object (`vars(config)`) as a new dict."""
+    owner = value.owner if isinstance(value, Namespace) else None
+    if not isinstance(owner, Instance):
+        return as_dict(value)
+    is_open = owner.attributes_unknown or owner.cls.has_unknown_base()
+    return Dict({**owner.attributes}, is_open)
 
 
 def entry_as_attribute(instance: Instance, name: str) -> Value | None:

@@ -48,6 +48,10 @@ class TensorTables:
         self.list_lengths: dict[Value, Value] = {}  # the list, by its length
         self.mean_sums: dict[Value, MeansSummed] = {}
         self.own_passes = 0
+        # `same_noise`: numbers that all ranks have drawn, with the place and the generator, and the
+        # generators whose numbers were mixed with data of the rank (None: that of the process)
+        self.same_noise: dict[Value, tuple[NodeSite, Value | None]] = {}
+        self.noise_mixed: set[Value | None] = set()
         self.estimates_totals = False  # `losses.note_product`
 
 

@@ -14,6 +14,7 @@ from fsdplint.interpreter import (
     mean_losses,
     plain_tensors,
     rank_means,
+    same_noise,
     second_order,
     tensor_devices,
     tensor_dtypes,
@@ -38,6 +39,7 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
         if isinstance(function, Symbol):
             plain_tensors.note_new(run, function.name, call, result)
             tensor_dtypes.note_new(run, function.name, call, result)
+    same_noise.note_drawn(run, function, call, result)
     if run.has_own_data:
         rank_means.note_call(run, function, call, result)
 
@@ -71,6 +73,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         local_columns.note_operation(run, name, operands, result)
     if run.has_own_data:
         rank_means.note_operation(run, name, operands, result)
+    if run.same_noise:
+        same_noise.note_operation(run, name, operands, result)
 
 
 def _operation(run: Run, function: Value, call: Call) -> tuple[str, list[Value]]:

@@ -31,6 +31,7 @@ from fsdplint.trace.data import (
     LoaderIterated,
     LoaderLeft,
     RankData,
+    SameNoise,
     SamplerBuilt,
     SharedNumbersDrawn,
 )
@@ -203,6 +204,7 @@ __all__ = [
     "RequiresGradSet",
     "RowEdited",
     "RunElsewhere",
+    "SameNoise",
     "SamplerBuilt",
     "Saved",
     "ScalerBuilt",

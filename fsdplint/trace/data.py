@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fsdplint.trace.base import Event, event
+from fsdplint.trace.base import Event, Site, event
 from fsdplint.trace.fields import combined, differs, disjoint, same_sequence, unrecorded
 
 
@@ -96,6 +96,18 @@ class SharedNumbersDrawn(Event):
     kind: ClassVar[str] = "shared-numbers-drawn"
     static_only: ClassVar[str] = "a recorder does not see which numbers make a batch"
     shifted: bool = False
+
+
+@event
+class SameNoise(Event):
+    """Random numbers that all ranks have drawn are mixed with data of the rank, under autograd.
+
+    drawn: where they were drawn.
+    """
+
+    kind: ClassVar[str] = "same-noise"
+    static_only: ClassVar[str] = "a recorder does not see which numbers make a batch"
+    drawn: Site
 
 
 @event

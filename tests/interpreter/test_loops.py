@@ -198,7 +198,8 @@ ASKED = {
     'name = "module"\nif hasattr(model, name):\n    fully_shard(model.head)\n': False,
     'class Names:\n    one = "module"\nif hasattr(model, Names.one):\n    fully_shard(model.head)\n': False,
     'start = "mod"\nif hasattr(model, f"{start}ule"):\n    fully_shard(model.head)\n': False,
-    'if hasattr(model, "other"):\n    fully_shard(model.head)\n': True,
+    'if hasattr(model, "other"):\n    fully_shard(model.head)\n': False,
+    "if hasattr(model, name()):\n    fully_shard(model.head)\n": True,
 }
 
 

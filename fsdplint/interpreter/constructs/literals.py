@@ -12,7 +12,7 @@ from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.one_rank_dicts import begin_dict
-from fsdplint.interpreter.own_dicts import as_dict
+from fsdplint.interpreter.own_dicts import dict_to_read
 from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.ranks import (
     depends_on_process,
@@ -170,7 +170,7 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
                 result.items[f"<{run.text(element.key)}>"] = value
                 result.open = True
         elif isinstance(element, cst.StarredDictElement):
-            value = as_dict(run.eval(element.value))
+            value = dict_to_read(run.eval(element.value))
             if isinstance(value, Dict):
                 result.take(value)
             elif isinstance(value, StateValue):

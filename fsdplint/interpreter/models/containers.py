@@ -28,7 +28,7 @@ from fsdplint.interpreter.one_rank_dicts import (
     note_entries,
 )
 from fsdplint.interpreter.optimizers import take_parameters
-from fsdplint.interpreter.own_dicts import as_dict
+from fsdplint.interpreter.own_dicts import as_dict, dict_to_read
 from fsdplint.interpreter.own_lengths import note_addition, own_length
 from fsdplint.interpreter.parameter_filters import (
     doubt_filter,
@@ -90,7 +90,7 @@ def make_defaultdict(run: Run, name: str, call: Call) -> Value:
 def make_dict(run: Run, name: str, call: Call) -> Value:
     result = Dict({}, call.open, created_at=run.site(call.node), made_at=run.steps)
     for value in call.args:
-        value = as_dict(run.settle(value))
+        value = dict_to_read(run.settle(value))
         if isinstance(value, StateValue):
             return value
         if isinstance(value, Dict):

@@ -13,12 +13,14 @@ from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.chosen_members import member
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.own_dicts import dict_to_read
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries, override_settings
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
     Dict,
+    Method,
     Namespace,
     Symbol,
     Unknown,
@@ -95,4 +97,5 @@ def get_of_library(run: Run, receiver: Symbol, name: str, call: Call) -> Value:
 
 @method("Namespace", "items", "keys", "values", "copy")
 def read_all(run: Run, receiver: Namespace, name: str, call: Call) -> Value:
-    return Unknown()
+    held = dict_to_read(receiver)
+    return run.call(Method(held, name), call) if isinstance(held, Dict) else Unknown()

@@ -1,0 +1,122 @@
+"""Random numbers that are the same on all ranks, and that a program mixes with the data of a rank.
+
+The noise of a diffusion model and the masks of a denoiser should be other ones for each sample.
+Where the seed of the generator is the same on all ranks, each rank draws the same numbers for its
+own samples. What is noted here is certain: the seed is a constant or a setting, all ranks draw,
+and the model does not draw the numbers itself, as its dropout does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fsdplint.interpreter import grad_mode
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.randomness import differs_by_rank
+from fsdplint.interpreter.rank_local import draws, local_of
+from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import GeneratorValue, TensorValue
+from fsdplint.interpreter.values import (
+    Const,
+    ModuleValue,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    is_none,
+)
+from fsdplint.trace import GradMode, Ranks, SameNoise
+
+_LIKE = frozenset({"rand_like", "randint_like", "randn_like"})
+_OF_SIZE = frozenset({"rand", "randint", "randn"})
+_KEEPS = frozenset("clone contiguous cuda to type type_as".split())
+# The functions in the text of a value that is a setting of the program.
+_SETTINGS = frozenset("float get getattr int parse_args safe_load".split())
+_CALLED = re.compile(r"(\w+)\(")
+
+
+def note_drawn(run: Run, function: Value, call: Call, result: Value) -> None:
+    """A call, which may draw random numbers from torch."""
+    if not isinstance(function, Symbol) or not draws(function) or not run.has_own_data:
+        return
+    name = function.name.removeprefix("torch.")
+    if not (name in _LIKE or (name in _OF_SIZE and _draws_several(run, name, call))):
+        return
+    if run.decisions.single_rank or run.ranks() is not Ranks.ALL or _in_model(run):
+        return
+    given = call.kwargs.get("generator")
+    generator = run.settle(given) if given is not None else None
+    if _has_shared_seed(run, call, generator) and isinstance(result, Unknown | TensorValue):
+        result.rank_local = None  # `randn_like(batch)`
+        run.same_noise[result] = run.site(call.node), generator
+
+
+def _draws_several(run: Run, name: str, call: Call) -> bool:
+    """Whether a call draws more than one number, as far as its size says."""
+    sizes = call.args[2:3] if name == "randint" and len(call.args) > 2 else call.args
+    sizes = [call.kwargs["size"]] if "size" in call.kwargs else sizes
+    if name == "randint" and len(call.args) <= 2 and "size" not in call.kwargs:
+        sizes = call.args[1:]
+    elements = [one for size in sizes for one in _elements(run, size)]
+    return any(not (isinstance(one, Const) and one.value in (0, 1)) for one in elements)
+
+
+def _elements(run: Run, value: Value) -> list[Value]:
+    value = run.settle(value)
+    return [run.settle(one) for one in value.items] if isinstance(value, Sequence) else [value]
+
+
+def _has_shared_seed(run: Run, call: Call, generator: Value | None) -> bool:
+    """Whether the generator of a call certainly has the same seed on all ranks.
+
+    generator: None for that of the process.
+    """
+    if generator is None or is_none(generator):
+        return run.seeded is True and not run.draws_own_numbers and not call.open
+    if not isinstance(generator, GeneratorValue) or generator.seed is None:
+        return False
+    return _is_shared(run, generator.seed)
+
+
+def _is_shared(run: Run, value: Value) -> bool:
+    """Whether a value is certainly the same on all ranks: a constant, or a setting."""
+    value = run.settle(value)
+    origin = value.origin if isinstance(value, Unknown) else ""
+    if not set(_CALLED.findall(origin)) <= _SETTINGS:
+        return False
+    return differs_by_rank(run, value) is False
+
+
+def _in_model(run: Run) -> bool:
+    return any(isinstance(frame.receiver, ModuleValue) for frame in run.frames)
+
+
+def note_operation(run: Run, name: str, operands: list[Value], result: Value) -> None:
+    """The result of an operation on such numbers, or on them and on data of the rank.
+
+    name: that of the function or method, or of the operator.
+    """
+    given = list(_flat(run, operands))
+    noise = next((one for one in given if one in run.same_noise), None)
+    if noise is None or any(depends_on_rank(one) or depends_on_process(one) for one in given):
+        return
+    if any(local_of(one) is not None for one in given):
+        if grad_mode.current(run.contexts, run.grad_default) is GradMode.ON:
+            _emit(run, noise)
+    elif name in _KEEPS or all(one in run.same_noise or _is_shared(run, one) for one in given):
+        run.same_noise[result] = run.same_noise[noise]
+
+
+def _emit(run: Run, noise: Value) -> None:
+    drawn, generator = run.same_noise[noise]
+    key = generator if isinstance(generator, GeneratorValue) else None
+    if key not in run.noise_mixed:
+        run.noise_mixed.add(key)
+        run.emit(SameNoise, run.executing, drawn=drawn)
+
+
+def _flat(run: Run, operands: list[Value]) -> Iterator[Value]:
+    for operand in operands:
+        yield from _elements(run, operand)

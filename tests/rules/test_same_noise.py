@@ -1,0 +1,85 @@
+"""FSDP521: the draws that count, and what makes them other ones on each rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import findings, program
+
+CODE = """
+import argparse
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, DistributedSampler
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=0)
+args = parser.parse_args()
+dist.init_process_group("gloo")
+{seed}
+data = make_data()
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+model = fully_shard(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{after}
+for x in loader:
+    {turn}
+    F.mse_loss(model(x + noise), noise).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+SEED = "torch.manual_seed(args.seed)"
+LIKE = "noise = torch.randn_like(x)"
+GENERATOR = "noise = torch.randn(x.shape, generator=g)"
+BAD = {
+    "like": (SEED, "", LIKE),
+    "size": (SEED, "", "noise = torch.randn(x.size(0), 4)"),
+    "device": (SEED, "", "noise = torch.randn(x.shape, device='cuda').to(x.dtype) * 0.1"),
+    "masks": (SEED, "", "noise = x * (torch.rand(x.shape) < 0.5)"),
+    "time steps": (SEED, "", "noise = x * torch.randint(0, 100, (len(x), 1))"),
+    "generator": ("", "g = torch.Generator('cuda').manual_seed(args.seed + 1)", GENERATOR),
+    "function": (SEED, "def corrupt(x):\n    return x + torch.randn_like(x)", "noise = corrupt(x)"),
+    "scaled by a setting": (SEED, "", "noise = torch.randn_like(x) * args.sigma"),
+    "in place": (SEED, "", "noise = torch.randn_like(x).mul_(0.1)"),
+}
+GOOD = {
+    "no seed": ("", "", LIKE),
+    "seed of the rank": ("torch.manual_seed(args.seed + dist.get_rank())", "", LIKE),
+    "seed after sharding": (SEED, "torch.manual_seed(dist.get_rank())", LIKE),
+    "generator of the rank": (
+        SEED,
+        "g = torch.Generator().manual_seed(dist.get_rank())",
+        GENERATOR,
+    ),
+    "generator of unknown seed": (
+        SEED,
+        "g = torch.Generator().manual_seed(make_seed())",
+        GENERATOR,
+    ),
+    "generator without seed": (SEED, "g = torch.Generator()", GENERATOR),
+    "one number": (SEED, "", "noise = x * torch.rand(1)"),
+    "offset of the rank": (SEED, "", "noise = x + torch.randn(8, 4)[dist.get_rank()]"),
+    "NumPy": (SEED, "", "noise = x + np.random.randn(*x.shape)"),
+    "on one rank": (SEED, "if dist.get_rank() == 0:\n    torch.randn(4)", "noise = x"),
+}
+
+
+def _codes(tmp_path: Path, seed: str, after: str, turn: str) -> set[str]:
+    code = CODE.format(seed=seed, after=after, turn=turn)
+    return {one.rule.code for one in findings(program(tmp_path, code), "FSDP521")}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_same_numbers_for_other_batches_are_found(tmp_path: Path, case: str) -> None:
+    assert _codes(tmp_path, *BAD[case]) == {"FSDP521"}
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_other_numbers_are_fine(tmp_path: Path, case: str) -> None:
+    assert _codes(tmp_path, *GOOD[case]) == set()
