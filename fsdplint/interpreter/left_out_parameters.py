@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.interpreter.identities import is_among
 from fsdplint.interpreter.parameter_sizes import parameters_below
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParameterName, ParametersOf
@@ -99,6 +100,9 @@ class _Case:
                 return None
             return operation(dimensions, number)
         if isinstance(compare, cst.In | cst.NotIn):
+            if self._is_identity(left):
+                held = is_among(self.run, self.parameter, self._read(right))
+                return held if isinstance(compare, cst.In) or held is None else not held
             if not self._is_name(right):
                 return None
             text = self._constant(left)
@@ -199,6 +203,13 @@ class _Case:
             and not (value.derived or value.name)
             and value.modules == self.element.modules
         )
+
+    def _is_identity(self, node: cst.BaseExpression) -> bool:
+        """Whether an expression is `id(p)`."""
+        if not isinstance(node, cst.Call) or len(node.args) != 1:
+            return False
+        named = isinstance(node.func, cst.Name) and node.func.value == "id"
+        return named and self._is_parameter(node.args[0].value)
 
     def _is_dimensions(self, node: cst.BaseExpression) -> bool:
         """Whether an expression is `p.ndim`, `p.dim()` or `len(p.shape)`."""

@@ -12,6 +12,7 @@ from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.left_out_parameters import Held, left_out
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
+    ParameterId,
     ParameterName,
     ParametersOf,
     ShardTensor,
@@ -136,6 +137,12 @@ def _is_dimensions(run: Run, node: cst.CSTNode) -> bool:
     return node.attr.value in ({"shape", "size"} if sized else {"ndim", "dim"})
 
 
+def _reads_identity(run: Run, node: cst.CSTNode) -> bool:
+    """Whether a test reads `id(p)`."""
+    read = (run.evaluations.get(one) for one in _nodes(run, node) if isinstance(one, cst.Call))
+    return any(isinstance(one, ParameterId) for one in read)
+
+
 def _texts(run: Run, node: cst.CSTNode) -> list[str]:
     if isinstance(node, cst.SimpleString):
         value = node.evaluated_value
@@ -156,7 +163,7 @@ def with_filters(run: Run, value: Value, tests: Iterable[Held]) -> Value:
     held_tests = list(tests)
     nodes = [test for test, _ in held_tests]
     found, by_name = filters_in(run, nodes), any(_reads_name(run, node) for node in nodes)
-    if not found and not by_name:
+    if not (found or by_name or any(_reads_identity(run, node) for node in nodes)):
         return value
     if isinstance(value, ParametersOf):
         return dataclasses.replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.interpreter.ignored_parameters import owners_of_ignored
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.trace import BackwardRun, Called, Event, Gathered, Sharded, SyncSwitched
@@ -31,7 +32,7 @@ def appears_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     if not _has_known_owner(parameter) or calling or parameter.unsharded_copy:
         return False
     for module in parameter.modules:
-        if groups.owner(module.id) is None or _may_be_ignored(run, groups, module.id):
+        if groups.owner(module.id) is None or _may_be_ignored(run, groups, parameter, module.id):
             return False
         family = {*run.trace.submodules(module.id), *groups.ancestors(module.id)}
         if not _is_at_rest(groups, family, gradient):
@@ -51,7 +52,11 @@ def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
         return False
     for module in parameter.modules:
         owner = groups.owner(module.id)
-        if owner is None or trace.family_escaped(owner) or _may_be_ignored(run, groups, module.id):
+        if (
+            owner is None
+            or trace.family_escaped(owner)
+            or _may_be_ignored(run, groups, parameter, module.id)
+        ):
             return False
         family = set(trace.submodules(owner))
         calling = [trace.events[index] for index in run.calling]
@@ -95,13 +100,26 @@ def _reshards_after_forward(groups: Groups, owner: str) -> bool:
     return option is True or (option is None and not is_root and "**" not in event.options)
 
 
-def _may_be_ignored(run: Run, groups: Groups, module: str) -> bool:
-    """Whether `fully_shard` may leave parameters of a module out."""
+def _may_be_ignored(run: Run, groups: Groups, parameter: ParametersOf, module: str) -> bool:
+    """Whether `fully_shard` may leave out a parameter of a module."""
     family = {*run.trace.submodules(module), *groups.ancestors(module)}
     return any(
-        {"ignored_params", "**"} & set(shard.options) and family & {shard.module, *shard.group}
+        {"ignored_params", "**"} & set(shard.options)
+        and family & {shard.module, *shard.group}
+        and _may_leave_out(run, shard, parameter, module)
         for shard in run.trace.of(Sharded)
     )
+
+
+def _may_leave_out(run: Run, shard: Sharded, parameter: ParametersOf, module: str) -> bool:
+    given = run.ignored.get(shard.index)
+    owners, _ = owners_of_ignored(run, given) if given is not None else ([], False)
+    if not owners or "**" in shard.options:
+        return True
+    ignored = {part for owner in owners for part in run.trace.submodules(owner.id)}
+    selected = {one.owner for one in parameter.left_out}
+    parts = {part for part in run.trace.submodules(module) if part in ignored}
+    return any(run.trace.modules[part].own_parameters is not False for part in parts - selected)
 
 
 def _may_gather(groups: Groups, event: Event) -> bool:

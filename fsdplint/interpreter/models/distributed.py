@@ -171,12 +171,16 @@ def _gradient_of(tensor: Value) -> tuple[str, ...]:
 def collective(run: Run, name: str, call: Call) -> Value:
     """A collective; all ranks take part unless it is in a subgroup."""
     last = name.rpartition(".")[2]
-    note_weights_set(run, call.node, call.values)
     group = call.arg(COLLECTIVES[last], "group")
     whole = (group is None or is_none(group)) and not call.open and not _needs_members_only(call)
     if whole:
         note_use(run, name, call)
     tensor = run.settle(call.arg(0, _FIRST.get(last, "tensor")) or Unknown())
+    few = is_dimensionless(tensor) or (
+        isinstance(tensor, Unknown | TensorValue) and tensor.few_elements
+    )
+    if not few:  # it may hold parameters
+        note_weights_set(run, call.node, call.values)
     event = run.emit(
         Collective,
         call.node,
@@ -187,8 +191,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         of_output=losses.is_output(tensor),
         gradient_of=_gradient_of(tensor),
         own_gradient=isinstance(tensor, ShardTensor) and tensor.own,
-        few_elements=is_dimensionless(tensor)
-        or (isinstance(tensor, Unknown | TensorValue) and tensor.few_elements),
+        few_elements=few,
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=_sizes_differ(run, last, tensor, call),
     )

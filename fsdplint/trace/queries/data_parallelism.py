@@ -30,10 +30,10 @@ def only_data_parallel(trace: Trace) -> bool:
         return False
     if any(True for _ in trace.of(TensorParallel)):
         return False
-    return all(_is_of_data(trace, mesh) for mesh in trace.of(MeshBuilt))
+    return all(is_of_data(trace, mesh) for mesh in trace.of(MeshBuilt))
 
 
-def _is_of_data(trace: Trace, mesh: MeshBuilt) -> bool:
+def is_of_data(trace: Trace, mesh: MeshBuilt) -> bool:
     """Whether all ranks of a mesh certainly get data of their own.
 
     FSDP averages the gradients over each dimension that a sharding gets, also over replicas.

@@ -21,6 +21,7 @@ from fsdplint.trace import (
     WeightsSet,
 )
 from fsdplint.trace.groups import Shard, shard_events
+from fsdplint.trace.queries.data_parallelism import is_of_data
 
 _WITHOUT_TENSORS = ("barrier", "monitored_barrier")
 
@@ -48,7 +49,7 @@ def unreduced_ignored(trace: Trace) -> Iterator[Unreduced]:
     """
     if not trace.complete or any(True for _ in trace.of(ParameterMarked, TensorParallel)):
         return
-    if any(len(mesh.shape) != 1 for mesh in trace.of(MeshBuilt)):
+    if not all(is_of_data(trace, mesh) for mesh in trace.of(MeshBuilt)):
         return
     if any(one.api == "new_group" or "all_to_all" in one.api for one in trace.of(Collective)):
         return
