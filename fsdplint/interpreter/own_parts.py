@@ -24,19 +24,24 @@ _GIVING = ("__iter__", "__next__", "__getitem__", "__getitems__")
 _TAKES_PART = frozenset({"range", "islice"})
 # Functions that begin other random numbers with each seed.
 _SEEDS = frozenset({"default_rng", "manual_seed", "Random", "RandomState"})
+_DIVIDES = (cst.FloorDivide, cst.Modulo, cst.RightShift)
 _CONSTANTS = (cst.Integer, cst.Float, cst.BaseString)
 
 
-def gives_own_part(value: Value | None) -> bool:
-    """Whether an object of the program certainly gives each rank other data."""
+def gives_own_part(value: Value | None, *, groups: bool = True) -> bool:
+    """Whether an object of the program certainly gives each rank other data.
+
+    groups: whether it also counts if several ranks may get the same (`rank // size`).
+    """
     if not isinstance(value, Instance):
         return False
     if _DISTRIBUTED in value.cls.library_bases() and value.cls.lookup("__iter__") is None:
-        return True
+        return groups  # the program may give it the numbers of a group
     held = {name for name, one in value.attributes.items() if is_distinct(one)}
-    return bool(held) and any(
-        _computes(function.body, _receiver(function), held) for function in _giving(value.cls)
-    )
+    giving = [(one.body, _receiver(one)) for one in _giving(value.cls)] if held else []
+    if not groups and any(_divides(body, receiver, held) for body, receiver in giving):
+        return False
+    return any(_computes(body, receiver, held) for body, receiver in giving)
 
 
 def _giving(klass: Class) -> list[cst.FunctionDef]:
@@ -77,6 +82,14 @@ def _computes(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
     if isinstance(node, cst.FormattedString):
         return reads(node) and not names_device(node)
     return any(_computes(child, receiver, held) for child in code_children(node))
+
+
+def _divides(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
+    """Whether code computes the group of the rank, or another number that ranks share."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, _DIVIDES):
+        if any(name in held for name in _read_attributes(node.left, receiver)):
+            return True
+    return any(_divides(child, receiver, held) for child in code_children(node))
 
 
 def _called(node: cst.Call) -> str:

@@ -8,6 +8,7 @@ without communication, and every unknown function loses it. A collective clears 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -56,8 +57,11 @@ _NAMES_OF_PROCESSES = frozenset(
 _PARTS = frozenset({"shard", "datasets.distributed.split_dataset_by_node"})
 _PATHS = frozenset("os.path.join os.path.abspath os.fspath pathlib.Path builtins.str".split())
 _COMPUTES = _PATHS | frozenset(
-    f"builtins.{name}" for name in "abs all any bool divmod float int max min pow round sum".split()
+    f"builtins.{name}"
+    for name in "abs all any bool bytes chr divmod float int max min ord pow round sum".split()
 )
+# Libraries whose objects turn texts into numbers and back.
+_TOKENIZES = re.compile(r"(tiktoken|tokenizers|sentencepiece|transformers\.\w*Tokenizer\w*)\.")
 _COMPUTING = ("torch.", "math.", "numpy.", "statistics.")
 COMMUNICATES = ("torch.distributed.", "torch.cuda.", "torch.utils.", "torch.optim.")
 # Functions and methods of which the result does not depend on the elements of a tensor.
@@ -70,6 +74,7 @@ _NEW_VALUES = frozenset("empty full new_empty new_full new_ones new_zeros ones z
 # Methods of a tensor that return a number or tensor with memory of its own.
 _COPIES = frozenset("any all clone item max mean min norm sum tolist".split())
 # Functions and methods of which the result has as many elements as the values of a tensor say.
+_OF_TEXT = frozenset({"format", "join"})  # methods of a text that put others into it
 _SELECTS = frozenset(
     "argwhere extract flatnonzero masked_select nonzero unique unique_consecutive".split()
 )
@@ -193,7 +198,7 @@ def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | N
         return None
     if loader.own_parts or (loader.sampler is not None and loader.sampler.splits):
         own = own_data(run, loader.created_at or run.site(node))
-        if loader.sampler is not None and loader.sampler.over_all:
+        if loader.over_all or (loader.sampler is not None and loader.sampler.over_all):
             run.of_each_rank.add(own.source)
         return own
     held = local_of(loader.dataset)
@@ -340,9 +345,11 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
     if isinstance(function, LibraryObject):
         return derive_rank_local(*call.values, *call.spread) if function.is_loss else None
     if isinstance(function, Method):
-        if function.name == "format" and isinstance(constant(function.receiver), str):
+        if function.name in _OF_TEXT and isinstance(constant(function.receiver), str):
             return derive_rank_local(*call.values)
         return of_method(function.receiver, function.name, call.values)
+    if isinstance(function, Unknown) and _TOKENIZES.match(function.library):
+        return derive_rank_local(*call.values, *call.spread)
     if isinstance(function, Unknown) and function.owner is not None:
         name = attribute_name(function)
         return of_method(function.owner, name, call.values if name == "size" else ())

@@ -279,6 +279,7 @@ class LoaderValue(Value):
     sampler: its DistributedSampler; None if it has none or it is unknown.
     shuffle: whether it shuffles; None if its order is unknown.
     own_parts: whether an object of the program gives each rank other data.
+    over_all: whether it certainly gives no two of all ranks the same.
     only_on: the ranks that have it, if the others have None or an empty list instead.
     collate: what makes a batch of samples, if it is given.
     generator: the generator that it shuffles with; None for that of the process.
@@ -291,6 +292,7 @@ class LoaderValue(Value):
     collate: Value | None = None
     generator: GeneratorValue | None = None
     own_parts: bool = False
+    over_all: bool = False
     only_on: RankSide | None = None
 
 

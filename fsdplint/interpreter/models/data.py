@@ -200,6 +200,7 @@ def loader(run: Run, name: str, call: Call) -> Value:
             call.arg(10, "worker_init_fn"),
         )
     )
+    parts = [value for value in (dataset, sampler, batches) if value is not None]
     generator = run.settle(generator) if generator is not None else None
     if generator is not None and not is_none(generator):
         ordered = ordered and isinstance(generator, GeneratorValue)
@@ -213,9 +214,9 @@ def loader(run: Run, name: str, call: Call) -> Value:
         generator=generator if isinstance(generator, GeneratorValue) else None,
         own_parts=any(
             gives_own_part(run.settle(value)) or _is_own_order(run.settle(value), value is dataset)
-            for value in (dataset, sampler, batches)
-            if value is not None
+            for value in parts
         ),
+        over_all=any(gives_own_part(run.settle(value), groups=False) for value in parts),
     )
     run.emit(
         LoaderBuilt,
