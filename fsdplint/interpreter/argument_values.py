@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fsdplint.interpreter.configurations import outcome
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings_files import default_of
@@ -30,6 +31,9 @@ def note_values(run: Run, destination: str, call: Call) -> None:
     text = text if isinstance(text, str) else None
     if run.argument_texts.setdefault(destination, text) != text:
         run.argument_texts[destination] = None
+    usual = _default(run, call)
+    if run.argument_defaults.setdefault(destination, usual) != usual:
+        run.argument_defaults[destination] = ()
     noted = _values(run, call)
     known = run.argument_constants.get(destination, noted)
     if noted is None or known is None:
@@ -45,6 +49,7 @@ def note_defaults(run: Run, call: Call) -> None:
     """`parser.set_defaults(...)`"""
     for name in list(run.argument_constants) if call.open else call.kwargs:
         value = run.settle(call.kwargs[name]) if name in call.kwargs else None
+        run.argument_defaults[name] = _constant(value) or ()
         known = run.argument_constants.get(name)
         run.argument_constants[name] = (
             (known[0], (value.value,)) if known is not None and isinstance(value, Const) else None
@@ -56,6 +61,16 @@ def with_values(run: Run, condition: Condition) -> Condition:
     parsed, _, name = condition.subject.rpartition(".")
     known = run.argument_constants.get(name) if parsed.endswith(_PARSED) else None
     return replace(condition, among=(*known[0], *known[1])) if known is not None else condition
+
+
+def outcome_by_default(run: Run, condition: Condition) -> bool | None:
+    """How the key of a condition is decided if its subject has its default; None if unknown."""
+    parsed, _, name = condition.subject.rpartition(".")
+    if parsed.endswith(_PARSED):
+        known = run.argument_defaults.get(name, ())
+    else:
+        known = _constant(run.setting_defaults.get(condition.subject)) or ()
+    return outcome(condition, known[0]) if known else None
 
 
 def is_flag(run: Run, value: Value) -> bool:
@@ -82,6 +97,19 @@ def _values(run: Run, call: Call) -> tuple[tuple[object, ...], tuple[object, ...
     if default is None or not all(choices):
         return None
     return tuple(one for choice in choices if choice for one in choice), default
+
+
+def _default(run: Run, call: Call) -> tuple[object, ...]:
+    """The default of an argument, in a tuple; () if it is not known, or has to be given."""
+    action = _constant(run.settle(call.kwargs.get("action", Const("store"))))
+    if call.open or action not in (("store",), *_FLAGS):
+        return ()
+    if "default" in call.kwargs:
+        return _constant(run.settle(call.kwargs["default"])) or ()
+    if action in _FLAGS:
+        return (action == ("store_false",),)
+    given = _is_positional(run, call) or _constant(call.kwargs.get("required")) == (True,)
+    return () if given else (None,)
 
 
 def _constant(value: Value | None) -> tuple[object, ...] | None:

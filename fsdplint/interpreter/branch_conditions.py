@@ -7,7 +7,7 @@ from enum import Enum
 
 import libcst as cst
 
-from fsdplint.interpreter.argument_values import with_values
+from fsdplint.interpreter.argument_values import outcome_by_default, with_values
 from fsdplint.interpreter.comparisons import name_origin
 from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.models import tensors
@@ -237,6 +237,9 @@ def condition(run: Run, value: Value, node: cst.BaseExpression) -> Condition:
 def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
     with_fsdp2 = None if value.with_fsdp2 is None else value.with_fsdp2 != value.negated
     prefer = prefer if with_fsdp2 is None else with_fsdp2
+    usual = outcome_by_default(run, value)
+    if usual is not None:
+        run.decisions.by_default[value.key] = usual
     holds = run.decisions.decide(with_values(run, value), prefer, node, run.keys_around())
     guard = Guard(
         GuardKind.CONFIG,

@@ -88,6 +88,8 @@ class Decisions:
             which of its parts were.
         questions: the conditions in the order of the run, by key.
         asked: the keys of all tests in the order of the run.
+        usual: each setting has its default, but for those that shard a model.
+        by_default: how keys are decided whose subject has its default, as far as it is known.
     """
 
     base: bool = True
@@ -110,6 +112,8 @@ class Decisions:
     of_options: set[str] = field(default_factory=set)
     questions: dict[str, Question] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    by_default: dict[str, bool] = field(default_factory=dict)
+    usual: bool = False
     _equal: dict[str, object] = field(default_factory=dict)
     _unequal: dict[str, list[object]] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
@@ -253,14 +257,14 @@ class Decisions:
             return None
         self._note_values(condition)
         if subject in self._absent:
-            return _outcome(condition, None)
+            return outcome(condition, None)
         if condition.relation == "contains":
             got = _got(condition)
             if self._none.get(got) is False or self._equal.get(got) is not None:
                 return True
         possible = self._possible_values(subject)
         if possible is not None:
-            outcomes = {_outcome(condition, one) for one in possible}
+            outcomes = {outcome(condition, one) for one in possible}
             if len(outcomes) == 1 and None not in outcomes:
                 return outcomes.pop()
         truth = self.values_by_key.get(subject)
@@ -292,7 +296,7 @@ class Decisions:
             if self._upper_bounds.get(subject, condition.operand + 1) <= condition.operand:
                 return False
         if condition.relation in TEXT_TESTS and subject in self._equal:
-            return _outcome(condition, self._equal[subject])
+            return outcome(condition, self._equal[subject])
         if condition.relation == "truth":
             if self._none.get(subject):
                 return False
@@ -332,7 +336,7 @@ class Decisions:
     def _has_parts(self, subject: str, text: object) -> bool:
         """Whether a text agrees with what was decided about the parts of the subject."""
         return all(
-            _outcome(test, text) in (None, self.values_by_key[test.key])
+            outcome(test, text) in (None, self.values_by_key[test.key])
             for test in self._parts.get(subject, ())
         )
 
@@ -351,7 +355,7 @@ def _got(condition: Condition) -> str:
     return f"{condition.subject}.get({condition.operand!r})"
 
 
-def _outcome(condition: Condition, value: object) -> bool | None:
+def outcome(condition: Condition, value: object) -> bool | None:
     """Whether a condition holds for a value of its subject; None if it depends on more."""
     if condition.relation == "==":
         return value == condition.operand

@@ -111,7 +111,7 @@ class EntryRuns:
         self._done.append(decisions)
         run = self._run(decisions, first=len(self._done) == 1)
         repeats = self._repeats_others(run)
-        self._keep(run, self._search.is_new(decisions))
+        self._keep(run, self._search.is_new(decisions) or decisions.usual)
         if run.trace.entry and not decisions.shards:
             self._unsharded.append((decisions, run.keys_unsharded))
         self._wraps |= {event.site for event in run.trace.of(Wrapped)}
@@ -191,6 +191,7 @@ class EntryRuns:
         result = self.result
         run.trace.decisions = dict(run.decisions.values_by_key)
         run.trace.tests = run.decisions.tests()
+        run.trace.by_default = dict(run.decisions.by_default)
         run.trace.sharding_keys = run.decisions.sharding | run.decisions.of_options
         if self.entry.complete:
             self._left.note(run)

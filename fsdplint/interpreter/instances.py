@@ -108,6 +108,8 @@ def _dataclass_fields(run: Run, instance: Instance, klass: Class, call: Call) ->
             # A default that a user may override from outside: not a constant of the program.
             origin = f"{klass.name}.{name}"
             if default is None or isinstance(default, Const | Unknown):
+                if default is not None:
+                    run.setting_defaults[origin] = default
                 default = rank_default(name, origin, default) or _setting(
                     klass, name, default, open_call=call.open
                 )

@@ -66,5 +66,7 @@ class ArgumentTables:
         self.argument_constants: dict[str, tuple[tuple[object, ...], tuple[object, ...]] | None]
         self.argument_constants = {}
         self.argument_texts: dict[str, str | None] = {}  # the defaults
+        self.argument_defaults: dict[str, tuple[object, ...]] = {}  # () for an unknown one
+        self.setting_defaults: dict[str, Value] = {}  # of fields of dataclasses, by their origin
         self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
         self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False

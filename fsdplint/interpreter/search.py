@@ -1,7 +1,8 @@
 """The search through a program's configurations: which runs are made, and in what order.
 
 The first run takes every branch that lets the program go on, the second run none. They show on
-which conditions something depends. Further runs are chosen so that
+which conditions something depends. The third run leaves each setting at its default, but for those
+that shard a model. Further runs are chosen so that
 
 - each such condition is decided both ways,
 - each branch that leads to the contract's API is taken, whatever it stands behind; it leads there
@@ -20,7 +21,7 @@ is regretted: the run is repeated without it, and later runs take it only as the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -111,6 +112,10 @@ class Search:
                     break
             if not decisions.values_by_key:
                 return
+        usual = self._usual()
+        if usual is not None:
+            yield usual
+            self._learn(usual)
         while len(self._done) < self.max_runs:
             target = next(self._targets(), None)
             if target is None:
@@ -119,6 +124,19 @@ class Search:
             yield decisions
             if not self._learn(decisions):
                 self._attempts[target.name] -= 1
+
+    def _usual(self) -> Decisions | None:
+        """The decisions of a user who sets only what shards the model; None if they were made.
+
+        Findings in this configuration are the most important ones, and need no combination of
+        settings that the other runs would have to hit.
+        """
+        usual = {key: value for run in self._done for key, value in run.by_default.items()}
+        usual.update(self._needed_to_shard or ())
+        done = [run.values_by_key for run in self._done if run.base]
+        if any(all(made.get(key, value) is value for key, value in usual.items()) for made in done):
+            return None
+        return replace(self._decisions(True, preferred=usual), usual=True)
 
     def finish(self, decisions: Decisions) -> None:
         """End the search with the last run."""

@@ -132,6 +132,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         if any(map(depends_on_rank, indices)):
             run.emit(PickedByRank, node)
         return replace(value, origin="", varying=True, parts={}, rank_local=RankLocal(local.source))
+    if local is not None and not is_slice and _has_constants(run, value):
+        return Unknown(varying=True, rank_local=RankLocal(local.source))
     if is_slice and isinstance(value, Sequence) and (value.every or value.length is not None):
         return replace(value, items=list(value.items), every=False, length=None)
     if is_slice and isinstance(value, ParameterName):
@@ -153,6 +155,13 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
 def _holds_elements(value: Unknown) -> bool:
     """Whether the elements of an unknown value differ, if each rank takes its own."""
     return value.part_of is None and local_of(value) is None and not is_batch(value)
+
+
+def _has_constants(run: Run, value: Value) -> bool:
+    """Whether a list has several elements, which are constants."""
+    if not isinstance(value, Sequence) or len(value.items) < 2:
+        return False
+    return all(isinstance(run.settle(one), Const) for one in value.items)
 
 
 def _takes_every_nth(item: cst.CSTNode, bounds: list[Value]) -> bool:

@@ -253,7 +253,9 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
         ]
         if not counted.open:
             return replace(counted, items=pairs)
-        pair = Sequence([_count(run, call, list_length(value)), Unknown(varying=True)], "tuple")
+        only = counted.items[0] if len(counted.items) == 1 else Unknown()
+        element = Unknown(varying=True) if _is_lost([only]) else _of_some(only)
+        pair = Sequence([_count(run, call, list_length(value)), element], "tuple")
         return Unknown(varying=True, parts={"[]": pair})
     if last == "zip":
         every = all(_holds_each_parameter(run, v) for v in call.args)

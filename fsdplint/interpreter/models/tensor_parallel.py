@@ -13,7 +13,16 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_results import unknown_result
-from fsdplint.interpreter.values import Dict, LibraryObject, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    Dict,
+    LibraryObject,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+    is_none,
+)
 from fsdplint.trace import TensorParallel
 
 STYLES = TensorParallel.STYLES
@@ -38,7 +47,7 @@ def parallelize_module(run: Run, name: str, call: Call) -> Value:
         without_module=tuple(_without_module(run, module.id, plan)),
         whole_mesh=mesh.id,
         dims=mesh.dims,
-        splits_inputs=_splits_inputs(run),
+        splits_inputs=_splits_inputs(run, plan),
         whole_plan=_is_whole(run, module.id, plan),
     )
     _note_outputs(run, event, plan)
@@ -53,26 +62,56 @@ def _note_outputs(run: Run, event: TensorParallel, plan: Value) -> None:
             local_columns.note_style(run, event, module, run.settle(held))
 
 
-# Code that may take the input of a rank for a part of the batch.
-_SPLITS = re.compile(r"\bShard\((dim=)?0\)|\b(from_local|distribute_tensor|local_map)\(")
+# Code that may take the input of a rank for a part of the batch, without a plan.
+_SPLITS = re.compile(r"\b(from_local|distribute_tensor|local_map)\(")
+_INPUTS = ("input_layouts", "input_kwarg_layouts")
 
 
-def _splits_inputs(run: Run) -> bool:
+def _splits_inputs(run: Run, plan: Value) -> bool:
     """Whether code of the program may take the inputs of the ranks for parts of a batch."""
-    return any(_SPLITS.search(source.text) for source in run.project.sources.values())
+    if any(_SPLITS.search(source.text) for source in run.project.sources.values()):
+        return True
+    styles = list(plan.items.values()) if isinstance(plan, Dict) else [plan]
+    is_open = isinstance(plan, Dict) and plan.open
+    return is_open or any(_splits_input(run, run.settle(style)) for style in styles)
+
+
+def _splits_input(run: Run, style: Value) -> bool:
+    """Whether a style may split its input by the first dimension, that of the batch."""
+    if isinstance(style, Symbol):
+        return not _is_style(style)
+    if not isinstance(style, LibraryObject) or style.open or not _is_style(style):
+        return True
+    return any(_may_be_first(run, style.args[name]) for name in _INPUTS if name in style.args)
+
+
+def _may_be_first(run: Run, layout: Value) -> bool:
+    layout = run.settle(layout)
+    if isinstance(layout, Sequence):
+        return layout.open or any(_may_be_first(run, one) for one in layout.items)
+    if isinstance(layout, Dict):
+        return layout.open or any(_may_be_first(run, one) for one in layout.items.values())
+    if is_none(layout):
+        return False
+    if not isinstance(layout, LibraryObject | Symbol):
+        return True
+    if not layout.name.endswith(".Shard"):
+        return not layout.name.endswith(".Replicate")
+    dim = layout.args.get("dim") if isinstance(layout, LibraryObject) else None
+    return dim is None or constant(run.settle(dim)) in (0, None)
 
 
 @function(*(f"{_PARALLEL}{inner}.{name}" for inner in ("", ".style")
             for name in (*sorted(STYLES), *_OF_INPUTS)))  # fmt: skip
 def style(run: Run, name: str, call: Call) -> Value:
     """A style of a plan, which `parallelize_module` reads."""
-    names = ("input_layouts", "output_layouts", "use_local_output")
+    names = (*_INPUTS, "output_layouts", "use_local_output")
     given = {key: call.kwargs[key] for key in names if key in call.kwargs}
     return LibraryObject(name, given, open=call.open)
 
 
-@function("torch.distributed.tensor.Shard", "torch.distributed._tensor.Shard",
-          "torch.distributed.tensor.placement_types.Shard")  # fmt: skip
+@function(*(f"torch.distributed.{library}.{name}" for name in ("Replicate", "Shard")
+            for library in ("tensor", "_tensor", "tensor.placement_types")))  # fmt: skip
 def shard(run: Run, name: str, call: Call) -> Value:
     """A placement, which styles get as a layout."""
     dim = call.arg(0, "dim")
