@@ -13,6 +13,7 @@ from fsdplint.trace import (
     Event,
     Guard,
     GuardKind,
+    Loaded,
     ProcessGroupInit,
     Ranks,
     Saved,
@@ -111,9 +112,19 @@ class CollectiveUnderRankGuard(Rule):
 
         seen: the places of collectives with a finding.
         """
-        for event in trace.of(Collective):
+        under: list[set[str]] = []  # the tests of those with a finding
+        events: list[Collective | Saved | Loaded] = [
+            *trace.of(Collective),
+            *trace.of(Saved),
+            *trace.of(Loaded),
+        ]
+        for event in sorted(events, key=lambda one: one.index):
             if event.of_position and event.site not in seen:
                 seen.add(event.site)
+                tests = {guard.text for guard in event.guards}
+                if any(known <= tests for known in under):
+                    continue
+                under.append(tests)
                 group = "its group" if event.of_position == "?" else f"`{event.of_position}`"
                 yield self.finding(
                     event,

@@ -23,17 +23,21 @@ def tested_position(run: Run) -> str:
 
 
 def _dimension(run: Run, guard: Guard) -> str:
-    test = guard.site.node if isinstance(guard.site, NodeSite) else None
+    if not isinstance(guard.site, NodeSite):
+        return ""
+    test = guard.site.node
     if not guard.holds or not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
         return ""
-    statement = run.source.parent(test)
+    statement = guard.site.source.parent(test)
     if not isinstance(statement, cst.If) or statement.orelse is not None:
         return ""
     (target,) = test.comparisons
     if not isinstance(target.operator, cst.Equal):
         return ""
-    if not isinstance(constant(run.eval(target.comparator)), int):
-        return ""
+    compared = target.comparator
+    if not isinstance(compared, cst.Integer):
+        if not isinstance(constant(run.evaluations.get(compared)), int):
+            return ""
     position = run.evaluations.get(test.left)
     if isinstance(position, MeshPosition):
         return position.dimension

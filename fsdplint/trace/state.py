@@ -239,6 +239,7 @@ class Saved(Event):
     dropped: whether the program drops the result of `async_save`, by which it could wait.
     own_group: whether a process group is passed that may be another one than the default group.
     one_rank: whether a dict of tensors in it has entries on one rank, and is empty on the others.
+    of_position: as for `Collective`.
     """
 
     kind: ClassVar[str] = "saved"
@@ -253,6 +254,7 @@ class Saved(Event):
     dropped: bool = False
     own_group: bool = False
     one_rank: bool = combined(differs, default=False)
+    of_position: str = unrecorded("a record has the ranks", default="")
 
 
 @event
@@ -266,6 +268,7 @@ class Loaded(Event):
     perhaps_waited: whether code out of sight may have waited for other ranks since a file was
         written (static traces only).
     result_used: whether the program uses the result of a function that returns None.
+    of_position: as for `Collective`.
     """
 
     kind: ClassVar[str] = "loaded"
@@ -280,6 +283,7 @@ class Loaded(Event):
     empty: bool = False
     perhaps_waited: bool = unrecorded("a record has the collectives", default=False)
     result_used: bool = combined(on_any, default=False)
+    of_position: str = unrecorded("a record has the ranks", default="")
 
 
 @event

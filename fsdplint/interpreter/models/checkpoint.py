@@ -13,6 +13,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.state_dicts import DCP
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.one_rank_dicts import has_entries_on_one_rank
+from fsdplint.interpreter.position_tests import tested_position
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
@@ -90,6 +91,7 @@ def emit_saved(
         collective=collective,
         dropped=dropped,
         own_group=own_group,
+        of_position=tested_position(run) if collective and not own_group else "",
         one_rank=_is_filled_on_one_rank(run, value),
     )
 
@@ -222,6 +224,7 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
         per_rank=_differs_between_ranks(path),
         path=path_pattern(path),
         collective=_takes_all_ranks(call),
+        of_position=_position_in_group(run, call),
         states=ids,
         read_later=states_read_later(run, call, ids) if states is state else ids,
         optimizers=tuple(one.id for one in found if isinstance(one, OptimizerValue)),
@@ -262,6 +265,14 @@ def _is_filled_elsewhere(run: Run, call: Call) -> bool:
 def _differs_between_ranks(path: Value) -> bool:
     """Whether a path certainly differs between ranks: it depends on the rank or on its clock."""
     return depends_on_rank(path) or local_of(path) is not None
+
+
+def _position_in_group(run: Run, call: Call) -> str:
+    """As for `Collective.of_position`."""
+    group = call.kwargs.get("process_group")
+    if call.open or not (group is None or is_none(group)) or not _takes_all_ranks(call):
+        return ""
+    return tested_position(run)
 
 
 def _takes_all_ranks(call: Call) -> bool:

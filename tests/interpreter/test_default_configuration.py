@@ -1,0 +1,61 @@
+"""The run in which each setting has its default, but for those that shard a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import events, findings, program
+
+from fsdplint.trace import Sharded
+
+CODE = """
+import argparse
+import random
+from torch.distributed.device_mesh import init_device_mesh
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume"{default})
+parser.add_argument("--tp", type=int)
+parser.add_argument("--fsdp", action="store_true")
+args = parser.parse_args()
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+place = dist.get_rank()
+model = nn.Linear(4, 4)
+if settings["tp"] > 1:
+    parallelize_module(model, mesh["tp"], ColwiseParallel())
+if args.fsdp:
+    fully_shard(model, mesh=mesh["dp"])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if args.resume is not None:
+    place = torch.load(args.resume)["place"]
+numbers = random.Random(place)
+for step in range(9):
+    model(torch.tensor([numbers.random() for _ in range(4)])).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+IMPORTS = "from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module\n"
+
+
+@pytest.mark.parametrize("default", ["", ", default=None"])
+def test_the_default_needs_no_combination_of_other_settings(tmp_path: Path, default: str) -> None:
+    found = program(tmp_path, IMPORTS + CODE.format(default=default))
+    assert any(
+        trace.is_default("argparse.ArgumentParser.parse_args().resume is None")
+        and any(True for _ in trace.of(Sharded))
+        for trace in found.traces
+    )
+    assert findings(found, "FSDP519")
+
+
+def test_a_required_setting_has_no_default(tmp_path: Path) -> None:
+    found = program(tmp_path, IMPORTS + CODE.format(default=", required=True"))
+    assert not any(trace.by_default.keys() & {"resume"} for trace in found.traces)
+    assert not findings(found, "FSDP519")
+
+
+def test_a_default_that_shards_nothing_is_changed(tmp_path: Path) -> None:
+    found = program(tmp_path, IMPORTS + CODE.format(default=""))
+    assert list(events(found, Sharded))
