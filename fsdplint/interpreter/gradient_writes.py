@@ -15,7 +15,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import attribute_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import LocalGradient, ShardTensor, TensorValue
-from fsdplint.interpreter.values import Method, Symbol, Unknown, Value
+from fsdplint.interpreter.values import Lazy, Method, Sequence, Symbol, Unknown, Value
 
 # In place, and zero stays zero.
 KEEPS_ZERO = frozenset(
@@ -83,3 +83,31 @@ def note_element_set(run: Run, container: Value) -> None:
 def keeps_zero(operator: cst.BaseAugOp) -> bool:
     """Whether an operation in place leaves a gradient zero: `p.grad *= factor`."""
     return isinstance(operator, cst.DivideAssign | cst.MultiplyAssign)
+
+
+_JOINS = frozenset("cat concat concatenate hstack stack vstack".split())
+_KEEPS = frozenset(
+    "bfloat16 clone contiguous cpu cuda detach float half flatten ravel reshape to view".split()
+)
+
+
+def note_operation(run: Run, name: str, operands: list[Value], result: Value) -> None:
+    """Note that a new tensor has all elements of gradients: `torch.cat([p.grad for p in ...])`."""
+    first = run.settle(operands[0]) if operands else None
+    first = first.elements if isinstance(first, Lazy) and first.elements is not None else first
+    if name in _JOINS and isinstance(first, Sequence):
+        parts = [run.settle(one) for one in first.items]
+    elif name in _KEEPS and first is not None:
+        parts = [first]
+    else:
+        return
+    found = [modules for one in parts if (modules := _modules_of(run, one))]
+    if found and len(found) == len(parts) and result not in parts:
+        run.joined_gradients[result] = tuple(dict.fromkeys(sum(found, ())))
+
+
+def _modules_of(run: Run, value: Value) -> tuple[str, ...]:
+    """The modules whose gradients, as a whole, a tensor has."""
+    if isinstance(value, ShardTensor) and is_gradient(value):
+        return tuple(module.id for module in value.modules)
+    return run.joined_gradients.get(value, ())

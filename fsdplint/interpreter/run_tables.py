@@ -39,6 +39,8 @@ class TensorTables:
         self.columns: dict[Value, TensorParallel] = {}
         self.second_order: dict[Value, DifferentiableGradient] = {}  # `second_order`
         self.plain_tensors: set[Value] = set()  # `plain_tensors`
+        # `gradient_writes`: tensors that several gradients were joined to, with their modules
+        self.joined_gradients: dict[Value, tuple[str, ...]] = {}
         self.means: set[Value] = set()  # losses, `mean_losses`
         # `rank_means`: numbers that count the data of one rank, means over such data, sums of
         # these means over the ranks, and the passes over data of one rank that have begun

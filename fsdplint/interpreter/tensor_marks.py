@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from fsdplint.interpreter import (
     gathered_rows,
+    gradient_writes,
     local_columns,
     mean_losses,
     plain_tensors,
@@ -46,7 +47,14 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
 
 def has_marks(run: Run) -> bool:
     """Whether an operator may have to note anything."""
-    marks = run.rows or run.with_gradient or run.means or run.plain_tensors or run.dtypes
+    marks = (
+        run.rows
+        or run.joined_gradients
+        or run.with_gradient
+        or run.means
+        or run.plain_tensors
+        or run.dtypes
+    )
     return bool(marks) or run.has_own_data
 
 
@@ -63,6 +71,7 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         tensor_dtypes.note_operation(run, name, operands, result)
     if run.plain_tensors:
         plain_tensors.note_operation(run, name, operands, result)
+    gradient_writes.note_operation(run, name, operands, result)
     if run.means:
         mean_losses.note_operation(run, name, operands, result)
     if run.rows or run.with_gradient or run.row_numbers:

@@ -160,8 +160,10 @@ def is_available(run: Run, name: str, call: Call) -> Value:
     return Const(True)
 
 
-def _gradient_of(tensor: Value) -> tuple[str, ...]:
-    """The modules of whose parameters a tensor is a gradient."""
+def _gradient_of(run: Run, tensor: Value) -> tuple[str, ...]:
+    """The modules of whose parameters a tensor is a gradient, or several gradients in one."""
+    if tensor in run.joined_gradients:
+        return run.joined_gradients[tensor]
     if not isinstance(tensor, ShardTensor) or tensor.source != "gradient" or tensor.reduction:
         return ()
     return tuple(module.id for module in tensor.modules)
@@ -189,7 +191,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         of_position=tested_position(run) if whole else "",
         unknown_group=call.open if group is None else isinstance(run.settle(group), Unknown),
         of_output=losses.is_output(tensor),
-        gradient_of=_gradient_of(tensor),
+        gradient_of=_gradient_of(run, tensor),
         own_gradient=isinstance(tensor, ShardTensor) and tensor.own,
         few_elements=few,
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,

@@ -91,11 +91,20 @@ def _is_unused(trace: Trace, dimensions: tuple[str, ...]) -> bool:
     """Whether nothing works over some dimensions: no other parallelism, no reduction by hand."""
     if any(True for _ in trace.of(TensorParallel)) or any(map(OTHER_DIMENSIONS.search, dimensions)):
         return False
-    if any(info.wrapper == "ddp" for info in trace.modules.values()) or reduced_by_hand(trace):
+    if any(info.wrapper == "ddp" for info in trace.modules.values()):
+        return False
+    if reduced_by_hand(trace, _sharded_parts(trace)):
         return False
     if any(trace.any_escaped(trace.family(one.module)) for one in trace.of(Sharded)):
         return False
-    return all(one.collective for one in trace.of(Collective))
+    return all(one.collective or one.few_elements for one in trace.of(Collective))
+
+
+def _sharded_parts(trace: Trace) -> set[str]:
+    """The modules whose parameters FSDP shards, as far as it is known which ones it ignores."""
+    shards = list(trace.of(Sharded))
+    ignored = set(trace.submodules(*(name for one in shards for name in one.ignored)))
+    return set(trace.submodules(*(one.module for one in shards))) - ignored
 
 
 def _trained_on(
