@@ -22,7 +22,7 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.queries.data_parallelism import only_data_parallel, settings
 from fsdplint.trace.queries.data_passes import out_of_sight, training_passes
-from fsdplint.trace.queries.split_dimensions import half_splits
+from fsdplint.trace.queries.split_dimensions import half_split_calls, half_splits
 
 
 class EveryRankSameData(Rule):
@@ -73,6 +73,7 @@ class EveryRankSameData(Rule):
     all_configurations = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:
+        yield from self._of_one_dimension(trace)
         if any(True for _ in trace.of(PickedByRank)):
             return
         yield from self._over_one_dimension(trace)
@@ -123,6 +124,23 @@ class EveryRankSameData(Rule):
                     (found.shard, "sharded over both dimensions"),
                     (found.begun, "trained on here"),
                 ],
+            )
+
+    def _of_one_dimension(self, trace: Trace) -> Iterable[Finding]:
+        seen = set()
+        for call, shard in half_split_calls(trace):
+            split = call.split_by
+            if split is None or split.site in seen:
+                continue
+            seen.add(split.site)
+            rest = " and ".join(f"`{name}`" for name in shard.dims if name != split.dimension)
+            yield self.finding(
+                call,
+                f"the position in `{split.dimension}` alone chooses the data of each rank, so the ranks along {rest} "
+                "train on the same batches",
+                help="Choose them by the rank among all ranks: `dist.get_rank()` and `dist.get_world_size()`.",
+                because=[(shard, "sharded over both dimensions")],
+                site=split.site,
             )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:

@@ -121,6 +121,7 @@ def _enter(
             event.dropping = frozen(run, module, training_modes.DROPOUT)
     if via == "call" and not run.calling:
         event.own_input = rank_local.own_of_each_rank(run, *call.values, *call.spread)
+        event.split_by = rank_local.split_of(run, *call.values, *call.spread)
         event.on_meta = meta_device.stays_on_meta(run, module, event)
         uninitialized.note_training_call(run, module, event)
         note_mixed_dtypes(run, event, call)

@@ -13,7 +13,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.library_classes import is_report
+from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.ranks import is_distinct, names_device
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import MeshPosition
 from fsdplint.interpreter.values import Class, Function, Instance, Value
 from fsdplint.source.positions import code_children
 from fsdplint.syntax.dotted import dotted_name
@@ -37,7 +40,21 @@ def gives_own_part(value: Value | None, *, groups: bool = True) -> bool:
         return False
     if _DISTRIBUTED in value.cls.library_bases() and value.cls.lookup("__iter__") is None:
         return groups  # the program may give it the numbers of a group
-    held = {name for name, one in value.attributes.items() if is_distinct(one)}
+    return _splits(value, {n for n, one in value.attributes.items() if is_distinct(one)}, groups)
+
+
+def position_of_part(run: Run, value: Value | None) -> MeshPosition | None:
+    """The position in a mesh by which an object of the program gives each rank its data."""
+    if not isinstance(value, Instance):
+        return None
+    for name, one in value.attributes.items():
+        position = position_of(run, one)
+        if position is not None and _splits(value, {name}, groups=False):
+            return position
+    return None
+
+
+def _splits(value: Instance, held: set[str], groups: bool) -> bool:
     giving = [(one.body, _receiver(one)) for one in _giving(value.cls)] if held else []
     if not groups and any(_divides(body, receiver, held) for body, receiver in giving):
         return False

@@ -15,11 +15,13 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     GeneratorValue,
     LoaderValue,
+    MeshPosition,
     RankChoice,
     RankTest,
     RankValue,
@@ -39,7 +41,7 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Collective, Event
+from fsdplint.trace import Collective, Event, Split
 
 MAX_DEPTH = 2  # of nested lists and dicts
 MAX_ITEMS = 8  # of a list that are looked at, from its end
@@ -172,6 +174,22 @@ def own_data(
     return RankLocal(source, immutable, counts=counts, part=part, position=position)
 
 
+def data_at(run: Run, at: MeshPosition, source: NodeSite, **marks: bool) -> RankLocal:
+    """Data that the rank gets because of its position in a mesh. marks: as for `own_data`."""
+    run.split_by[source] = at
+    return own_data(run, source, **marks)
+
+
+def split_of(run: Run, *values: Value | None) -> Split | None:
+    """What chose the data from which values are computed, if a position in a mesh did."""
+    for value in values:
+        local = local_of(value)
+        at = run.split_by.get(local.source) if local is not None else None
+        if local is not None and at is not None:
+            return Split(at.mesh, at.dimension, local.source)
+    return None
+
+
 def elements_of_part(value: Sequence, part: RankLocal) -> list[Value]:
     """The elements of the part of a list that each rank takes.
 
@@ -198,6 +216,8 @@ def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | N
         return None
     if loader.own_parts or (loader.sampler is not None and loader.sampler.splits):
         own = own_data(run, loader.created_at or run.site(node))
+        if loader.position is not None:
+            run.split_by[own.source] = loader.position
         if loader.over_all or (loader.sampler is not None and loader.sampler.over_all):
             run.of_each_rank.add(own.source)
         return own
@@ -276,6 +296,13 @@ def _draws_own(run: Run, function: Value, call: Call) -> bool:
     return isinstance(generator, GeneratorValue) and generator.per_rank
 
 
+def _position_of_seed(run: Run, call: Call) -> MeshPosition | None:
+    """The position in a mesh of which the seed of a generator is computed."""
+    given = call.kwargs.get("generator")
+    generator = run.settle(given) if given is not None else None
+    return position_of(run, generator.seed) if isinstance(generator, GeneratorValue) else None
+
+
 def _has_distinct_seed(run: Run, call: Call) -> bool:
     """Whether the generator that a call gets has certainly another seed on each of all ranks."""
     given = call.kwargs.get("generator")
@@ -332,6 +359,9 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
             own = own_data(run, run.site(call.node))
             if _has_distinct_seed(run, call):
                 run.of_each_rank.add(own.source)
+            position = _position_of_seed(run, call)
+            if position is not None:
+                run.split_by[own.source] = position
             return own
         if not _computes(function.name):
             return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsdplint.interpreter.torch_values import Rows
+from fsdplint.interpreter.torch_values import MeshPosition, Rows
 from fsdplint.interpreter.values import Value
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import DifferentiableGradient, MeansSummed, TensorParallel
@@ -39,6 +39,10 @@ class TensorTables:
         self.columns: dict[Value, TensorParallel] = {}
         self.second_order: dict[Value, DifferentiableGradient] = {}  # `second_order`
         self.plain_tensors: set[Value] = set()  # `plain_tensors`
+        # `mesh_positions`: numbers that are computed of a position in a mesh, and the places where
+        # such a number chose the data of the rank
+        self.positions: dict[Value, MeshPosition] = {}
+        self.split_by: dict[NodeSite, MeshPosition] = {}
         # `gradient_writes`: tensors that several gradients were joined to, with their modules
         self.joined_gradients: dict[Value, tuple[str, ...]] = {}
         self.means: set[Value] = set()  # losses, `mean_losses`

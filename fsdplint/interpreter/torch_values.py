@@ -280,6 +280,7 @@ class LoaderValue(Value):
     shuffle: whether it shuffles; None if its order is unknown.
     own_parts: whether an object of the program gives each rank other data.
     over_all: whether it certainly gives no two of all ranks the same.
+    position: the position in a mesh by which it does, if ranks at one position get the same.
     only_on: the ranks that have it, if the others have None or an empty list instead.
     collate: what makes a batch of samples, if it is given.
     generator: the generator that it shuffles with; None for that of the process.
@@ -293,6 +294,7 @@ class LoaderValue(Value):
     generator: GeneratorValue | None = None
     own_parts: bool = False
     over_all: bool = False
+    position: MeshPosition | None = None
     only_on: RankSide | None = None
 
 

@@ -122,6 +122,7 @@ from fsdplint.trace.training import (
     ScalerUpdated,
     SchedulerBuilt,
     SchedulerStepped,
+    Split,
     SyncSwitched,
 )
 
@@ -220,6 +221,7 @@ __all__ = [
     "Sharding",
     "SharedNumbersDrawn",
     "Site",
+    "Split",
     "StateCallRefused",
     "StateIndexed",
     "StateLoaded",

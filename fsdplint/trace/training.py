@@ -21,6 +21,21 @@ from fsdplint.trace.predicates import Predicate
 
 
 @dataclass(frozen=True)
+class Split:
+    """Data that the position of a rank in a mesh chooses.
+
+    Attributes:
+        mesh: the name of the whole mesh.
+        dimension: the dimension of the position.
+        site: where the data are chosen.
+    """
+
+    mesh: str
+    dimension: str
+    site: Site
+
+
+@dataclass(frozen=True)
 class KnownParameter:
     """A parameter that a module certainly has.
 
@@ -107,6 +122,8 @@ class Called(Event):
         values to such parameters (static traces only).
     own_input: where each of all ranks certainly gets other inputs, if it is an outermost call
         (static traces only).
+    split_by: what chose the inputs of the rank, if ranks at one position in a mesh get the same
+        (static traces only).
     training: whether it is in training mode, if it is an outermost call and a layer of torch.nn in
         it depends on the mode; None if that is not known.
     drops_while_frozen: whether it has a dropout of torch.nn that is certainly not zero, and no
@@ -131,6 +148,7 @@ class Called(Event):
     uninitialized: bool = combined(on_any, default=False)
     only_loaded_by: tuple[int, ...] = unrecorded("a record has the values", default=())
     own_input: Site | None = unrecorded("inputs are not compared", default=None)
+    split_by: Split | None = unrecorded("inputs are not compared", default=None)
     training: bool | None = None
     drops_while_frozen: bool = unrecorded("it depends on modules that are parts", default=False)
     drifting: str = unrecorded("it depends on modules that are parts", default="")

@@ -19,10 +19,12 @@ from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
 from fsdplint.interpreter.decided_values import chosen_value
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_sides
+from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models.module_paths import name_at, slice_of
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.own_sizes import part_of_tensor
 from fsdplint.interpreter.rank_local import (
+    data_at,
     derive_rank_local,
     elements_of_part,
     is_batch,
@@ -35,6 +37,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.shared_draws import note_selection
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.torch_values import (
+    MeshPosition,
     ModulePath,
     ModulesOf,
     ParameterName,
@@ -100,6 +103,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     indices: list[Value] = []
     is_slice = by_rank = distinct = part = False
     local: RankLocal | None = None
+    position: MeshPosition | None = None
     for item in node.slice:
         if isinstance(item.slice, cst.Index):
             indices.append(run.eval(item.slice.value))
@@ -108,6 +112,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
             is_slice = True
             bounds = _bounds(run, item.slice, node, value)
             by_rank |= any(isinstance(bound, RankValue) for bound in bounds)
+            places = (position_of(run, bound) for bound in bounds)
+            position = position or next((one for one in places if one is not None), None)
             part |= _takes_every_nth(item.slice, bounds)
             distinct |= any(map(is_distinct, bounds))
             local = local or derive_rank_local(*bounds)
@@ -124,6 +130,13 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         own = own_data(run, run.site(node), counts=True, part=part)
         items = elements_of_part(value, own)
         return replace(value, items=items, every=False, open=True, own_length=own, length=None)
+    if position is not None and not run.decisions.single_rank:
+        own = data_at(run, position, run.site(node), counts=True)
+        if isinstance(value, Unknown) and value.part_of is None:
+            return replace(value, parts={}, rank_local=own)
+        if isinstance(value, Sequence):
+            items = elements_of_part(value, own)
+            return replace(value, items=items, every=False, open=True, own_length=own, length=None)
     if distinct and isinstance(value, Unknown) and value.part_of is None:
         return replace(value, parts={}, rank_local=own_data(run, run.site(node)))
     if distinct and isinstance(value, StateValue):  # a tensor in a file, since it has a slice

@@ -15,6 +15,7 @@ from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.iteration import concatenate, is_list_of_parameters
 from fsdplint.interpreter.long_run import note_operation
 from fsdplint.interpreter.merging import derives_from_argument, library_of, matters
+from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models import mixed_operations, tensors
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_of
@@ -270,6 +271,7 @@ def _arithmetic(
         and right.summed
         and constant(left) == 1,
     )
+    note_position(run, left, op, right, computed)
     added = added_to_rank(run, left, op, right) if by_rank else None
     if added is not None:
         run.rank_sums[computed] = added
@@ -315,6 +317,18 @@ def is_distinct_result(
 _LINEAR = (
     cst.Add, cst.Subtract, cst.Multiply, cst.AddAssign, cst.SubtractAssign, cst.MultiplyAssign,
 )  # fmt: skip
+
+
+def note_position(
+    run: Run, left: Value, op: cst.BaseBinaryOp | cst.BaseAugOp | None, right: Value, result: Value
+) -> None:
+    """Note that a number is computed of the position in a mesh, and is another one at each."""
+    if not isinstance(op, _LINEAR):
+        return
+    for one, other in ((left, right), (right, left)):
+        position = position_of(run, one)
+        if position is not None and _is_same_on_all_ranks(other) and constant(other) != 0:
+            run.positions[result] = position
 
 
 def _is_same_on_all_ranks(value: Value) -> bool:

@@ -6,10 +6,20 @@ from functools import partial
 
 import libcst as cst
 
-from fsdplint.interpreter import gradient_writes, lazy, losses, possible_lists, rank_means
+from fsdplint.interpreter import (
+    gradient_writes,
+    lazy,
+    losses,
+    possible_lists,
+    rank_means,
+)
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.constructs.branches import choice_of_callee, execute_choice
-from fsdplint.interpreter.constructs.operators import arithmetic, is_distinct_result
+from fsdplint.interpreter.constructs.operators import (
+    arithmetic,
+    is_distinct_result,
+    note_position,
+)
 from fsdplint.interpreter.deferral import may_be_deferred
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.frames import Call, Frame
@@ -158,6 +168,7 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
         rank_means.note_added(run, left, right, result)
     if isinstance(result, Unknown) and _counts(left, right):
         result.rank_local = result.rank_local or _counting_data(run)
+    note_position(run, left, node.operator, right, result)
     if isinstance(result, Unknown) and is_distinct_result(left, node.operator, right):
         result.distinct = True
     if run.loop_depth and isinstance(result, Unknown) and _counts(left, right):

@@ -8,7 +8,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_lengths import own_length
-from fsdplint.interpreter.own_parts import gives_own_part
+from fsdplint.interpreter.own_parts import gives_own_part, position_of_part
 from fsdplint.interpreter.rank_local import batch_of, is_global_rank, local_of
 from fsdplint.interpreter.ranks import WORLD_SIZE, depends_on_rank
 from fsdplint.interpreter.run import Run
@@ -205,6 +205,8 @@ def loader(run: Run, name: str, call: Call) -> Value:
     if generator is not None and not is_none(generator):
         ordered = ordered and isinstance(generator, GeneratorValue)
     known = constant(shuffle) if shuffle is not None and not is_none(shuffle) else False
+    places = (position_of_part(run, run.settle(value)) for value in parts)
+    position = next((one for one in places if one is not None), None)
     made = LoaderValue(
         run.new_id("loader"),
         sampler=sampler if isinstance(sampler, SamplerValue) else None,
@@ -212,7 +214,9 @@ def loader(run: Run, name: str, call: Call) -> Value:
         shuffle=known if ordered and isinstance(known, bool) else None,
         collate=call.arg(6, "collate_fn"),
         generator=generator if isinstance(generator, GeneratorValue) else None,
-        own_parts=any(
+        position=position,
+        own_parts=position is not None
+        or any(
             gives_own_part(run.settle(value)) or _is_own_order(run.settle(value), value is dataset)
             for value in parts
         ),

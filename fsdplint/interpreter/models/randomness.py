@@ -8,9 +8,10 @@ from functools import cache
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.registry import function, method
-from fsdplint.interpreter.rank_local import own_data
+from fsdplint.interpreter.rank_local import data_at, own_data
 from fsdplint.interpreter.ranks import WORLD_SIZE, is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
@@ -120,6 +121,9 @@ def new_number_generator(run: Run, name: str, call: Call) -> Value:
         result.rank_local = own_data(run, run.site(call.node))
         if is_distinct(run.settle(next(iter(call.values)))):
             run.of_each_rank.add(result.rank_local.source)
+    position = position_of(run, next(iter(call.values), None))
+    if position is not None and not run.decisions.single_rank:
+        result.rank_local = data_at(run, position, run.site(call.node))
     return result
 
 
@@ -139,7 +143,8 @@ def new_generator(run: Run, name: str, call: Call) -> Value:
 @method("GeneratorValue", "manual_seed")
 def seed_generator(run: Run, receiver: GeneratorValue, name: str, call: Call) -> Value:
     receiver.seed = call.arg(0, "seed")
-    receiver.per_rank = differs_by_rank(run, receiver.seed) is True
+    of_position = position_of(run, receiver.seed) is not None
+    receiver.per_rank = of_position or differs_by_rank(run, receiver.seed) is True
     return receiver
 
 

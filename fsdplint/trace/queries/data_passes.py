@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.trace import BackwardRun, DataEscaped, Event, LoaderIterated, LoaderLeft, Trace
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    DataEscaped,
+    Event,
+    LoaderIterated,
+    LoaderLeft,
+    Trace,
+)
 
 
 def training_passes(trace: Trace) -> Iterator[LoaderIterated]:
@@ -21,3 +29,13 @@ def training_passes(trace: Trace) -> Iterator[LoaderIterated]:
 def out_of_sight(trace: Trace, data: str | None, before: Event) -> bool:
     """Whether unknown code got the sampler or loader before an event."""
     return any(event.data == data for event in trace.before(before, DataEscaped))
+
+
+def is_trained(trace: Trace, call: Called) -> bool:
+    """Whether a backward pass comes after a call, before the next one at its place."""
+    for event in trace.events[call.index + 1 :]:
+        if isinstance(event, BackwardRun):
+            return True
+        if isinstance(event, Called) and event.inside is None and event.site == call.site:
+            return False
+    return False

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.trace import (
+    Called,
     Collective,
+    GradMode,
     LoaderIterated,
     MeshBuilt,
     Ranks,
@@ -18,7 +20,7 @@ from fsdplint.trace import (
     Wrapped,
     first,
 )
-from fsdplint.trace.queries.data_passes import out_of_sight, training_passes
+from fsdplint.trace.queries.data_passes import is_trained, out_of_sight, training_passes
 
 # Names of dimensions whose ranks work on the same data.
 OTHER_DIMENSIONS = re.compile(
@@ -61,6 +63,21 @@ def half_splits(trace: Trace) -> Iterator[HalfSplit]:
             found = found and not _rest_is_one(trace, shard, sampler.dimension)
         if found:
             yield HalfSplit(sampler, begun, shard, sampler.dimension)
+
+
+def half_split_calls(trace: Trace) -> Iterator[tuple[Called, Sharded]]:
+    """The training calls whose data a position in one of the two dimensions chooses."""
+    shard = _two_dimensions(trace)
+    if shard is None or not trace.complete:
+        return
+    for call in trace.after(shard, Called):
+        split = call.split_by
+        if split is None or split.mesh != shard.whole_mesh or split.dimension not in shard.dims:
+            continue
+        if call.grad is not GradMode.ON or call.ranks.partial or not call.in_loop:
+            continue
+        if not _rest_is_one(trace, shard, split.dimension) and is_trained(trace, call):
+            yield call, shard
 
 
 def _two_dimensions(trace: Trace) -> Sharded | None:

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.trace import (
-    BackwardRun,
     Called,
     Collective,
-    Event,
     GradMode,
     LoaderBuilt,
     LoaderIterated,
@@ -24,7 +22,7 @@ from fsdplint.trace import (
     first,
 )
 from fsdplint.trace.queries.common import reduced_by_hand
-from fsdplint.trace.queries.data_passes import training_passes
+from fsdplint.trace.queries.data_passes import is_trained, training_passes
 from fsdplint.trace.queries.split_dimensions import OTHER_DIMENSIONS
 
 _SENDS = ("broadcast", "scatter", "all_gather", "all_to_all")
@@ -129,7 +127,7 @@ def _trained_on(
         module = trace.unwrap(call.module)
         before = (one for one in shards if one.index < call.index)
         shard = first(one for one in before if trace.related(module, one.module))
-        if shard is None or not _trains(trace, call):
+        if shard is None or not is_trained(trace, call):
             continue
         sampler = samplers.get(call.own_input)
         yield (call, call.own_input, shard) if sampler is None else (sampler, None, shard)
@@ -143,17 +141,3 @@ def _may_share(trace: Trace, begun: LoaderIterated) -> bool:
         if isinstance(event, Collective) and event.api.rpartition(".")[2].startswith(_SENDS):
             return True
     return False
-
-
-def _trains(trace: Trace, call: Called) -> bool:
-    """Whether a backward comes after a call, before the next one."""
-    for event in trace.events[call.index + 1 :]:
-        if isinstance(event, BackwardRun):
-            return True
-        if _is_next(event, call):
-            return False
-    return False
-
-
-def _is_next(event: Event, call: Called) -> bool:
-    return isinstance(event, Called) and event.inside is None and event.site == call.site

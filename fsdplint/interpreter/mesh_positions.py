@@ -1,0 +1,20 @@
+"""Numbers that say where a rank is in one dimension of a mesh.
+
+`mesh["dp"].get_local_rank()` is such a number, and so are a seed and an index that a program
+computes of it. Ranks at other positions have other numbers. Those at the same position, along the
+other dimensions, have the same.
+"""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import MeshPosition
+from fsdplint.interpreter.values import Value
+
+
+def position_of(run: Run, value: Value | None) -> MeshPosition | None:
+    """The position that a number certainly depends on, another number at each position."""
+    value = run.settle(value) if value is not None else None
+    if isinstance(value, MeshPosition):
+        return value if value.mesh and value.dimension else None
+    return run.positions.get(value) if value is not None else None
