@@ -67,7 +67,7 @@ class BatchesNotAveraged(Rule):
         """Whether a trace shards over more of the mesh there, or does not split over all ranks."""
         found = finding.events[0]
         same = [one for one in trace if type(one) is type(found) and one.site == found.site]
-        return any(_kind(one) != _kind(found) for one in same)
+        return any(_contradicts(one, found) for one in same)
 
     def _finding(self, trace: Trace, found: Unaveraged) -> Finding:
         over = names(found.dimensions, "dimension")
@@ -95,8 +95,13 @@ class BatchesNotAveraged(Rule):
         return finding
 
 
-def _kind(event: Event) -> object:
-    """The dimensions of a sharding; whether each of all ranks gets its own data."""
-    if isinstance(event, SamplerBuilt):
-        return event.over_all
-    return event.own_input is not None if isinstance(event, Called) else getattr(event, "dims", ())
+def _contradicts(event: Event, found: Event) -> bool:
+    """Whether another dimension is sharded, or ranks at one position certainly get the same data.
+
+    It contradicts nothing that the data are not known, as after a checkpoint was loaded.
+    """
+    if isinstance(event, SamplerBuilt) and isinstance(found, SamplerBuilt):
+        return event.over_all != found.over_all
+    if isinstance(event, Called):
+        return event.own_input is None and event.split_by is not None
+    return getattr(event, "dims", ()) != getattr(found, "dims", ())

@@ -133,11 +133,9 @@ def check(
             for finding in _ask(rule, rule.check_config, config):
                 selected[rule.code, finding.site.location()] = (finding, rule)
     for key, (finding, rule) in list(selected.items()):
-        if not rule.all_configurations:
-            continue
-        shown_by = [one.trace for one in found if one.key == key]
-        runs = [one for one in program.traces if _is_run(one) and not _changes(one, shown_by)]
-        if not all(_shows(trace, finding, rule) for trace in runs):
+        if rule.all_configurations and not all(
+            _shows(trace, finding, rule) for trace in program.traces if _is_run(trace)
+        ):
             del selected[key]
     result = sorted(selected.values(), key=lambda pair: finding_order(pair[0]))
     for finding, rule in result if effort.fixes else ():
@@ -229,15 +227,6 @@ def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:
 def _is_run(trace: Trace) -> bool:
     """Whether a trace is one of the program, and not of a function that no run of it calls."""
     return trace.complete or trace.entry is not None
-
-
-def _changes(trace: Trace, others: Iterable[Trace]) -> bool:
-    """Whether a user has changed a setting in a trace that has its default in all of some others.
-
-    Such a trace contradicts nothing that holds with the default.
-    """
-    changed = [key for key in trace.by_default if not trace.is_default(key)]
-    return any(all(other.is_default(key) for other in others) for key in changed)
 
 
 def _shows(trace: Trace, finding: Finding, rule: Rule) -> bool:

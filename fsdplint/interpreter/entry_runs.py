@@ -191,7 +191,6 @@ class EntryRuns:
         result = self.result
         run.trace.decisions = dict(run.decisions.values_by_key)
         run.trace.tests = run.decisions.tests()
-        run.trace.by_default = dict(run.decisions.by_default)
         run.trace.sharding_keys = run.decisions.sharding | run.decisions.of_options
         if self.entry.complete:
             self._left.note(run)

@@ -42,8 +42,7 @@ class Trace:
         asked. Its `unit_arguments` are those of units with arguments of their own, by the index of
         the event and the module. Its `decisions` are the conditions that the interpreter decided
         for the run; its `tests` are the tests that they come from. Its `sharding_keys` are those of
-        the decisions because of which it shards what it shards, with these options. Its
-        `by_default` are the values of decisions about settings that the user leaves as they are.
+        the decisions because of which it shards what it shards, with these options.
         """
         self.producer = producer
         self.complete = complete
@@ -55,7 +54,6 @@ class Trace:
         self.decisions: dict[str, bool] = {}
         self.tests: dict[str, DecidedTest] = {}
         self.sharding_keys: Set[str] = frozenset()
-        self.by_default: dict[str, bool] = {}
         self.target: Target | None = None
         self.entry: str | None = None
         self._sealed = False
@@ -119,10 +117,6 @@ class Trace:
         """The events of these classes after `event`, in order."""
         found = self._of((kind, *kinds))
         return iter(found[bisect_right(found, event.index, key=_index) :])
-
-    def is_default(self, key: str) -> bool:
-        """Whether a decision is about a setting that has its default in this trace."""
-        return key in self.by_default and self.decisions.get(key) is self.by_default[key]
 
     # The module tree ------------------------------------------------------------------------
 

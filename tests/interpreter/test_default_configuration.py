@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import events, findings, program
+from programs import findings, program
 
-from fsdplint.trace import Sharded
+from fsdplint.trace import Sharded, TensorParallel
 
 CODE = """
 import argparse
@@ -39,23 +39,23 @@ for step in range(9):
 IMPORTS = "from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module\n"
 
 
+KEY = "argparse.ArgumentParser.parse_args().resume is None"
+
+
 @pytest.mark.parametrize("default", ["", ", default=None"])
 def test_the_default_needs_no_combination_of_other_settings(tmp_path: Path, default: str) -> None:
     found = program(tmp_path, IMPORTS + CODE.format(default=default))
-    assert any(
-        trace.is_default("argparse.ArgumentParser.parse_args().resume is None")
-        and any(True for _ in trace.of(Sharded))
+    usual = [
+        trace
         for trace in found.traces
-    )
+        if trace.decisions.get(KEY) and any(True for _ in trace.of(TensorParallel))
+    ]
+    assert usual and all(any(True for _ in trace.of(Sharded)) for trace in usual)
     assert findings(found, "FSDP519")
 
 
-def test_a_required_setting_has_no_default(tmp_path: Path) -> None:
-    found = program(tmp_path, IMPORTS + CODE.format(default=", required=True"))
-    assert not any(trace.by_default.keys() & {"resume"} for trace in found.traces)
-    assert not findings(found, "FSDP519")
-
-
-def test_a_default_that_shards_nothing_is_changed(tmp_path: Path) -> None:
-    found = program(tmp_path, IMPORTS + CODE.format(default=""))
-    assert list(events(found, Sharded))
+def test_other_data_in_another_configuration_contradict(tmp_path: Path) -> None:
+    code = CODE.format(default="").replace(
+        "numbers = random", "if args.tp:\n    place = mesh['dp'].get_local_rank()\nnumbers = random"
+    )
+    assert not findings(program(tmp_path, IMPORTS + code), "FSDP519")
