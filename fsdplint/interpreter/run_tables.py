@@ -42,6 +42,7 @@ class TensorTables:
         # `mesh_positions`: numbers that are computed of a position in a mesh, and the places where
         # such a number chose the data of the rank
         self.positions: dict[Value, MeshPosition] = {}
+        self.part_groups: set[Value] = set()  # the process groups of parts of a mesh
         self.split_by: dict[NodeSite, MeshPosition] = {}
         # `gradient_writes`: tensors that several gradients were joined to, with their modules
         self.joined_gradients: dict[Value, tuple[str, ...]] = {}

@@ -133,6 +133,17 @@ def rank_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Va
     return RankValue("global") if mesh_of(run, receiver).id else unknown_result(call)
 
 
+@method("LibraryObject", "get_group")
+def group_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
+    """`mesh["dp"].get_group()`, which a collective can get."""
+    mesh = mesh_of(run, receiver)
+    group = unknown_result(call, run.text(call.node))
+    known = bool(mesh.id and mesh.dims) and not call.open
+    if known and isinstance(group, Unknown) and not (mesh.is_whole or mesh.has_all_ranks):
+        run.part_groups.add(group)
+    return group
+
+
 @method("LibraryObject", "size")
 def size_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     whole = mesh_of(run, receiver).is_whole and not (call.values or call.open)
@@ -189,7 +200,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         api=last,
         collective=whole,
         of_position=tested_position(run) if whole else "",
-        unknown_group=call.open if group is None else isinstance(run.settle(group), Unknown),
+        unknown_group=_may_be_any_group(run, group, call),
         of_output=losses.is_output(tensor),
         gradient_of=_gradient_of(run, tensor),
         own_gradient=isinstance(tensor, ShardTensor) and tensor.own,
@@ -213,6 +224,14 @@ def collective(run: Run, name: str, call: Call) -> Value:
             tensor.items = [_sent(run, item) for item in tensor.items]
         return Const(None)
     return Unknown()
+
+
+def _may_be_any_group(run: Run, group: Value | None, call: Call) -> bool:
+    """Whether the process group of a call may be that of all ranks, or that of others."""
+    if group is None:
+        return call.open
+    group = run.settle(group)
+    return isinstance(group, Unknown) and group not in run.part_groups
 
 
 def _needs_members_only(call: Call) -> bool:
