@@ -15,6 +15,7 @@ from fsdplint.interpreter.constructs import (
     matches,
     operators,
     statements,
+    subscripts,
 )
 from fsdplint.interpreter.models import (
     accessors,
@@ -74,7 +75,7 @@ from fsdplint.interpreter.models import (
 
 CONSTRUCTS = (
     assertions, branches, calls, comprehensions, contexts, expressions, generators, literals, loops,
-    matches, operators, statements,
+    matches, operators, statements, subscripts,
 )  # fmt: skip
 MODELS = (
     accessors, adapters, attribute_access, backward, checkpoint, commands, containers,

@@ -1,0 +1,191 @@
+"""Subscripts: elements, slices, and the parts of data that each rank takes by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import libcst as cst
+
+from fsdplint.interpreter import gathered_rows, losses, second_order
+from fsdplint.interpreter.attributes import subscript
+from fsdplint.interpreter.dispatch import evaluates
+from fsdplint.interpreter.mesh_positions import position_of
+from fsdplint.interpreter.models.module_paths import name_at, slice_of
+from fsdplint.interpreter.own_sizes import part_of_tensor
+from fsdplint.interpreter.rank_local import (
+    data_at,
+    derive_rank_local,
+    elements_of_part,
+    is_batch,
+    is_global_rank,
+    local_of,
+    own_data,
+)
+from fsdplint.interpreter.ranks import depends_on_rank, is_distinct
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.shared_draws import note_selection
+from fsdplint.interpreter.torch_values import (
+    MeshPosition,
+    ModulePath,
+    ModulesOf,
+    ParameterName,
+    ParametersOf,
+    RankValue,
+    ShardTensor,
+    StateValue,
+    TensorValue,
+)
+from fsdplint.interpreter.values import (
+    Const,
+    LibraryObject,
+    RankLocal,
+    Sequence,
+    Unknown,
+    Value,
+)
+from fsdplint.source.positions import code_children
+from fsdplint.trace import PickedByRank
+
+
+@dataclass
+class _Selection:
+    """The indices and slices of a subscript.
+
+    Attributes:
+        indices: the values of the indices.
+        is_slice: whether there is a slice.
+        by_rank: whether the rank is a bound of one.
+        distinct: whether a bound is another number on each rank.
+        part: whether a slice is every n-th element, beginning at the rank.
+        local: what makes an index or a bound different on each rank.
+        position: the position in a mesh of which a bound is computed.
+    """
+
+    indices: list[Value] = field(default_factory=list)
+    is_slice: bool = False
+    by_rank: bool = False
+    distinct: bool = False
+    part: bool = False
+    local: RankLocal | None = None
+    position: MeshPosition | None = None
+
+
+@evaluates(cst.Subscript)
+def eval_subscript(run: Run, node: cst.Subscript) -> Value:
+    value = run.eval(node.value)
+    selection = _selection(run, node, value)
+    if isinstance(value, ShardTensor):
+        return TensorValue("derived", value.modules)
+    own = _part_of_rank(run, node, value, selection)
+    if own is not None:
+        return own
+    if selection.is_slice and isinstance(value, Sequence):
+        if value.every or value.length is not None:
+            return replace(value, items=list(value.items), every=False, length=None)
+    if selection.is_slice and isinstance(value, ParameterName):
+        return replace(value, of=(), each=False, parts={})
+    if selection.is_slice and isinstance(value, ParametersOf):
+        return replace(value, every=False)
+    index = selection.indices[-1] if selection.indices else Unknown()
+    if len(selection.indices) > 1 and isinstance(value, LibraryObject):
+        index = Sequence(selection.indices, "tuple")
+    if isinstance(value, ModulePath) and value.names and len(node.slice) == 1:
+        if selection.is_slice:
+            return slice_of(run, value, node.slice[0].slice)
+        return name_at(run, value, index)
+    if selection.is_slice and isinstance(value, ModulesOf):
+        return replace(value, some=True)
+    if selection.is_slice:
+        return gathered_rows.part_of(run, value, part_of_tensor(run, value, node))
+    element = subscript(run, value, index, node)
+    second_order.note_part(run, value, element)
+    losses.keep_sum_of_element(value, element)
+    return gathered_rows.part_of(run, value, element)
+
+
+def _selection(run: Run, node: cst.Subscript, value: Value) -> _Selection:
+    found = _Selection()
+    for item in node.slice:
+        if isinstance(item.slice, cst.Index):
+            found.indices.append(run.eval(item.slice.value))
+            found.local = found.local or local_of(found.indices[-1])
+            continue
+        found.is_slice = True
+        bounds = _bounds(run, item.slice, node, value)
+        places = (position_of(run, bound) for bound in bounds)
+        found.by_rank |= any(isinstance(bound, RankValue) for bound in bounds)
+        found.position = found.position or next((one for one in places if one is not None), None)
+        found.part |= _takes_every_nth(item.slice, bounds)
+        found.distinct |= any(map(is_distinct, bounds))
+        found.local = found.local or derive_rank_local(*bounds)
+    note_selection(run, node, found.indices)
+    return found
+
+
+def _part_of_rank(
+    run: Run, node: cst.Subscript, value: Value, selection: _Selection
+) -> Value | None:
+    """The part of some data that this rank takes; None if all ranks take the same."""
+    site = run.site(node)
+    several = not run.decisions.single_rank
+    if selection.by_rank and (_is_whole(value) or (isinstance(value, Sequence) and several)):
+        return _taken(value, own_data(run, site, counts=True, part=selection.part))
+    if selection.position is not None and several:
+        if isinstance(value, Sequence) or _is_whole(value):
+            return _taken(value, data_at(run, selection.position, site, counts=True))
+    if selection.distinct and isinstance(value, Unknown) and _is_whole(value):
+        return replace(value, parts={}, rank_local=own_data(run, site))
+    if selection.distinct and isinstance(value, StateValue):  # a tensor in a file: it has a slice
+        return Unknown(rank_local=own_data(run, site))
+    local = selection.local
+    if local is not None and isinstance(value, Unknown) and _holds_elements(value):
+        if any(map(depends_on_rank, selection.indices)):
+            run.emit(PickedByRank, node)
+        return replace(value, origin="", varying=True, parts={}, rank_local=RankLocal(local.source))
+    if local is not None and not selection.is_slice and _has_constants(run, value):
+        return Unknown(varying=True, rank_local=RankLocal(local.source))
+    return None
+
+
+def _is_whole(value: Value) -> bool:
+    """Whether a value is unknown data, and no part of a module."""
+    return isinstance(value, Unknown) and value.part_of is None
+
+
+def _taken(value: Value, own: RankLocal) -> Value:
+    """The part of data that the rank takes. own: where it takes it."""
+    if isinstance(value, Sequence):
+        items = elements_of_part(value, own)
+        return replace(value, items=items, every=False, open=True, own_length=own, length=None)
+    assert isinstance(value, Unknown)
+    return replace(value, parts={}, rank_local=own)
+
+
+def _holds_elements(value: Unknown) -> bool:
+    """Whether the elements of an unknown value differ, if each rank takes its own."""
+    return value.part_of is None and local_of(value) is None and not is_batch(value)
+
+
+def _has_constants(run: Run, value: Value) -> bool:
+    """Whether a list has several elements, which are constants."""
+    if not isinstance(value, Sequence) or len(value.items) < 2:
+        return False
+    return all(isinstance(run.settle(one), Const) for one in value.items)
+
+
+def _takes_every_nth(item: cst.CSTNode, bounds: list[Value]) -> bool:
+    """Whether a slice is the rank's part of the whole: `data[rank::world_size]`."""
+    strided = isinstance(item, cst.Slice) and item.lower is not None and item.step is not None
+    return strided and is_global_rank(bounds[0])
+
+
+def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript, value: Value) -> list[Value]:
+    """The bounds of a slice of a value."""
+    bounds = [part for part in code_children(item) if isinstance(part, cst.BaseExpression)]
+    values = [run.eval(bound) for bound in bounds]
+    note_selection(run, node, values)
+    if any(depends_on_rank(bound) for bound in values):
+        own_order = isinstance(value, Unknown) and value.own_order and is_distinct(values[0])
+        own_order = own_order and local_of(value) is not None
+        run.emit(PickedByRank, node, own_order=own_order)
+    return values
