@@ -240,6 +240,7 @@ class Saved(Event):
     own_group: whether a process group is passed that may be another one than the default group.
     one_rank: whether a dict of tensors in it has entries on one rank, and is empty on the others.
     of_position: as for `Collective`.
+    own_entries: the keys of values, other than DTensors, that certainly differ between ranks.
     """
 
     kind: ClassVar[str] = "saved"
@@ -255,6 +256,7 @@ class Saved(Event):
     own_group: bool = False
     one_rank: bool = combined(differs, default=False)
     of_position: str = unrecorded("a record has the ranks", default="")
+    own_entries: tuple[str, ...] = unrecorded("a record has no values", default=())
 
 
 @event

@@ -1,0 +1,84 @@
+"""FSDP329: values of each rank's own that a distributed checkpoint has under one key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import findings, program
+
+CODE = """
+import random
+import time
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.data import DataLoader, DistributedSampler
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = nn.Linear(4, 4)
+fully_shard(model)
+{before}
+dcp.save({state}, checkpoint_id={path})
+"""
+CLASS = """
+class Stream:
+    def __init__(self, reader):
+        self.reader, self.count = reader, 0
+    def state_dict(self):
+        return {{"at": {{"reader": self.reader}}, "count": self.count}}
+    def load_state_dict(self, state):
+        self.reader = state["at"]["reader"]
+stream = Stream({number})
+"""
+MODEL = '"model": model.state_dict()'
+BAD = {
+    "rank": ("", f'{{{MODEL}, "rank": rank}}'),
+    "computed": ("", f'{{{MODEL}, "seed": 7 + 10 * rank}}'),
+    "position in a mesh": (
+        "mesh = init_device_mesh('cpu', (2, 2), mesh_dim_names=('dp', 'tp'))",
+        f'{{{MODEL}, "place": mesh["dp"].get_local_rank()}}',
+    ),
+    "state of an object": (
+        CLASS.format(number="rank"),
+        f'{{{MODEL}, "data": stream.state_dict()}}',
+    ),
+    "object with a state": (CLASS.format(number="rank"), f'{{{MODEL}, "data": stream}}'),
+    "random numbers": (
+        "numbers = random.Random(rank)",
+        f'{{{MODEL}, "next": numbers.random()}}',
+    ),
+    "list": ("", f'{{{MODEL}, "places": [rank, 3]}}'),
+}
+GOOD = {
+    "rank in the key": ("", f'{{{MODEL}, f"rank{{rank}}": rank}}'),
+    "gathered": (
+        "all = [None] * 2\ndist.all_gather_object(all, rank)",
+        f'{{{MODEL}, "all": all}}',
+    ),
+    "same number": ("", f'{{{MODEL}, "step": 3, "name": "run"}}'),
+    "object of all ranks": (CLASS.format(number="3"), f'{{{MODEL}, "data": stream}}'),
+    "time": ("", f'{{{MODEL}, "time": time.time()}}'),
+    "number of ranks": ("", f'{{{MODEL}, "ranks": dist.get_world_size()}}'),
+    "device": ("", f'{{{MODEL}, "device": torch.device("cpu")}}'),
+}
+
+
+def _found(tmp_path: Path, before: str, state: str, path: str = "'a'") -> bool:
+    code = CODE.format(before=before, state=state, path=path)
+    return bool(findings(program(tmp_path, code), "FSDP329"))
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_value_of_the_rank_is_found(tmp_path: Path, case: str) -> None:
+    assert _found(tmp_path, *BAD[case])
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_value_of_all_ranks_is_fine(tmp_path: Path, case: str) -> None:
+    assert not _found(tmp_path, *GOOD[case])
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_folder_for_each_rank_is_fine(tmp_path: Path, case: str) -> None:
+    assert not _found(tmp_path, *BAD[case], path="f'a/{rank}'")
