@@ -10,6 +10,7 @@ from fsdplint.trace import StateTaken, Trace
 from fsdplint.trace.queries.common import class_name, optimizer_named
 from fsdplint.trace.queries.dropped_loads import dropped_loads, puts_back
 from fsdplint.trace.queries.resumed_training import (
+    NotRestored,
     Part,
     dropped_conversions,
     parts_not_restored,
@@ -33,6 +34,9 @@ class StateNotRestored(Rule):
     has the parameters themselves. The state of a scheduler or scaler in the same dict is a copy, which has to be
     loaded. The state of the optimizer may also be in a file beside the checkpoint, from which the resumed program
     reads another entry.
+
+    Also finds an optimizer whose state the program neither saves nor loads, while it does both with another optimizer
+    of the same model.
 
     Also finds a distributed checkpoint that is loaded into copies of the parameters, which nothing reads after it,
     before the model trains. The full state of a model has copies, and so have all states of FSDP1 but the local one.
@@ -74,11 +78,18 @@ class StateNotRestored(Rule):
             name = _name(found.part)
             yield self.finding(
                 found.restored,
-                f"this restores the model of a checkpoint and not its {name}, which starts anew",
-                help=f"Load the state of the {found.part.kind} from the checkpoint, too.",
+                f"this restores the model of a checkpoint and not its {name}, which starts anew"
+                if found.in_file
+                else f"this restores a checkpoint that has no state of the {name}, which starts anew",
+                help=f"Load the state of the {found.part.kind} from the checkpoint, too."
+                if found.in_file
+                else "Save the states of all optimizers, and load them.",
                 because=[
                     (found.part.built, ""),
-                    (found.saved, f"the checkpoint has the state of the {found.part.kind}"),
+                    (
+                        found.saved,
+                        f"the checkpoint has the state of {_what(found)}",
+                    ),
                     (found.step, "steps with the state that it was built with"),
                 ],
             )
@@ -119,6 +130,10 @@ class StateNotRestored(Rule):
         if isinstance(missed, StateTaken):
             return puts_back(trace, finding.site)
         return restores(trace, missed)
+
+
+def _what(found: NotRestored) -> str:
+    return f"the {found.part.kind}" if found.in_file else "another optimizer"
 
 
 def _name(part: Part) -> str:

@@ -32,7 +32,6 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "a counter that `enumerate` pairs with a number of its own is not followed as a counter": [
         ("enumerated_loop", "FSDP403/branches_of_a_context"),
         ("enumerated_loop", "FSDP403/inverted_no_sync"),
-        ("enumerated_loop", "FSDP403/never_the_last"),
     ],
     "a `case` that leaves a loop may leave it in each run": [
         ("test_as_match", "FSDP512/ends_early_to_debug"),

@@ -26,6 +26,8 @@ from fsdplint.trace import (
 from fsdplint.trace.queries.common import only_fsdp2, whole_file
 from fsdplint.trace.queries.file_forms import form_of, name_within
 
+_WITHOUT_STATE = {"", "SGD"}  # classes of optimizers that may have no state
+
 
 @dataclass(frozen=True)
 class Part:
@@ -38,8 +40,9 @@ class Part:
 
 @dataclass(frozen=True)
 class NotRestored:
-    """A part whose state a checkpoint has, and that trains on as it was built.
+    """A part that trains on as it was built, after a checkpoint was read.
 
+    in_file: whether the checkpoint has its state, and not that of another optimizer alone.
     restored: where the model gets its state from the checkpoint; a load in place does both.
     saved: where the program writes the checkpoint.
     step: the first step of the part.
@@ -49,6 +52,7 @@ class NotRestored:
     restored: Event
     saved: Saved
     step: Event
+    in_file: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class _Restored:
 
 
 def parts_not_restored(trace: Trace) -> Iterator[NotRestored]:
-    """The parts that a resumed training begins anew, although the checkpoint has their states."""
+    """The parts that a resumed training begins anew, although the checkpoint has their states, or
+    that of another optimizer."""
     if not trace.complete:
         return
     for loaded in trace.of(Loaded):
@@ -79,6 +84,10 @@ def parts_not_restored(trace: Trace) -> Iterator[NotRestored]:
             saved = saved or _saved_beside(trace, part, loaded, step)
             if saved is not None:
                 yield NotRestored(part, restored.event, saved, step)
+                continue
+            without = _saved_without(trace, part, loaded, step)
+            if without is not None:
+                yield NotRestored(part, restored.event, without, step, in_file=False)
 
 
 def dropped_conversions(trace: Trace) -> Iterator[tuple[Fsdp1Used, OptimizerBuilt]]:
@@ -285,6 +294,31 @@ def _parts_in(trace: Trace, saved: Saved, read: Container[str] = ()) -> set[str]
         for one in held
         if one.of in read or saved.unread is None or one.state in saved.unread
     }
+
+
+def _saved_without(trace: Trace, part: Part, loaded: Loaded, step: Event) -> Saved | None:
+    """Where the program writes the checkpoint that it has read, without the state of an optimizer.
+
+    The program saves and restores the state of another optimizer, and takes that of this one
+    nowhere.
+    """
+    if not isinstance(part.built, OptimizerBuilt) or part.built.class_name in _WITHOUT_STATE:
+        return None
+    same = {one.name for one in _parts(trace) if one.built.site == part.built.site}
+    if any(taken.of in same for taken in trace.of(StateTaken)):
+        return None
+    others = {
+        one.name
+        for one in _parts(trace)
+        if isinstance(one.built, OptimizerBuilt) and _is_restored_from(trace, one, loaded)
+    }
+    for saved in trace.of(Saved):
+        if whole_file(saved.api) != whole_file(loaded.api) or saved.index < step.index:
+            continue
+        taken = [one for one in trace.before(saved, StateTaken) if one.state in saved.states]
+        if _has_model(trace, saved) and others & {one.of for one in taken}:
+            return saved if _is_same_file(saved, loaded, has_restored=True) else None
+    return None
 
 
 def _saved_beside(trace: Trace, part: Part, loaded: Loaded, step: Event) -> Saved | None:
