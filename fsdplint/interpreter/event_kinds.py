@@ -8,6 +8,7 @@ from fsdplint.trace import (
     Clipped,
     Collective,
     ColumnsCompared,
+    ColumnsViewed,
     CounterReadEarly,
     DataEscaped,
     EpochSet,
@@ -59,8 +60,8 @@ DECISIVE = (
 # Events that leave what a forward of the model does as it is. A module that is built counts when it
 # gets a parent.
 KEEPS_STRUCTURE = {
-    BackwardRun, Called, Clipped, Collective, ColumnsCompared, CounterReadEarly, DataEscaped,
-    EpochSet, Fsdp1Used,
+    BackwardRun, Called, Clipped, Collective, ColumnsCompared, ColumnsViewed, CounterReadEarly,
+    DataEscaped, EpochSet, Fsdp1Used,
     GradientScaled, GradientsZeroed, GroupMissed, HelperStateLoaded, HelperStateTaken, Imported,
     Loaded, LoaderIterated, LoaderLeft, MeansSummed, ModuleBuilt, OptimizerBuilt, OptimizerStepped,
     PartialRead, PickedByRank, RankData, ReplacedParametersTested, RequiresGradSet, RunElsewhere,

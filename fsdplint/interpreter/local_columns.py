@@ -6,13 +6,17 @@ By default, each rank gets its columns as a plain tensor.
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
-from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant
-from fsdplint.trace import ColumnsCompared, TensorParallel
+from fsdplint.interpreter.values import Const, LibraryObject, Sequence, Unknown, Value, constant
+from fsdplint.trace import ColumnsCompared, ColumnsViewed, TensorParallel
 
+_VIEWS = frozenset({"reshape", "view"})
+_PLAIN = re.compile(r"[\w.]+(\(\))?(\.\w+)+|[\w.]+(\[[\w\"']+\])+")  # `args.heads`
 _COLUMNS, _OUTPUT = "ColwiseParallel", "PrepareModuleOutput"
 # Operations that keep the columns of their first operand.
 _KEEPS = frozenset(
@@ -57,6 +61,41 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     found = run.columns.get(operands[0]) if operands else None
     if found is not None and name in _KEEPS and isinstance(result, Unknown | TensorValue):
         run.columns.setdefault(result, found)
+
+
+def note_view(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> None:
+    """Record a view of such an output with the number of all heads, a setting of the program.
+
+    The size of a head, which torch computes for `-1`, is then too small.
+    """
+    found = run.columns.get(operands[0]) if operands and name in _VIEWS else None
+    if found is None or not isinstance(node, cst.Call):
+        return
+    sizes = [one for operand in operands[1:] for one in _sizes(run, operand)]
+    texts = [run.text(one) for argument in node.args for one in _nodes(argument.value)]
+    if len(sizes) != len(texts) or len(sizes) < 2 or constant(sizes[-1]) != -1:
+        return
+    if "head" in texts[-2].lower() and _is_setting(sizes[-2]):
+        run.emit(ColumnsViewed, node, parallel=found.index, heads=texts[-2])
+
+
+def _sizes(run: Run, value: Value) -> list[Value]:
+    value = run.settle(value)
+    return [run.settle(one) for one in value.items] if isinstance(value, Sequence) else [value]
+
+
+def _nodes(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The elements of a tuple or list, or the expression itself."""
+    if isinstance(node, cst.Tuple | cst.List):
+        return [one.value for one in node.elements]
+    return [node]
+
+
+def _is_setting(value: Value) -> bool:
+    """Whether a number is a setting as the user gives it, which nothing has divided."""
+    if not isinstance(value, Unknown) or value.varying or "local" in value.origin:
+        return False
+    return _PLAIN.fullmatch(value.origin) is not None
 
 
 def note_loss(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> None:

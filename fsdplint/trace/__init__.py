@@ -55,6 +55,7 @@ from fsdplint.trace.launch import (
 from fsdplint.trace.modules import (
     Checkpointed,
     ColumnsCompared,
+    ColumnsViewed,
     Compiled,
     DataReplaced,
     Fsdp1Used,
@@ -137,6 +138,7 @@ __all__ = [
     "Clipped",
     "Collective",
     "ColumnsCompared",
+    "ColumnsViewed",
     "Compiled",
     "CopiedToItself",
     "CopiesSeen",

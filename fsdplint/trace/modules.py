@@ -222,6 +222,19 @@ class ColumnsCompared(Event):
 
 
 @event
+class ColumnsViewed(Event):
+    """A view of such an output with the number of the heads of all ranks.
+
+    parallel: the index of the event of the tensor parallelism. heads: the code of the number.
+    """
+
+    kind: ClassVar[str] = "columns-viewed"
+    static_only: ClassVar[str] = "uses of a tensor are not recorded"
+    parallel: int | None = numbered(default=None)
+    heads: str = ""
+
+
+@event
 class TensorParallel(Event):
     """`parallelize_module(module, mesh, plan)`.
 
