@@ -18,6 +18,7 @@ from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.search import Search, Shown
 from fsdplint.interpreter.sites_left import SitesLeft
+from fsdplint.interpreter.unsaved_averages import note_unsaved_averages
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Site, Wrapped
 
@@ -141,6 +142,7 @@ class EntryRuns:
         run.trace.complete = self.entry.complete
         try:
             self.entry.body(run)
+            note_unsaved_averages(run)
         except OutOfSteps as stopped:
             run.trace.complete = False
             # The first run takes every branch, so code that it does not reach is rare.

@@ -56,6 +56,7 @@ from fsdplint.interpreter.values import (
     Const,
     Dict,
     Function,
+    Instance,
     Lazy,
     LazyImport,
     LibraryObject,
@@ -171,6 +172,7 @@ class Run(TensorTables, ArgumentTables):
         self.chosen_sides: dict[cst.IfExp, bool] = {}
         self.has_rank_data = False  # see `shared_draws`
         self.shared_draws: set[NodeSite] = set()
+        self.averages: dict[Instance, tuple[ModuleValue, ...]] = {}  # see `unsaved_averages`
         self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns

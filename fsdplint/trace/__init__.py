@@ -85,6 +85,7 @@ from fsdplint.trace.modules import (
 from fsdplint.trace.recorded import BatchesEnded, CopiesSeen, ParametersMissed, Refused
 from fsdplint.trace.state import (
     AliasAveraged,
+    AverageUnsaved,
     AverageUpdated,
     CopiedToItself,
     CounterDropped,
@@ -130,6 +131,7 @@ from fsdplint.trace.training import (
 __all__ = [
     "ANY_ATTRIBUTE",
     "AliasAveraged",
+    "AverageUnsaved",
     "AverageUpdated",
     "BackwardRun",
     "BatchesEnded",

@@ -158,6 +158,22 @@ class AverageUpdated(Event):
 
 
 @event
+class AverageUnsaved(Event):
+    """An object that keeps an average of parameters, and whose state no code saves or sets.
+
+    Its class has `state_dict` and `load_state_dict`. The event is at the end of the trace, at
+    the place where the object is made.
+
+    modules: the modules of the parameters.
+    """
+
+    kind: ClassVar[str] = "average-unsaved"
+    static_only: ClassVar[str] = "a recorder does not see what an object keeps"
+    modules: tuple[str, ...] = reference(default=())
+    class_name: str = ""
+
+
+@event
 class CopiedToItself(Event):
     """`parameter.copy_(kept)` where both are certainly the same memory.
 

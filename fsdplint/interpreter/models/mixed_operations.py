@@ -19,6 +19,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sharded_parameters import are_gathered, must_be_sharded, rests_sharded
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue, derived
 from fsdplint.interpreter.unit_parameters import rests_flat
+from fsdplint.interpreter.unsaved_averages import note_holder
 from fsdplint.interpreter.values import (
     Const,
     Partial,
@@ -217,8 +218,11 @@ def note_average(run: Run, api: str, average: Value, call: Call) -> None:
     updated, parameter = _single(run, average), _single(run, call.values[0])
     given = call.arg(1, "weight") if api == "lerp_" else call.kwargs.get("alpha")
     given = run.settle(given) if given is not None else None
+    if updated is None or parameter is None:
+        return
+    note_holder(run, updated, parameter)
     weight = long_run(given)
-    if updated is None or parameter is None or weight is None:
+    if weight is None:
         return
     dtype = precisions.dtype_of_parameters(run, updated)
     if dtype and 0 < weight < 1:

@@ -90,6 +90,25 @@ def parts_not_restored(trace: Trace) -> Iterator[NotRestored]:
                 yield NotRestored(part, restored.event, without, step, in_file=False)
 
 
+def resumed_models(trace: Trace) -> Iterator[tuple[str, Event, Saved]]:
+    """The models that a resumed training restores together with an optimizer, where it does so, and
+    where the program writes such a checkpoint."""
+    for loaded in trace.of(Loaded):
+        if loaded.empty or loaded.callbacks or loaded.ranks.partial or loaded.in_loop:
+            continue
+        restored = _restored_model(trace, loaded)
+        if restored is None:
+            continue
+        parts = [one for one in _parts_of_training(trace, restored.model) if _steps(trace, one)]
+        if not any(_is_restored_from(trace, part, loaded) for part in parts):
+            continue
+        for saved in trace.of(Saved):
+            same = whole_file(saved.api) == whole_file(loaded.api)
+            if same and _has_model(trace, saved) and _is_same_file(saved, loaded, True):
+                yield restored.model, restored.event, saved
+                break
+
+
 def dropped_conversions(trace: Trace) -> Iterator[tuple[Fsdp1Used, OptimizerBuilt]]:
     """The states that FSDP1 prepares for an optimizer that nothing loads into it."""
     for event in trace.of(Fsdp1Used):
