@@ -9,28 +9,18 @@ from math import isnan
 
 import libcst as cst
 
+from fsdplint.interpreter.default_numbers import default_number
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.turn_tests import number_of
 from fsdplint.interpreter.values import Const, Unknown, Value
 from fsdplint.trace.numbers import Number, Remainder, Token
 
 
-def long_run(value: Value | None) -> float | None:
+def long_run(run: Run, value: Value | None) -> float | None:
     """The number that a value has after many steps; None if it is not known."""
-    if isinstance(value, Unknown):
-        if not isnan(value.tends_to):
-            return value.tends_to
-        value = value.default
-    return _number(value) if isinstance(value, Const) else None
-
-
-def _number(value: Const) -> float | None:
-    """A number, also as the text that a settings file has."""
-    if isinstance(value.value, bool) or not isinstance(value.value, int | float | str):
-        return None
-    try:
-        return float(value.value)
-    except (OverflowError, ValueError):
-        return None
+    if isinstance(value, Unknown) and not isnan(value.tends_to):
+        return value.tends_to
+    return default_number(run, value)
 
 
 def grows(value: Value) -> bool:
@@ -43,12 +33,15 @@ def grows(value: Value) -> bool:
 
 def note_count(result: Value, op: cst.BaseAugOp, added: Value) -> None:
     """Note that a loop counts a number up: `step += 1`."""
-    step = _number(added) if isinstance(added, Const) else None
-    if isinstance(result, Unknown) and isinstance(op, cst.AddAssign) and step and step > 0:
+    step = added.value if isinstance(added, Const) else None
+    positive = isinstance(step, int | float) and step > 0
+    if isinstance(result, Unknown) and isinstance(op, cst.AddAssign) and positive:
         result.grows = True
 
 
-def note_operation(result: Unknown, left: Value, op: cst.BaseBinaryOp | None, right: Value) -> None:
+def note_operation(
+    run: Run, result: Unknown, left: Value, op: cst.BaseBinaryOp | None, right: Value
+) -> None:
     """Note what the result of an operation becomes."""
     if isinstance(op, cst.Add):
         for counter, added in ((left, right), (right, left)):
@@ -59,7 +52,7 @@ def note_operation(result: Unknown, left: Value, op: cst.BaseBinaryOp | None, ri
         return
     if isinstance(left, Const) and isinstance(right, Const):
         return
-    one, other = long_run(left), long_run(right)
+    one, other = long_run(run, left), long_run(run, right)
     if one is None or other is None:
         return
     if isinstance(op, cst.Add):
@@ -72,9 +65,10 @@ def note_operation(result: Unknown, left: Value, op: cst.BaseBinaryOp | None, ri
         result.tends_to = one / other
 
 
-def note_extremum(result: Unknown, name: str, values: list[Value]) -> None:
+def note_extremum(run: Run, result: Unknown, name: str, values: list[Value]) -> None:
     """Note what the result of `min(...)` or `max(...)` of several numbers becomes."""
-    known = [number for number in map(long_run, values) if number is not None]
+    numbers = [long_run(run, value) for value in values]
+    known = [number for number in numbers if number is not None]
     if len(values) > 1 and len(known) == len(values):
         result.tends_to = min(known) if name == "min" else max(known)
 

@@ -13,6 +13,8 @@ import argparse
 DECAY = 0.999
 parser = argparse.ArgumentParser()
 parser.add_argument("--decay", type=float)
+parser.add_argument("--rate", type=float, default=0.999)
+parser.add_argument("--other", type=float, default=0.9)
 args = parser.parse_args()
 model = nn.Linear(8, 8)
 fully_shard(model)
@@ -40,6 +42,7 @@ UPDATE = "s.lerp_(p.to(s.dtype), 1 - DECAY)"
         ("p.detach().half()", UPDATE),
         (KEPT, "s.mul_(DECAY).add_(p, alpha=1 - DECAY)"),
         (KEPT, "s.mul_(0.99)\n            s.add_(p.data, alpha=0.01)"),
+        (KEPT, "s.lerp_(p.to(s.dtype), 1 - args.rate)"),
     ],
 )
 def test_updates_that_are_rounded_away(tmp_path: Path, kept: str, update: str) -> None:
@@ -130,6 +133,7 @@ def test_a_decay_that_is_not_known(tmp_path: Path, decay: str) -> None:
         ("p.detach().half()", "s.lerp_(p.half(), 0.01)"),
         (KEPT, "s.lerp_(p.to(s.dtype), 0.1)"),
         (KEPT, "s.lerp_(p.to(s.dtype), 1 - args.decay)"),
+        (KEPT, "s.lerp_(p.to(s.dtype), 1 - args.other)"),
         (KEPT, "s.copy_(p)"),
         (KEPT, "p.lerp_(s.float(), 0.001)"),
     ],

@@ -200,7 +200,7 @@ def arithmetic(
     if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:
         result.number = is_number(left) and is_number(right)
     if isinstance(result, Unknown) and result is not left and result is not right:
-        note_operation(result, left, op, right)
+        note_operation(run, result, left, op, right)
     return result
 
 

@@ -221,7 +221,7 @@ def note_average(run: Run, api: str, average: Value, call: Call) -> None:
     if updated is None or parameter is None:
         return
     note_holder(run, updated, parameter)
-    weight = long_run(given)
+    weight = long_run(run, given)
     if weight is None:
         return
     dtype = precisions.dtype_of_parameters(run, updated)

@@ -68,7 +68,7 @@ def quiet(run: Run, name: str, call: Call) -> Value:
 def extremum(run: Run, name: str, call: Call) -> Value:
     result = unknown_result(call)
     if not call.open and not call.kwargs:
-        note_extremum(result, name.rpartition(".")[2], list(map(run.settle, call.args)))
+        note_extremum(run, result, name.rpartition(".")[2], list(map(run.settle, call.args)))
     return result
 
 
