@@ -197,7 +197,10 @@ class Statements:
         result = []
         lines = change.replaced
         if change.deleted and (change.before or change.after):
-            change.before, lines, change.after = [], change.before + change.after, []
+            lines = change.before + change.after
+            while not lines[0] and len(lines) > 1:  # they would separate it from what is after it
+                lines = lines[1:]
+            change.before, change.after = [], []
         if change.above:
             at = layout.comment_start(source, source.line_start(start))
             result.append(self._edit(at, at, self._whole_lines(change.above, indent)))

@@ -55,6 +55,11 @@ def function(start: str, *lines: str) -> Step:
 
 CASES = {
     # functions
+    "a function takes the place of a deleted one": (
+        "a = 1\n\n\ndef f():\n    pass\n\n\nb = 2\n",
+        both(delete("def f"), after("def f", "", "", "def g():", "\tpass")),
+        "a = 1\n\n\ndef g():\n    pass\n\n\nb = 2\n",
+    ),
     "a function goes above the comment of the next one": (
         "a = 1\n\n\n# What g is.\n# More.\ndef g():\n    pass\n",
         function("def g", "def f():", "\tpass"),
