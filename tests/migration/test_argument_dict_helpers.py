@@ -114,3 +114,30 @@ model = build(Net(), os.environ["KIND"])
 """
     text = migrated(tmp_path, body)
     assert f"def options(kind: str){annotation}:\n" in text
+
+
+def test_many_values_stand_on_lines_of_their_own(tmp_path: Path) -> None:
+    body = """
+def options(settings):
+    found = dict(sharding_strategy=ShardingStrategy.FULL_SHARD, mixed_precision=None)
+    if settings.get("zero2"):
+        found["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+    if settings.get("half"):
+        found["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16)
+    if settings.get("offload"):
+        found["cpu_offload"] = CPUOffload(offload_params=True)
+    found["sync_module_states"] = settings.get("synchronize", False)
+    found["device_id"] = torch.device("cuda", settings["device"])
+    return found
+
+
+def build(net, settings):
+    return FSDP(net, **options(settings))
+
+
+model = build(Net(), dict(os.environ))
+"""
+    text = migrated(tmp_path, body)
+    names = ["sharding_strategy", "mixed_precision", "cpu_offload", "sync_module_states"]
+    assert all(f"\n        {name},\n" in text for name in names)
+    assert "\n    ) = options(settings)\n" in text

@@ -24,10 +24,11 @@ from fsdplint.migration.direct_form.argument_dicts import (
 from fsdplint.migration.direct_form.calls import only_return
 from fsdplint.migration.direct_form.defaults import default
 from fsdplint.migration.direct_form.inlining import Inlining
+from fsdplint.migration.text import width
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import function_around
-from fsdplint.syntax.layout import descend, statement_of
+from fsdplint.syntax.layout import descend, line_indent, statement_of
 
 Variable = tuple[cst.CSTNode, str]  # the function that has it, and its name
 
@@ -171,7 +172,7 @@ def return_values(one: Returning, taken: set[Variable]) -> None:
             for key in kept
         ]
         assert statement.value is not None
-        one.inlining.put(statement.value, ", ".join(texts) or "None")
+        _put_values(one.inlining, statement.value, texts)
     if drops_calls:
         one.inlining.delete(one.function)
     else:
@@ -179,6 +180,16 @@ def return_values(one: Returning, taken: set[Variable]) -> None:
     for caller in one.callers:
         names = {key: _variable(caller, key, taken) for key in kept}
         _name_values(caller, names, moved, drops_calls=drops_calls)
+
+
+def _put_values(inlining: Inlining, node: cst.BaseExpression, texts: list[str]) -> None:
+    """Put several values in the place of the one that is returned."""
+    source = inlining.source
+    line = f"{line_indent(source, source.span(node)[0])}return {', '.join(texts)}"
+    if len(texts) > 1 and len(line.expandtabs(4)) > width(source):
+        inlining.put(node, inlining.migration.indent_at(source, node, _in_lines(texts)))
+    else:
+        inlining.put(node, ", ".join(texts) or "None")
 
 
 def _annotate(one: Returning, count: int) -> None:
@@ -262,7 +273,7 @@ def _name_values(
     inlining, source = caller.inlining, caller.inlining.source
     statement = statement_of(source, caller.call)
     text = inlining.text(caller.call)
-    lines = [f"{', '.join(names.values())} = {text}" if names else text]
+    lines = [_assignment(source, caller.call, list(names.values()), text)]
     values = {**names, **moved}
     if drops_calls:
         lines = []
@@ -276,3 +287,18 @@ def _name_values(
     pairs = (f"{string_literal(source, key)}: {value}" for key, value in values.items())
     lines.append(f"{caller.name.value} = {{{', '.join(pairs)}}}")
     inlining.put_lines(statement, lines)
+
+
+def _assignment(source: Source, at: cst.Call, names: list[str], text: str) -> str:
+    """The statement that gives names the values of a call; the names are in parentheses if it is too
+    long."""
+    line = f"{', '.join(names)} = {text}" if names else text
+    room = width(source) - len(line_indent(source, source.span(at)[0]).expandtabs(4))
+    if len(names) < 2 or len(line) <= room:
+        return line
+    return f"{_in_lines(names)} = {text}"
+
+
+def _in_lines(texts: list[str]) -> str:
+    """A tuple with a line for each element; tabs indent them."""
+    return "(\n" + "".join(f"\t{text},\n" for text in texts) + ")"
