@@ -54,6 +54,15 @@ class GuardEntry:
     until: str = BLOCK
 
 
+@dataclass(frozen=True)
+class Turns:
+    """The numbers of turns of a loop on the first and the last rank, and where they come from."""
+
+    most: int
+    fewest: int
+    site: NodeSite
+
+
 @dataclass(eq=False)
 class OwnTurns:
     """A loop that is being executed.

@@ -44,6 +44,7 @@ from fsdplint.interpreter.frames import (
     OutOfSteps,
     OwnTurns,
     Stopped,
+    Turns,
 )
 from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.interpreter.memoized_functions import Memory
@@ -173,6 +174,7 @@ class Run(TensorTables, ArgumentTables):
         self.has_rank_data = False  # see `shared_draws`
         self.shared_draws: set[NodeSite] = set()
         self.averages: dict[Instance, tuple[ModuleValue, ...]] = {}  # see `unsaved_averages`
+        self.turns: dict[Value, Turns] = {}  # see `unequal_turns`
         self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns

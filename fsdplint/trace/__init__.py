@@ -34,6 +34,7 @@ from fsdplint.trace.data import (
     SameNoise,
     SamplerBuilt,
     SharedNumbersDrawn,
+    UnequalTurns,
 )
 from fsdplint.trace.launch import (
     Collective,
@@ -234,6 +235,7 @@ __all__ = [
     "TensorParallel",
     "TensorsMixed",
     "Trace",
+    "UnequalTurns",
     "WeightsSet",
     "WeightsUnrestored",
     "Wrapped",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, Site, event
-from fsdplint.trace.fields import combined, differs, disjoint, same_sequence, unrecorded
+from fsdplint.trace.fields import combined, differs, disjoint, numbered, same_sequence, unrecorded
 
 
 @event
@@ -66,6 +66,22 @@ class LoaderIterated(Event):
     loader: str
     sampler: str | None = None
     same_batches: bool | None = combined(same_sequence, default=None)
+
+
+@event
+class UnequalTurns(Event):
+    """A loop that visits every nth element of a known number has ended.
+
+    The event is at the place where the elements are chosen.
+
+    begin: the index of the first event in the loop. most, fewest: the turns on each of two ranks.
+    """
+
+    kind: ClassVar[str] = "unequal-turns"
+    static_only: ClassVar[str] = "a record has the turns themselves"
+    begin: int | None = numbered(default=None)
+    most: int = 0
+    fewest: int = 0
 
 
 @event

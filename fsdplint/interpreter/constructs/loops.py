@@ -35,6 +35,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, guard_end, terminates
 from fsdplint.interpreter.torch_values import Batches, ParametersOf, RankTest, each_parameter
 from fsdplint.interpreter.turn_tests import number_turns
+from fsdplint.interpreter.unequal_turns import note_turns
 from fsdplint.interpreter.values import Function, Lazy, ModuleValue, RankLocal, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.syntax.dotted import leaves
@@ -114,6 +115,8 @@ def _over_iterable(
     run.own_passes -= own
     for name in begun if loader is None else [loader.id]:
         end_pass(run, name, loop.place)
+    if run.turns:
+        note_turns(run, loop.place, loop.body, iterable, begin)
     return signal
 
 

@@ -35,6 +35,7 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
     TensorValue,
 )
+from fsdplint.interpreter.unequal_turns import note_slice
 from fsdplint.interpreter.values import (
     Const,
     LibraryObject,
@@ -59,6 +60,7 @@ class _Selection:
         part: whether a slice is every n-th element, beginning at the rank.
         local: what makes an index or a bound different on each rank.
         position: the position in a mesh of which a bound is computed.
+        bounds: those of the last slice.
     """
 
     indices: list[Value] = field(default_factory=list)
@@ -68,6 +70,7 @@ class _Selection:
     part: bool = False
     local: RankLocal | None = None
     position: MeshPosition | None = None
+    bounds: list[Value] = field(default_factory=list)
 
 
 @evaluates(cst.Subscript)
@@ -78,9 +81,11 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         return TensorValue("derived", value.modules)
     own = _part_of_rank(run, node, value, selection)
     if own is not None:
+        if isinstance(value, Sequence):
+            note_slice(run, node, value, selection.bounds, own)
         return own
     if selection.is_slice and isinstance(value, Sequence):
-        if value.every or value.length is not None:
+        if value.every or value.length is not None or value in run.turns:
             return replace(value, items=list(value.items), every=False, length=None)
     if selection.is_slice and isinstance(value, ParameterName):
         return replace(value, of=(), each=False, parts={})
@@ -111,7 +116,7 @@ def _selection(run: Run, node: cst.Subscript, value: Value) -> _Selection:
             found.local = found.local or local_of(found.indices[-1])
             continue
         found.is_slice = True
-        bounds = _bounds(run, item.slice, node, value)
+        bounds = found.bounds = _bounds(run, item.slice, node, value)
         places = (position_of(run, bound) for bound in bounds)
         found.by_rank |= any(isinstance(bound, RankValue) for bound in bounds)
         found.position = found.position or next((one for one in places if one is not None), None)

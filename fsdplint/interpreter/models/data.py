@@ -21,6 +21,7 @@ from fsdplint.interpreter.torch_values import (
     RankValue,
     SamplerValue,
 )
+from fsdplint.interpreter.unequal_turns import note_loader
 from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant, is_none
 from fsdplint.syntax.arguments import arguments
 from fsdplint.trace import (
@@ -222,6 +223,7 @@ def loader(run: Run, name: str, call: Call) -> Value:
         ),
         over_all=any(gives_own_part(run.settle(value), groups=False) for value in parts),
     )
+    note_loader(run, call, made)
     run.emit(
         LoaderBuilt,
         call.node,

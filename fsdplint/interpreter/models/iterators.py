@@ -27,6 +27,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import Batches, Length, ModulesOf, ParametersOf, RankChoice
 from fsdplint.interpreter.turn_tests import number_of_operation
+from fsdplint.interpreter.unequal_turns import copy_turns, note_range
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -85,6 +86,8 @@ def collect(run: Run, name: str, call: Call) -> Value:
     taken = read_all(run, value, name.rpartition(".")[2])
     if name.endswith(".sorted"):
         return _sort(run, taken.items, not taken.open, call)
+    copy_turns(run, value, taken)
+    taken.length = list_length(value)
     return set_of(taken.items, not taken.open) if name.endswith("set") else taken
 
 
@@ -205,7 +208,9 @@ def make_range(run: Run, name: str, call: Call) -> Value:
         return Sequence([element], "list", True, length=range_length(call.args))
     own = own_numbers(run, call)
     if own is not None:
-        return Sequence([Unknown(varying=True, rank_local=own)], "list", True)
+        made = Sequence([Unknown(varying=True, rank_local=own)], "list", True)
+        note_range(run, call, made)
+        return made
     return Sequence([], "list", True)
 
 
