@@ -10,7 +10,7 @@ from typing import Any
 from fsdplint.interpreter.torch_values import MeshPosition, Rows
 from fsdplint.interpreter.values import Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import DifferentiableGradient, MeansSummed, TensorParallel
+from fsdplint.trace import DifferentiableGradient, MeansSummed, Split, TensorParallel
 
 
 class TensorTables:
@@ -55,6 +55,11 @@ class TensorTables:
         self.list_lengths: dict[Value, Value] = {}  # the list, by its length
         self.mean_sums: dict[Value, MeansSummed] = {}
         self.own_passes = 0
+        # `repeated_totals`: sums over all ranks of numbers that ranks at one position have in
+        # common, the sizes of dimensions of meshes, and the losses that both scale
+        self.repeated_totals: dict[Value, Split] = {}
+        self.part_sizes: dict[Value, tuple[str, str]] = {}
+        self.scaled_losses: dict[Value, tuple[Split | None, tuple[str, str] | None]] = {}
         # `same_noise`: numbers that all ranks have drawn, with the place and the generator, and the
         # generators whose numbers were mixed with data of the rank (None: that of the process)
         self.same_noise: dict[Value, tuple[NodeSite, Value | None]] = {}

@@ -15,6 +15,7 @@ from fsdplint.interpreter import (
     mean_losses,
     plain_tensors,
     rank_means,
+    repeated_totals,
     same_noise,
     second_order,
     tensor_devices,
@@ -83,6 +84,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         local_columns.note_operation(run, name, operands, result)
     if run.has_own_data:
         rank_means.note_operation(run, name, operands, result)
+    if run.part_sizes:
+        repeated_totals.note_operation(run, name, operands, result)
     if run.same_noise:
         same_noise.note_operation(run, name, operands, result)
 

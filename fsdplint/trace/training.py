@@ -168,6 +168,9 @@ class BackwardRun(Event):
         program scales neither it nor the gradients (static traces only).
     sums_means: whether the loss of each rank is divided by a number of its own and multiplied by
         the number of ranks, and the program scales no gradients (static traces only).
+    repeated: what chose the data of a number that divides the loss, if it was summed over all ranks
+        although the ranks at one position have the same data, and the loss is multiplied by the
+        number of positions (static traces only).
     unsynchronized: the modules of FSDP1 and DDP under whose `no_sync()` it runs.
     perhaps_unsynchronized: the modules under whose `no_sync()` it may run, with the test that
         decides it; None if the test is not known (static traces only).
@@ -179,6 +182,7 @@ class BackwardRun(Event):
     multiplied: bool = False
     of_mean: bool = unrecorded("a number does not say how it was computed", default=False)
     sums_means: bool = unrecorded("a number does not say how it was computed", default=False)
+    repeated: Split | None = unrecorded("a number does not say how it was computed", default=None)
     unsynchronized: tuple[str, ...] = reference(default=())
     perhaps_unsynchronized: tuple[tuple[str, Predicate | None], ...] = unrecorded(
         "what was recorded has happened", default=()

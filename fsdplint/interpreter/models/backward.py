@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter import gathered_rows, hooks, losses, mean_losses, second_order
+from fsdplint.interpreter import (
+    gathered_rows,
+    hooks,
+    losses,
+    mean_losses,
+    repeated_totals,
+    second_order,
+)
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import communicates
@@ -63,5 +70,6 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
     )
     gathered_rows.note_backward(run, receiver, event)
     second_order.note_backward(run, receiver, event)
+    repeated_totals.note_backward(run, receiver, event)
     hooks.fire(run, hooks.Moment.BACKWARD, call.node)
     return Const(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fsdplint.interpreter import gathered_rows, losses, meta_device, rank_means
+from fsdplint.interpreter import gathered_rows, losses, meta_device, rank_means, repeated_totals
 from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
@@ -16,7 +16,7 @@ from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_sizes import gathers_own_sizes, has_own_size
 from fsdplint.interpreter.position_tests import tested_position
-from fsdplint.interpreter.rank_local import forget_rank, note_agreement
+from fsdplint.interpreter.rank_local import forget_rank, note_agreement, split_of
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
@@ -148,7 +148,12 @@ def group_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> V
 def size_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     whole = mesh_of(run, receiver).is_whole and not (call.values or call.open)
     origin = run.text(call.node)
-    return MeshSize(origin) if whole else unknown_result(call, origin)
+    if whole:
+        return MeshSize(origin)
+    size, mesh = unknown_result(call, origin), mesh_of(run, receiver)
+    if len(mesh.dims) == 1 and not (call.values or call.open):
+        repeated_totals.note_size(run, mesh.id, mesh.dims[0], size)
+    return size
 
 
 @function(f"{DIST}.algorithms.Join", f"{DIST}.algorithms.join.Join")
@@ -208,7 +213,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=_sizes_differ(run, last, tensor, call),
     )
-    mean = rank_means.is_mean_of_share(run, tensor)
+    mean, split = rank_means.is_mean_of_share(run, tensor), split_of(run, tensor)
     if last in AGREED:
         note_agreement(tensor)
         forget_rank(tensor)
@@ -219,6 +224,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
     if last in ("all_reduce", "reduce") and whole:
         op = call.arg(1 if last == "all_reduce" else 2, "op")
         rank_means.note_reduction(run, tensor, op, call, mean)
+        repeated_totals.note_reduction(run, tensor, op, split)
     if last == "broadcast_object_list" and call.args:
         if isinstance(tensor, Sequence):
             tensor.items = [_sent(run, item) for item in tensor.items]
