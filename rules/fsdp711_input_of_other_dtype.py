@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Event, Refused, Trace
+from fsdplint.trace import Event, Refused, Sharded, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name
 
@@ -49,6 +49,8 @@ class InputOfOtherDtype(Rule):
             if event.reason != "input" or owner is None:
                 continue
             shards = groups.shards(owner)
+            if any(map(_has_policy_of_fsdp1, shards)):
+                continue  # FSDP117
             types = {name: kind.removeprefix("torch.") for name, kind in event.parameters}
             at: Event = shards[-1] if shards else event
             yield self.finding(
@@ -59,3 +61,9 @@ class InputOfOtherDtype(Rule):
                 "`cast_forward_inputs` at True, or cast the input.",
                 because=[(event, "error raised here")],
             )
+
+
+def _has_policy_of_fsdp1(event: Event) -> bool:
+    options = event.options if isinstance(event, Sharded) else {}
+    policy = str(options.get("mp_policy", "")).partition("(")[0]
+    return policy == "torch.distributed.fsdp.MixedPrecision"

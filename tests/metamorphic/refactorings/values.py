@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import libcst as cst
@@ -160,7 +161,13 @@ def through_identity(module: cst.Module) -> cst.Module | None:
 @refactoring()
 def through_or(module: cst.Module) -> cst.Module | None:
     """`x = f()` becomes `x = None` and `x = f() if x is None else x`."""
-    return _assigned(module, lambda x, f, _: f"{x} = None\n{x} = {f} if {x} is None else {x}\n")
+
+    def spelling(x: str, f: str, n: int) -> str:
+        # A call may read the earlier value of the same name.
+        empty = f"empty_{n}" if re.search(rf"\b{re.escape(x)}\b", f) else x
+        return f"{empty} = None\n{x} = {f} if {empty} is None else {empty}\n"
+
+    return _assigned(module, spelling)
 
 
 @refactoring()
