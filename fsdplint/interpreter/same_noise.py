@@ -33,7 +33,7 @@ _LIKE = frozenset({"rand_like", "randint_like", "randn_like"})
 _OF_SIZE = frozenset({"rand", "randint", "randn"})
 _KEEPS = frozenset("clone contiguous cuda to type type_as".split())
 # The functions in the text of a value that is a setting of the program.
-_SETTINGS = frozenset("float get getattr int parse_args safe_load".split())
+_SETTINGS = frozenset("float get getattr int parse_args parse_known_args safe_load".split())
 _CALLED = re.compile(r"(\w+)\(")
 
 
@@ -59,8 +59,15 @@ def _draws_several(run: Run, name: str, call: Call) -> bool:
     sizes = [call.kwargs["size"]] if "size" in call.kwargs else sizes
     if name == "randint" and len(call.args) <= 2 and "size" not in call.kwargs:
         sizes = call.args[1:]
-    elements = [one for size in sizes for one in _elements(run, size)]
-    return any(not (isinstance(one, Const) and one.value in (0, 1)) for one in elements)
+    return any(_is_several(run, one) for size in sizes for one in _elements(run, size))
+
+
+def _is_several(run: Run, size: Value) -> bool:
+    """Whether a dimension has several elements: a setting may say that it has one."""
+    if isinstance(size, Const):
+        return size.value not in (0, 1)
+    of_tensor = isinstance(size, Unknown) and ".shape" in size.origin
+    return of_tensor or not _is_shared(run, size)
 
 
 def _elements(run: Run, value: Value) -> list[Value]:
