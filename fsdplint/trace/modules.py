@@ -303,13 +303,13 @@ class Gathered(Event):
     """`module.unshard()` (gathered=True) or `module.reshard()` (gathered=False).
 
     replaced: whether `setattr` put other parameters in place of the module's instead: the program
-        holds both, and may copy one into the other. The recorder writes no such event.
+        holds both, and may copy one into the other (static traces only).
     """
 
     kind: ClassVar[str] = "parameters-gathered"
     module: str = reference(distinct=True)
     gathered: bool = distinct()
-    replaced: bool = False
+    replaced: bool = unrecorded("a record has the parameters", default=False)
 
 
 @event

@@ -44,7 +44,9 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
         return
     if isinstance(source.parent(node), cst.AssignTarget):
         raise Blocked(source, node, MODULE_ASSIGNED())
-    if _is_always_sharded(migration, source, node.value):
+    # Behind a question for the attribute, the model is always one that has it.
+    model = _tested_model(source, node) or node.value
+    if _is_always_sharded(migration, source, model):
         migration.substitute(source, node, migration.text(source, node.value))
         migration.step(source, node, TITLE)
         return
@@ -60,7 +62,7 @@ def _rewrite_optional_inner(migration: Migration, source: Source, node: cst.Attr
     model = migration.text(source, node.value)
     others = [v for v in migration.values(node.value) if not is_fsdp1(v)]
     own = _has_own(migration)
-    if not own and _is_chosen(source, node):
+    if not own and _tested_model(source, node) is not None:
         return  # FSDP2's models have no `.module`
     if not is_repeatable(node.value) or any(map(_is_compiled, migration.values(node.value))):
         raise Blocked(source, node, MODULE_OF_SOMETIMES_WRAPPED())
@@ -185,16 +187,18 @@ def _leaf(source: Source, node: cst.CSTNode) -> str:
 # Choices ------------------------------------------------------------------------------------------
 
 
-def _is_chosen(source: Source, node: cst.Attribute) -> bool:
-    """Whether a `.module` is in a choice between it and the model, by the attribute."""
+def _tested_model(source: Source, node: cst.Attribute) -> cst.BaseExpression | None:
+    """What the choice asks for the attribute that a `.module` is in, if it is between it and the
+    model."""
     model = source.code(node.value)
     around = source.parent(node)
     while around is not None and not isinstance(around, cst.IfExp | cst.If | cst.While):
         around = source.parent(around)
     if around is None or not isinstance(around.test, cst.Call):
-        return False
-    asks = _asks_for_module(around.test) and source.code(around.test.args[0].value) == model
-    return asks and _choice_of(source, around.test, model)
+        return None
+    tested = around.test.args[0].value if _asks_for_module(around.test) else None
+    asks = tested is not None and source.code(tested) == model
+    return tested if asks and _choice_of(source, around.test, model) else None
 
 
 def _choice_of(source: Source, question: cst.Call, model: str) -> bool:
