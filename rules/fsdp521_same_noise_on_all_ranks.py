@@ -19,9 +19,10 @@ class SameNoiseOnAllRanks(Rule):
     is the same on all ranks.
 
     The rule looks at tensors that `torch.randn`, `torch.rand`, `torch.randint` and their `_like` forms make, from a
-    `torch.Generator` or from the generator of the process after `torch.manual_seed(seed)`. It looks neither at
-    single numbers, which may have to be the same on all ranks, nor at what a module draws in its own methods, such as dropout.
-    Programs with another parallelism than data parallelism are not reported.
+    `torch.Generator` or from the generator of the process after `torch.manual_seed(seed)`. It looks neither at numbers
+    that are drawn once or are the same in each turn of a loop, at single numbers, which may have to be the same on all
+    ranks, nor at what a module draws in its own methods, such as dropout. Programs with another parallelism than data
+    parallelism are not reported.
 
     ## Why is this bad?
     FSDP averages the gradients of the ranks. With the same noise on all ranks, the average over N ranks has the noise

@@ -3,7 +3,8 @@
 The noise of a diffusion model and the masks of a denoiser should be other ones for each sample.
 Where the seed of the generator is the same on all ranks, each rank draws the same numbers for its
 own samples. What is noted here is certain: the seed is a constant or a setting, all ranks draw,
-and the model does not draw the numbers itself, as its dropout does.
+and the model does not draw the numbers itself, as its dropout does. Numbers that are drawn once, or
+that are the same in each turn of a loop, are no noise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fsdplint.interpreter.values import (
     Value,
     is_none,
 )
-from fsdplint.trace import GradMode, Ranks, SameNoise
+from fsdplint.trace import GradMode, Ranks, SameNoise, Seeded
 
 _LIKE = frozenset({"rand_like", "randint_like", "randn_like"})
 _OF_SIZE = frozenset({"rand", "randint", "randn"})
@@ -46,6 +47,8 @@ def note_drawn(run: Run, function: Value, call: Call, result: Value) -> None:
         return
     if run.decisions.single_rank or run.ranks() is not Ranks.ALL or _in_model(run):
         return
+    if not run.loop_depth:
+        return  # a constant of the program, such as a fixed projection
     given = call.kwargs.get("generator")
     generator = run.settle(given) if given is not None else None
     if _has_shared_seed(run, call, generator) and isinstance(result, Unknown | TensorValue):
@@ -81,9 +84,12 @@ def _has_shared_seed(run: Run, call: Call, generator: Value | None) -> bool:
     generator: None for that of the process.
     """
     if generator is None or is_none(generator):
-        return run.seeded is True and not run.draws_own_numbers and not call.open
+        known = run.seeded is True and not run.draws_own_numbers and not call.open
+        return known and not any(event.in_loop for event in run.trace.of(Seeded))
     if not isinstance(generator, GeneratorValue) or generator.seed is None:
         return False
+    if generator.loop_depth >= run.loop_depth:
+        return False  # it begins again in each turn, and gives the same numbers
     return _is_shared(run, generator.seed)
 
 

@@ -266,10 +266,12 @@ class GeneratorValue(Value):
     """A `torch.Generator`; `seed` is the seed that `manual_seed` gave it.
 
     per_rank: whether this seed is certainly another one on each rank.
+    loop_depth: the number of loops around the call of `manual_seed`.
     """
 
     seed: Value | None = None
     per_rank: bool = False
+    loop_depth: int = 0
 
 
 @dataclass(eq=False, repr=False)

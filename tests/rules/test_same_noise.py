@@ -66,6 +66,17 @@ GOOD = {
     "one number": (SEED, "", "noise = x * torch.rand(1)"),
     "offset of the rank": (SEED, "", "noise = x + torch.randn(8, 4)[dist.get_rank()]"),
     "NumPy": (SEED, "", "noise = x + np.random.randn(*x.shape)"),
+    "fixed projection": (SEED, "w = torch.randn(4, 4)", "noise = x @ w"),
+    "same in each turn": (
+        SEED,
+        "",
+        "noise = x * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))",
+    ),
+    "process seeded in each turn": (
+        SEED,
+        "",
+        "torch.manual_seed(1)\n    noise = x * torch.randn(x.shape)",
+    ),
     "on one rank": (SEED, "if dist.get_rank() == 0:\n    torch.randn(4)", "noise = x"),
 }
 

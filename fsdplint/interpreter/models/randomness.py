@@ -142,7 +142,7 @@ def new_generator(run: Run, name: str, call: Call) -> Value:
 
 @method("GeneratorValue", "manual_seed")
 def seed_generator(run: Run, receiver: GeneratorValue, name: str, call: Call) -> Value:
-    receiver.seed = call.arg(0, "seed")
+    receiver.seed, receiver.loop_depth = call.arg(0, "seed"), run.loop_depth
     of_position = position_of(run, receiver.seed) is not None
     receiver.per_rank = of_position or differs_by_rank(run, receiver.seed) is True
     return receiver
