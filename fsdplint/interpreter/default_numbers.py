@@ -6,7 +6,6 @@ import re
 
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Unknown, Value
-from fsdplint.syntax.argument_defaults import argument_defaults
 from fsdplint.trace.numbers import Number
 
 _ARGUMENT = re.compile(r"argparse\.ArgumentParser\.parse_args\(\)\.(\w+)")
@@ -35,13 +34,10 @@ def default_count(run: Run, number: Number | None) -> int | None:
 
 
 def _of_argument(run: Run, origin: str) -> float | None:
-    """The default of an argument of a command line, which all parsers of the program agree on."""
+    """The default of an argument of a command line."""
     name = _ARGUMENT.fullmatch(origin)
-    if name is None:
-        return None
-    known = [argument_defaults(source) for source in run.project.sources.values()]
-    found = {defaults[name[1]] for defaults in known if name[1] in defaults}
-    return found.pop() if len(found) == 1 else None
+    known = run.argument_defaults.get(name[1], ()) if name is not None else ()
+    return _number(Const(known[0])) if known else None
 
 
 def _number(value: Const) -> float | None:
