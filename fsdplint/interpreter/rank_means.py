@@ -10,7 +10,7 @@ may correct it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TypeGuard
 
 import libcst as cst
 
@@ -100,17 +100,23 @@ def _shows(call: Call) -> bool:
 
 
 def note_shown(run: Run, value: Value | None, depth: int = 0) -> None:
-    """A number becomes a part of a text, or a function gets it that shows it."""
+    """A number becomes a part of a text, or a function gets it that shows it.
+
+    A list that the program collects may be for a comparison, which no factor changes.
+    """
     if not run.mean_sums or value is None:
         return
     value = run.settle(value)
     event = run.mean_sums.get(value)
     if event is not None:
         event.shown = True
-    elif depth < MAX_DEPTH and isinstance(value, Dict | Sequence):
-        items: Iterable[Value] = value.items.values() if isinstance(value, Dict) else value.items
-        for item in items:
+    elif depth < MAX_DEPTH and _is_shown_whole(value):
+        for item in value.items.values() if isinstance(value, Dict) else value.items:
             note_shown(run, item, depth + 1)
+
+
+def _is_shown_whole(value: Value) -> TypeGuard[Dict | Sequence]:
+    return isinstance(value, Dict) or (isinstance(value, Sequence) and value.kind == "tuple")
 
 
 def note_length(run: Run, value: Value | None, result: Value) -> None:

@@ -79,6 +79,11 @@ BAD = {
         "t = torch.tensor(total); dist.all_reduce(t); return {'loss': t.item() / len(loader)}",
         "wandb.log(evaluate())",
     ),
+    "tuple of values": (
+        SUM,
+        "t = torch.tensor(total / len(loader)); dist.all_reduce(t); return t.item()",
+        "print('loss %s of epoch %s' % (evaluate(), 1))",
+    ),
     "mean of a list": (
         "losses.append(loss.item())",
         "t = torch.tensor(sum(losses) / len(losses)); dist.all_reduce(t); return t.item()",
@@ -130,6 +135,11 @@ GOOD = {
         SUM,
         "t = torch.tensor(total / len(loader)); dist.all_reduce(t); return t.item()",
         "best = min(best, evaluate())",
+    ),
+    "list of values to compare": (
+        SUM,
+        "t = torch.tensor(total / len(loader)); dist.all_reduce(t); return t.item()",
+        "values = []\nvalues.append(evaluate())\nprint(values)",
     ),
     "finite on all ranks": (
         SUM,

@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions, losses, tensor_marks
+from fsdplint.interpreter import branch_conditions, losses, rank_means, tensor_marks
 from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
@@ -194,7 +194,9 @@ def arithmetic(
     result = _arithmetic(run, left, right, op, node)
     if run.has_own_data and isinstance(op, cst.Multiply):
         losses.note_product(run, left, right)
-    if tensor_marks.has_marks(run):
+    if isinstance(constant(left), str):
+        rank_means.note_shown(run, right)  # "loss %s" % loss
+    elif tensor_marks.has_marks(run):
         operation = _OPERATIONS.get(type(op), "other") if op is not None else "other"
         tensor_marks.note_operation(run, operation, [left, right], result)
     if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:
