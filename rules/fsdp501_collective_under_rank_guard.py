@@ -55,8 +55,8 @@ class CollectiveUnderRankGuard(Rule):
     so is the number of turns over a list that a function fills once with the rows that its data choose. After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
     such a test ends the program and is not reported.
 
-    Also finds a collective of all ranks that only the ranks at one position of their groups run:
-    `dist.all_reduce(loss)` under `if mesh["tp"].get_local_rank() == 0`.
+    Also finds a collective of all ranks, or a distributed save or load, that only the ranks at one position of their
+    groups run: `dist.all_reduce(loss)` under `if mesh["tp"].get_local_rank() == 0`.
 
     A collective is fine if the other ranks run a matching one: in the `else` of the same test, or in
     "rank 0 first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives

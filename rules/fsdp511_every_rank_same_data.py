@@ -45,8 +45,9 @@ class EveryRankSameData(Rule):
 
     Also finds a `DistributedSampler` that splits over one dimension of a mesh
     (`rank=mesh["replicate"].get_local_rank()`) whose two dimensions `fully_shard` gets (HSDP). FSDP averages the
-    gradients over both, so all ranks should have other samples. A mesh with a dimension for another kind
-    of parallelism is not reported.
+    gradients over both, so all ranks should have other samples. The same holds for data of the program's own that
+    the position in one dimension chooses: by a slice, a range, the seed of a generator, or a dataset that computes with
+    it. A mesh with a dimension for another kind of parallelism is not reported.
 
     ## Why is this bad?
     FSDP is data parallel: it averages the gradients of the ranks, so every rank should have other samples.

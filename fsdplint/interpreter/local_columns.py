@@ -66,7 +66,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
 def note_view(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> None:
     """Record a view of such an output with the number of all heads, a setting of the program.
 
-    The size of a head, which torch computes for `-1`, is then too small.
+    The size of a head, which torch computes for `-1`, is then too small. Other numbers than that of
+    the heads may be right, so that the name of the number counts.
     """
     found = run.columns.get(operands[0]) if operands and name in _VIEWS else None
     if found is None or not isinstance(node, cst.Call):

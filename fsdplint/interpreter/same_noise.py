@@ -18,10 +18,10 @@ from fsdplint.interpreter.models.randomness import differs_by_rank
 from fsdplint.interpreter.rank_local import draws, local_of
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.shared_draws import in_model
 from fsdplint.interpreter.torch_values import GeneratorValue, TensorValue
 from fsdplint.interpreter.values import (
     Const,
-    ModuleValue,
     Sequence,
     Symbol,
     Unknown,
@@ -45,7 +45,7 @@ def note_drawn(run: Run, function: Value, call: Call, result: Value) -> None:
     name = function.name.removeprefix("torch.")
     if not (name in _LIKE or (name in _OF_SIZE and _draws_several(run, name, call))):
         return
-    if run.decisions.single_rank or run.ranks() is not Ranks.ALL or _in_model(run):
+    if run.decisions.single_rank or run.ranks() is not Ranks.ALL or in_model(run):
         return
     if not run.loop_depth:
         return  # a constant of the program, such as a fixed projection
@@ -100,10 +100,6 @@ def _is_shared(run: Run, value: Value) -> bool:
     if not set(_CALLED.findall(origin)) <= _SETTINGS:
         return False
     return differs_by_rank(run, value) is False
-
-
-def _in_model(run: Run) -> bool:
-    return any(isinstance(frame.receiver, ModuleValue) for frame in run.frames)
 
 
 def note_operation(run: Run, name: str, operands: list[Value], result: Value) -> None:

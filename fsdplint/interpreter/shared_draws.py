@@ -87,7 +87,7 @@ def note_call(run: Run, function: Value, call: Call) -> None:
         note_rank_data(run, call.node)
         return
     seed = _drawn_with(run, function, call)
-    if seed is None or _in_model(run):
+    if seed is None or in_model(run):
         return
     if run.ranks() is not Ranks.ALL:
         note_rank_data(run, call.node)  # from here on, the generators have other states
@@ -176,7 +176,7 @@ def _library_may_differ(run: Run, name: str, call: Call, given: list[Value]) -> 
         return True
     if _SEEDS.search(name) or name in _GENERATORS:
         return call.open or not given or not all(_is_shared(run, one) for one in given)
-    if _draws_from_process(name, call) and not _in_model(run):
+    if _draws_from_process(name, call) and not in_model(run):
         return not (run.seeded is True and name in _NUMBERS and _counts_data(run, call))
     if _TAKES_RANK.match(name):
         return False
@@ -271,6 +271,6 @@ def _drawn_with(run: Run, function: Value, call: Call) -> Value | None:
     return owner if attribute_name(function) not in _READS_GENERATOR else None
 
 
-def _in_model(run: Run) -> bool:
+def in_model(run: Run) -> bool:
     """Whether a method of a model is executed, which draws its weights or its dropout."""
     return any(isinstance(frame.receiver, ModuleValue) for frame in run.frames)
