@@ -104,3 +104,38 @@ def test_a_test_of_modules(policy: str, file: str, written: str, tmp_path: Path)
 def test_what_is_not_known_blocks(imports: str, policy: str, tmp_path: Path) -> None:
     train, _ = run(tmp_path, imports, policy)
     assert "FSDP(" in train
+
+
+@pytest.mark.parametrize(
+    ("package", "kept"),
+    [
+        ("from .wrapping import by_class\n", False),
+        ("from .wrapping import by_class, by_size\n", True),
+        ("from .wrapping import by_class\nfrom .wrapping import by_size as large\n", True),
+    ],
+)
+def test_an_exported_policy_stays(package: str, kept: bool, tmp_path: Path) -> None:
+    """A package exports a policy by size that nothing calls."""
+    (tmp_path / "policies").mkdir()
+    names = "size_based_auto_wrap_policy, transformer_auto_wrap_policy"
+    files = {
+        "policies/__init__.py": package,
+        "policies/wrapping.py": (
+            f"import functools\nfrom torch.distributed.fsdp.wrap import {names}\n\n\n"
+            "def by_size(number=100):\n"
+            "    return functools.partial(size_based_auto_wrap_policy, min_num_params=number)\n\n\n"
+            "def by_class(layer):\n"
+            "    return functools.partial(\n"
+            "        transformer_auto_wrap_policy, transformer_layer_cls={layer}\n    )\n"
+        ),
+        "train.py": HEAD
+        + "from policies import by_class\nmodel = FSDP(Net(), auto_wrap_policy=by_class(Block))\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    result = fix(Workspace([tmp_path / name for name in files]), [rule() for rule in all_rules()])
+    texts = {str(path.relative_to(tmp_path)): text for path, text in result.texts.items()}
+    assert "FSDP(" not in texts["train.py"]
+    wrapping = texts["policies/wrapping.py"]
+    assert ("def by_size(" in wrapping) == kept
+    assert "size_based_auto_wrap_policy" not in wrapping

@@ -11,6 +11,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import Function, ancestors, function_around
 from fsdplint.syntax.layout import descend
+from fsdplint.syntax.state_names import last_name
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,33 @@ def is_mentioned(sources: Iterable[Source], function: cst.FunctionDef | cst.Clas
                 if not isinstance(source.parent(node), cst.ImportAlias):
                     return True
     return False
+
+
+def is_exported(sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef) -> bool:
+    """Whether an import or `__all__` names a function, so that other code may use it."""
+    name = function.name.value
+    for source in sources:
+        if name not in source.text:
+            continue
+        for node in source.descend(source.tree):
+            if isinstance(node, cst.ImportAlias):
+                if last_name(node.name) == name:
+                    return True
+            elif isinstance(node, cst.SimpleString) and node.evaluated_value == name:
+                if any(_assigns_all(parent) for parent in ancestors(source, node)):
+                    return True
+    return False
+
+
+def _assigns_all(node: cst.CSTNode) -> bool:
+    """Whether a statement assigns or extends `__all__`."""
+    if isinstance(node, cst.Assign):
+        targets = [target.target for target in node.targets]
+    elif isinstance(node, cst.AugAssign | cst.AnnAssign):
+        targets = [node.target]
+    else:
+        return False
+    return any(isinstance(one, cst.Name) and one.value == "__all__" for one in targets)
 
 
 def return_values(function: cst.FunctionDef) -> list[cst.BaseExpression]:

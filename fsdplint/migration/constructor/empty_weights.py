@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.migration.analysis.called_functions import called_function, local_function
-from fsdplint.migration.analysis.variables import definition_at, definitions
+from fsdplint.migration.analysis.variables import definition_at, definitions, is_exported
 from fsdplint.migration.constructor import reading
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
@@ -120,6 +120,8 @@ def _is_read_once(migration: Migration, function: cst.FunctionDef) -> bool:
         if isinstance(node, cst.Name) and node.value == name and node not in own
         if not _is_keyword_or_target(source, node)
     )
+    if is_exported(migration.program.sources.values(), function):
+        return False
     return sum(1 for _ in mentions) == 1
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import is_mentioned, outer_function
+from fsdplint.migration.analysis.variables import (
+    is_exported,
+    is_mentioned,
+    outer_function,
+)
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import POLICY_USE_UNSEEN
 from fsdplint.migration.constructor.called_policies import called_policy
@@ -41,12 +45,15 @@ def _rewrite_policy(migration: Migration, source: Source, node: cst.CSTNode) -> 
         migration.blockers.append(called)
         return
     function = outer_function(source, policy)
-    named = function is None or is_mentioned(migration.program.sources.values(), function)
+    sources = migration.program.sources.values()
+    named = function is None or is_mentioned(sources, function)
     if named and not _is_idle(migration, policy):
         migration.blockers.append(Blocked(source, policy, POLICY_USE_UNSEEN()))
         return
     by_size = migration.fsdp1(node).startswith("size")
-    if by_size and not named and function is not None and _only_returns(function, policy):
+    exported = function is not None and is_exported(sources, function)
+    removable = not named and not exported
+    if by_size and removable and function is not None and _only_returns(function, policy):
         migration.account_for(source, function)
         migration.delete_statement(source, function)
         migration.step(source, function, "Remove a function that nothing uses")
