@@ -296,3 +296,90 @@ def test_it_trains_as_before_and_infers_within_the_rounding(
     assert numbers(spoilt.stdout, "loss") != numbers(old.stdout, "loss")
     path.write_text(writing, encoding="utf-8")
     assert fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path] == after
+
+
+GENERATES = """\
+class Generator(Net):
+    @torch.no_grad()
+    def generate(self, x):
+        for _ in range(3):
+            x = self(x)
+        return x
+
+
+model = FSDP(Generator(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+with FSDP.summon_full_params(model, writeback=False, recurse=False):
+    x = model.module.generate(torch.ones(2, 8))
+"""
+
+
+def test_a_generate_of_the_program_that_calls_the_whole_model(tmp_path: Path) -> None:
+    text = migrated(tmp_path, GENERATES)
+    assert "model.unshard()\nx = model.generate(torch.ones(2, 8))\nmodel.reshard()\n" in text
+    found, _ = plan(tmp_path, GENERATES.replace("self(x)", "self.blocks[0](x)"))
+    assert [one.code for one in found.blockers] == ["FSDP299-summon-calls-parts-first"]
+
+
+WHOLE = """\
+policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=policy)
+
+
+@torch.no_grad()
+def generate(model, x):
+    model.eval()
+    with FSDP.summon_full_params(model, writeback=False):
+        for _ in range(3):
+            x = model(x)
+    return x
+
+
+print(generate(model, torch.ones(2, 8)))
+"""
+
+
+def test_a_call_of_the_wrapped_model_gathers_the_parameters_itself(tmp_path: Path) -> None:
+    found, text = plan(tmp_path, WHOLE)
+    assert not found.blockers and found.safety is Safety.SAFE
+    assert "    model.eval()\n    for _ in range(3):\n        x = model(x)\n    return x\n" in text
+    for old, new in [
+        ("x = model(x)", "x = model(x) + model.blocks[0].linear.weight.sum()"),
+        ("x = model(x)", "x = model.blocks[0](model(x))"),
+        ("@torch.no_grad()\n", ""),
+    ]:
+        found, _ = plan(tmp_path, WHOLE.replace(old, new))
+        assert found.blockers or found.safety is Safety.UNSAFE, old
+
+
+PARTS = """\
+class Sampler(Net):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.head(super().forward(x))
+
+    @torch.no_grad()
+    def sample(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+policy = MixedPrecision(param_dtype=torch.bfloat16) if os.environ.get("HALF") else None
+model = FSDP(Sampler(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=policy)
+model(torch.ones(2, 8)).sum().backward()
+with FSDP.summon_full_params(model, writeback=False, recurse=False):
+    x = model.module.sample(torch.ones(2, 8))
+"""
+
+
+def test_units_that_run_where_only_the_rest_is_gathered(tmp_path: Path) -> None:
+    text = migrated(tmp_path, PARTS)
+    assert "with gathered_parameters(model" in text
+    first = PARTS.replace("model(torch.ones(2, 8)).sum().backward()\n", "")
+    found, _ = plan(tmp_path, first)
+    assert found.blockers
+    found, _ = plan(tmp_path, PARTS.replace(", recurse=False", ""))
+    assert found.blockers

@@ -195,3 +195,27 @@ def test_what_saves_whole_parameters_gets_them(name: str, tmp_path: Path) -> Non
     text = migrated(tmp_path, body)
     assert "gathered_parameters(model)" in text
     assert not refusals(tmp_path, body)
+
+
+LEFT_EARLY = """\
+model = FSDP(Net())
+average = {}
+with torch.no_grad():
+    for _ in range(3):
+        with FSDP.summon_full_params(
+            model, writeback=False, rank0_only=True, offload_to_cpu=True
+        ):
+            if dist.get_rank() != 0:
+                continue
+            for name, p in model.named_parameters():
+                average[name] = p.detach().clone()
+"""
+
+
+def test_a_loop_that_some_ranks_skip_reads_gathered_parameters(tmp_path: Path) -> None:
+    text = migrated(tmp_path, LEFT_EARLY)
+    assert "with gathered_parameters(model):\n            if dist.get_rank() != 0:" in text
+    assert "full_tensor().cpu()" not in text
+    assert not refusals(tmp_path, LEFT_EARLY)
+    later = LEFT_EARLY.replace("continue", "print('skipped')")
+    assert "p = p.full_tensor().cpu()" in migrated(tmp_path, later)

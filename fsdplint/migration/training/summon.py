@@ -1,8 +1,9 @@
 """`FSDP.summon_full_params`: blocks in which the parameters are whole.
 
 FSDP2 has no such block. `unshard()` gathers the parameters of one module in its compute dtype, and
-`reshard()` discards what the program writes to them. So there are four forms of rewrite:
+`reshard()` discards what the program writes to them. So there are these forms of rewrite:
 
+    needless    the body only calls the model, which gathers its parameters itself
     gathered    the body reads or computes: `unshard()` of every module before it, `reshard()` after it
     one by one  under mixed precision, or for copies on the CPU: `full_tensor()` of each parameter
     written     loops that set each parameter: they write the sharded parameters
@@ -54,6 +55,7 @@ from fsdplint.trace import Sharded, Wrapped
 
 PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
 API = SUMMON
+NEEDLESS = "Call the model without `summon_full_params`: the call gathers the parameters"
 TITLE = "Gather the parameters with `unshard()`"
 # The classes of Transformers without an encoder, whose `generate` calls the model itself.
 CAUSAL = re.compile(r"transformers\.(.+\.)?\w+(ForCausalLM|LMHeadModel)")
@@ -72,6 +74,7 @@ class Summon:
     given: dict[str, cst.Arg]
     form: str = "gathered"
     entered: Blocks = field(default_factory=list)  # all blocks that enter the value
+    needless: bool = False  # whether the body gathers what it needs itself
     loops: list[Loop] = field(default_factory=list)
 
     @property
@@ -126,7 +129,9 @@ class Summon:
                 return False
             if body.mentions("grad") and "with_grads" not in self.given:
                 return False
-            if body.computes() and self.calls.may_be_of_units():
+            recurse = self.given.get("recurse")
+            whole = recurse is None or not is_constant(recurse.value, "False")
+            if body.computes() and self.calls.may_be_of_gathered(recurse=whole):
                 return False
         return True
 
@@ -168,6 +173,9 @@ class Summon:
                 SUMMON_WRITES_UNSEEN(code=self.source.code(node)),
                 node,
             )
+        if self._only_calls_model(body):
+            self.needless = True
+            return
         if lowers(self.migration, precision) or self.options["offload_to_cpu"]:
             spared = written is None or body.writes_other_objects()
             loops = body.loops.find(writing=False) if spared else None
@@ -191,10 +199,18 @@ class Summon:
                 return
         calls = self.calls
         certain = calls.entered_before() or self._runs_whole_model(body)
-        # A model of a library may call a part of it first in `generate`, such as its encoder.
-        certain = certain or (not body.only_generates() and calls.begins_with_model())
+        certain = certain or calls.begins_with_model()
         if body.computes() and not certain:
             raise self.blocker(SUMMON_CALLS_PARTS_FIRST())
+
+    def _only_calls_model(self, body: Body) -> bool:
+        """Whether the body needs no gathered parameters: it only calls the wrapped model.
+
+        A `with` that other code enters may hold more than the body.
+        """
+        if self.is_value or body.reads_parameters() or not body.computes():
+            return False
+        return self.calls.only_of_wrapper() and self.calls.without_gradients(only_generates=False)
 
     def _runs_whole_model(self, body: Body) -> bool:
         """Whether the body only generates with models of Transformers whose `generate` calls them.
@@ -211,8 +227,12 @@ class Summon:
     def _stays_a_context(self) -> bool:
         """Whether a context manager replaces the call, which is not the whole head of a block."""
         return self.item is None or (
-            self.form == "gathered" and left_early(self.block.body) and len(self.block.items) > 1
+            self._ends_with_code() and left_early(self.block.body) and len(self.block.items) > 1
         )
+
+    def _ends_with_code(self) -> bool:
+        """Whether lines follow the body."""
+        return self.form == "gathered" and not self.needless
 
     def _as_in_training(self, body: Body) -> bool:
         """Whether the body only runs inference that may use the precision of the model's forward."""
@@ -239,7 +259,7 @@ class Summon:
     def mark(self) -> None:
         """Record the form of the block, on which the rewrites in its body depend."""
         stays = self.form == "replaced" or len(self.block.items) > 1
-        ends_with_code = self.form == "gathered" and left_early(self.block.body)
+        ends_with_code = self._ends_with_code() and left_early(self.block.body)
         if not stays and not ends_with_code and self.item:
             self.migration.blocks.unwrapped.add(self.block)
         if self.form == "gathered":
@@ -263,6 +283,10 @@ class Summon:
         migration.own(source, self.item)
         migration.account_for(source, self.call.func)
         migration.forget(source, self.item)
+        if self.needless:
+            self._surround([], [])
+            migration.step(source, self.call, NEEDLESS)
+            return
         if self.form == "gathered":
             self._surround(self._for_each_module("unshard"), self._for_each_module("reshard"))
             migration.step(source, self.call, TITLE)

@@ -88,9 +88,34 @@ class Calls:
         for trace, event, called in self._calls_inside():
             if called.via == "call":
                 inner = {x.inner for x in trace.before(event, Wrapped) if x.module == event.module}
-                first.setdefault((id(trace), event.index), called.module in inner)
+                whole = called.module in inner or called.module == event.module
+                first.setdefault((id(trace), event.index), whole)
         reached = {(id(trace), event.index) for trace, event in self._uses_of_call()}
         return bool(reached) and reached == set(first) and all(first.values())
+
+    def only_of_wrapper(self) -> bool:
+        """Whether a block calls the wrapped model and, apart from what this runs, no part of it.
+
+        Such a call gathers the parameters itself and computes as any other, also with FSDP1.
+        """
+        reached = {(id(trace), event.index) for trace, event in self._uses_of_call()}
+        called_in = set()
+        for trace, event, called in self._calls_inside():
+            if called.module == event.module and called.via == "call":
+                called_in.add((id(trace), event.index))
+            elif called.inside is None or not self._is_inside(trace, event, called):
+                return False
+        return bool(reached) and reached == called_in
+
+    def _is_inside(self, trace: Trace, event: Fsdp1Used, called: Called) -> bool:
+        """Whether a call of the wrapped model runs another call."""
+        calls = {one.index: one for one in trace.after(event, Called)}
+        one: Called | None = called
+        while one is not None:
+            if one.module == event.module and one.via == "call":
+                return True
+            one = calls.get(one.inside) if one.inside is not None else None
+        return False
 
     def without_gradients(self, *, only_generates: bool) -> bool:
         """Whether all calls in the block certainly run without autograd.
@@ -120,15 +145,26 @@ class Calls:
                     return True
         return False
 
-    def may_be_of_units(self) -> bool:
-        """Whether the block may call a module that FSDP1 wraps, as far as its calls are known."""
+    def may_be_of_gathered(self, *, recurse: bool) -> bool:
+        """Whether the block may call a wrapped module whose parameters it gathers.
+
+        With `recurse=False` those are the parameters of the model that are in no unit, and units work
+        once the whole model has run.
+        """
         found = False
         for trace, event, called in self._calls_inside():
             found = True
+            if not recurse and called.via != "call":
+                continue
             for wrapped in trace.before(event, Wrapped):
-                if called.module in (wrapped.module, wrapped.inner, *(wrapped.units or ())):
+                if recurse:
+                    modules = {wrapped.module, wrapped.inner, *(wrapped.units or ())}
+                else:
+                    own = wrapped.module == event.module
+                    modules = {wrapped.module, wrapped.inner} if own else set()
+                if called.module in modules:
                     return True
-        return not found
+        return not found or (not recurse and not self.entered_before())
 
     def under_autocast(self) -> bool:
         """Whether autocast is on around calls that compute in a lower precision.

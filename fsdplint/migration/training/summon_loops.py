@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.fixes.no_sync import left_early
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.context import Migration
@@ -45,8 +46,12 @@ class ParameterLoops:
     model: cst.BaseExpression
 
     def find(self, *, writing: bool) -> list[Loop] | None:
-        """The loops that only write, or only read, parameters; None if other statements use the model."""
+        """The loops that only write, or only read, parameters; None if other statements use the model.
+
+        After a statement that may leave the block, perhaps on some ranks, a loop reads nothing.
+        """
         found: list[Loop] = []
+        left = False
         if not isinstance(self.body, cst.IndentedBlock):
             return None
         for statement in self.body.body:
@@ -56,7 +61,12 @@ class ParameterLoops:
                 if reads is None:
                     return None
                 found += reads
+                if left and reads:
+                    return None
+                left = left or left_early(statement)
                 continue
+            if left and not writing:
+                return None
             fits = self._only_written(loop) if writing else self._only_read(loop)
             if not fits:
                 return None
