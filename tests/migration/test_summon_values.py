@@ -83,9 +83,9 @@ VALUES = {
     ),
     "a block with other contexts that is left early": (
         "def run(model):\n    with torch.no_grad(), FSDP.summon_full_params(model):\n"
-        "        return model(torch.ones(2, 8))\n\n\nrun(model)",
+        "        return model.blocks[0](torch.ones(2, 8))\n\n\nrun(model)",
         "def run(model):\n    with torch.no_grad(), unsharded_parameters(model):\n"
-        "        return model(torch.ones(2, 8))\n\n\nrun(model)",
+        "        return model.blocks[0](torch.ones(2, 8))\n\n\nrun(model)",
     ),
 }
 

@@ -199,7 +199,9 @@ class Summon:
                 return
         calls = self.calls
         certain = calls.entered_before() or self._runs_whole_model(body)
-        certain = certain or calls.begins_with_model()
+        # A model of a library may call a part of it first in `generate`, such as its encoder.
+        library = body.only_generates() and any(map(_library_class, self._values_of_model()))
+        certain = certain or (not library and calls.begins_with_model())
         if body.computes() and not certain:
             raise self.blocker(SUMMON_CALLS_PARTS_FIRST())
 
@@ -217,8 +219,11 @@ class Summon:
 
         Models with an encoder call it first.
         """
-        values = self.migration.values(self.model)
+        values = self._values_of_model()
         return body.only_generates() and bool(values) and all(map(_is_causal, values))
+
+    def _values_of_model(self) -> Sequence[Value]:
+        return list(self.migration.values(self.model))
 
     def _is_compiled(self) -> bool:
         values = self.migration.values(self.model)
@@ -406,10 +411,15 @@ def options_in(
 
 def _is_causal(value: Value) -> bool:
     """Whether a value is a model of Transformers that consists of a decoder."""
+    return CAUSAL.fullmatch(_library_class(value)) is not None
+
+
+def _library_class(value: Value) -> str:
+    """The class of a library that a wrapped model has, or ""."""
     while isinstance(value, ModuleValue) and value.inner is not None:
         value = value.inner
     name = value.library_class if isinstance(value, ModuleValue) else None
-    return CAUSAL.fullmatch(name or "") is not None
+    return name or ""
 
 
 def collect(
