@@ -37,8 +37,12 @@ def size_helper(
     initializes: bool,
     ignores: bool,
     norms: bool,
+    tests: bool = False,
 ) -> str:
     """Write the function that shards by size as FSDP1 does; returns its name.
+
+    tests: whether the function also shards the submodules that pass a test, as `_or_policy` does.
+        FSDP1 then looks into every module.
 
     initializes: whether the function also initializes each submodule before it shards it.
     ignores: whether some parameters are not sharded, which do not count.
@@ -46,7 +50,7 @@ def size_helper(
     """
     name = function_name(source, "shard_large_modules")
     conflict = Blocked(source, at, TWO_SIZE_POLICIES())
-    variant = f"{leaves} {excluded} {initializes} {ignores} {norms}"
+    variant = f"{leaves} {excluded} {initializes} {ignores} {norms} {tests}"
     if not migration.add_helper(f"size {source.path}", variant, conflict):
         return name
     top = helper_place(migration, source, at)
@@ -66,6 +70,9 @@ def size_helper(
             f"\t\tif isinstance(module, {leaves}):",
             "\t\t\treturn 0",
         ]
+    if tests:
+        migration.rewrite.insert_function(source, top, _size_or_test(name, shard, excluded))
+        return name
     migration.rewrite.insert_function(
         source,
         top,
@@ -91,6 +98,27 @@ def size_helper(
         ],
     )
     return name
+
+
+def _size_or_test(name: str, shard: str, excluded: str) -> list[str]:
+    """The function that shards by size or by a test."""
+    return [
+        f"def {name}(model, min_num_params, test, **kwargs):",
+        '\t"""Shard each submodule for which test(module) holds, or that holds at least min_num_params',
+        "\tparameters which no submodule of its own has taken.",
+        '\t"""',
+        "",
+        "\tdef visit(module):",
+        "\t\tnumel = sum(p.numel() for p in module.parameters())",
+        "\t\ttaken = sum(visit(child) for child in module.children())",
+        f"\t\tlarge = numel - taken >= min_num_params and not isinstance(module, {excluded})",
+        "\t\tif module is model or not (large or test(module)):",
+        "\t\t\treturn taken",
+        f"\t\t{shard}(module, **kwargs)",
+        "\t\treturn numel",
+        "",
+        "\tvisit(model)",
+    ]
 
 
 def policy_helper(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import Function
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import CUSTOM_POLICY_SHARED, POLICY_UNSUPPORTED
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import fsdp1_name
-from fsdplint.source.source import NodeSite
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import elements
 
 SIZE_POLICY = "size_based_auto_wrap_policy"
 # What FSDP1 gives each policy, and the parameters of the policies.
@@ -55,7 +57,7 @@ def kind(migration: Migration, site: NodeSite) -> str:
         first = node.args[0].value
         if first in migration.policies.shared:
             return "function"
-        if migration.fsdp1(first) == SIZE_POLICY:
+        if migration.fsdp1(first) == SIZE_POLICY or combines_size(migration, site):
             return "size"
         partial = migration.symbol(node.func) == "functools.partial"
         values = migration.values(first)
@@ -72,3 +74,40 @@ def _kind_of_unchanged(migration: Migration, site: NodeSite) -> str:
         line = source.location(use).line
         raise Blocked(site.source, node, CUSTOM_POLICY_SHARED(line=line))
     return "function"
+
+
+def combined_policies(migration: Migration, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """The list of policies that `partial(_or_policy, policies=...)` combines."""
+    if not isinstance(node, cst.Call) or migration.symbol(node.func) != "functools.partial":
+        return None
+    if len(node.args) != 2 or migration.fsdp1(node.args[0].value) != "_or_policy":
+        return None
+    keyword = node.args[1].keyword
+    return node.args[1].value if keyword is not None and keyword.value == "policies" else None
+
+
+def combines_size(migration: Migration, site: NodeSite) -> bool:
+    """Whether a policy combines others, of which one shards by size."""
+    combined = combined_policies(migration, site.node)
+    if combined is None:
+        return False
+    parts = elements(_only_value(site.source, combined)) or ()
+    return any(makes_size(migration, _only_value(site.source, part)) for part in parts)
+
+
+def makes_size(migration: Migration, node: cst.CSTNode) -> bool:
+    """Whether an expression makes a policy by size."""
+    if migration.fsdp1(node) == SIZE_POLICY:
+        return True
+    return (
+        isinstance(node, cst.Call)
+        and migration.symbol(node.func) == "functools.partial"
+        and bool(node.args)
+        and migration.fsdp1(node.args[0].value) == SIZE_POLICY
+    )
+
+
+def _only_value(source: Source, node: cst.BaseExpression) -> cst.BaseExpression:
+    """The value of a variable that is assigned once; any other expression itself."""
+    found = definitions(source, node) if isinstance(node, cst.Name) else None
+    return found[0].value if found and len(found) == 1 else node

@@ -30,6 +30,7 @@ from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.policy_flow import Flow
 from fsdplint.migration.constructor.policy_kinds import kind, makes_policy
 from fsdplint.migration.constructor.policy_scope import PolicyScope
+from fsdplint.migration.constructor.policy_size_parts import read_size_and_tests
 from fsdplint.migration.constructor.policy_sizes import read_size
 from fsdplint.migration.constructor.policy_sources import PolicySources
 from fsdplint.migration.constructor.policy_tests import PolicyTests
@@ -97,6 +98,9 @@ class PolicyReader:
             self._call_rewritten(node)
             return self.policy
         if read_size(self.scope, node, **self.options, norms=self.norms):
+            return self.policy
+        plain = not self.norms and not any(self.options.values())
+        if plain and read_size_and_tests(self.scope, self.tests, node):
             return self.policy
         test = self.tests.test(node, self.policy.variable)
         if test is not None:
@@ -243,17 +247,27 @@ def convert(
     reader = PolicyReader(migration, source, node)
     policy = migration.policies.rewritten[node] = reader.policy
     policy.variable = "module"
-    if sharder and read_size(reader.scope, node):
+    if sharder and (
+        read_size(reader.scope, node) or read_size_and_tests(reader.scope, reader.tests, node)
+    ):
         name, _, size = policy.helper.partition("({model}, ")
         partial = library_name(migration.rewrite, source, "functools.partial", node)
         migration.substitute(source, node, f"{partial}({name}, min_num_params={size})")
+        _write_variables(migration, source, node, policy)
         return policy
     test = reader.tests.test(node, "module")
     if test is None:
         raise Blocked(source, node, POLICY_UNSUPPORTED())
+    _write_variables(migration, source, node, policy)
+    written_policy.write(migration, source, node, test, sharder=sharder)
+    return policy
+
+
+def _write_variables(
+    migration: Migration, source: Source, node: cst.BaseExpression, policy: Policy
+) -> None:
+    """Write the variables that the new policy needs, and delete those that nothing reads any more."""
     if policy.setup:
         migration.rewrite.insert_before(source, statement_of(source, node), policy.setup)
     for other, definition in policy.variables:
         migration.delete_statement(other, definition.statement, comments=False)
-    written_policy.write(migration, source, node, test, sharder=sharder)
-    return policy

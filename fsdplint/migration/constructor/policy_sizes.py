@@ -22,8 +22,11 @@ def read_size(
     initializes: bool = False,
     ignores: bool = False,
     norms: bool = False,
+    tests: bool = False,
 ) -> bool:
     """Have a helper shard by size if the code here makes such a policy; whether it does.
+
+    tests: whether the helper also shards the modules that pass a test.
 
     initializes: whether the helper also initializes the modules. ignores: whether some parameters
     are not sharded. norms: whether batch norms are sharded before.
@@ -57,6 +60,7 @@ def read_size(
         initializes=initializes,
         ignores=ignores,
         norms=norms,
+        tests=tests,
     )
     scope.policy.initializes, scope.policy.ignores = initializes, ignores
     scope.policy.counts_units = norms

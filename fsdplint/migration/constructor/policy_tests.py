@@ -206,13 +206,7 @@ class PolicyTests:
             return None
         tests = []
         for part in parts:
-            test = (
-                self._shared_test(part, variable)
-                or self.test(part, variable)
-                or self._method_test(part, variable)
-                or self._branches_test(part, variable)
-                or self._same_name_test(part, variable)
-            )
+            test = self.part_test(part, variable)
             if test is None:
                 return None
             if self.policy.unit:
@@ -221,6 +215,16 @@ class PolicyTests:
         if value is not node:
             self.scope.drop_variable(node)
         return " or ".join(tests)
+
+    def part_test(self, part: cst.BaseExpression, variable: str) -> str | None:
+        """The test of one of the policies that `_or_policy` combines."""
+        return (
+            self._shared_test(part, variable)
+            or self.test(part, variable)
+            or self._method_test(part, variable)
+            or self._branches_test(part, variable)
+            or self._same_name_test(part, variable)
+        )
 
     def _list_test(self, node: cst.Name, variable: str) -> str | None:
         """The test of a list that grows statement by statement: each policy becomes a test where
