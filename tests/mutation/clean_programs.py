@@ -89,3 +89,11 @@ def listed(checkouts: Path, tables: Iterable[Path]) -> Iterator[Program]:
                     seen.add(path)
                     text = path.read_text(encoding="utf-8", errors="replace")
                     yield Program(f"{row['repo']}/{row['path']}", {row["path"]: text}, folder)
+
+
+def whole(folder: Path) -> Iterator[Program]:
+    """The programs of a folder that has one folder for each. The files there are only read."""
+    for one in sorted(path for path in folder.resolve().iterdir() if path.is_dir()):
+        files = {str(path.relative_to(one)): path.read_text() for path in sorted(one.rglob("*.py"))}
+        if files:
+            yield Program(one.name, files, one)

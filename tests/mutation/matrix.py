@@ -3,11 +3,12 @@
     python tests/mutation/matrix.py [--operator NAME ...] [--sites N] [--misses] [--jobs N]
     python tests/mutation/matrix.py --examples --sample 40 [...]
     python tests/mutation/matrix.py --checkouts FOLDER --table TABLE [--table ...] --sample 20 [...]
+    python tests/mutation/matrix.py --folders FOLDER [...]
     python tests/mutation/matrix.py --run --sites 1
 
 Each operator plants the bug of a rule at each site in clean programs: the training programs in `fixtures`,
-the good examples of the rules, or the listed scripts of public repositories, which are only read. A bug is
-found if a finding of the rule appears that the clean program does not have. With `--run` the mutants run on
+the good examples of the rules, the listed scripts of public repositories, or whole programs, one in each folder
+of FOLDER; the files there are only read. A bug is found if a finding of the rule appears that the clean program does not have. With `--run` the mutants run on
 two ranks, and have to fail or to show the bug to the recorder. `docs/mutation.md` has the tables.
 """
 
@@ -26,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import operators  # noqa: F401 (registers them)
-from clean_programs import Program, fixtures, good_examples, listed
+from clean_programs import Program, fixtures, good_examples, listed, whole
 from mutant_verdicts import FOUND, MISSED, UNREACHED, Verdict, clean, verdict
 from mutation_operator import OPERATORS, Mutant, Operator
 
@@ -150,6 +151,8 @@ def misses(found: Sequence[Verdict], *, every: bool = False) -> Iterator[str]:
 def programs(options: argparse.Namespace) -> list[Program]:
     if options.checkouts is not None:
         found = list(listed(options.checkouts, options.table))
+    elif options.folders is not None:
+        found = list(whole(options.folders))
     else:
         found = list(good_examples() if options.examples else fixtures())
     found = [one for one in found if options.only in one.name]
@@ -204,6 +207,7 @@ def main() -> int:
     parser.add_argument("--examples", action="store_true", help="the good examples of the rules")
     parser.add_argument("--checkouts", type=Path, help="a folder of public repositories")
     parser.add_argument("--table", type=Path, action="append", default=[], help="lists of scripts")
+    parser.add_argument("--folders", type=Path, help="a folder with one folder for each program")
     parser.add_argument("--only", default="", help="programs whose name has this in it")
     parser.add_argument("--sample", type=int, help="so many programs")
     parser.add_argument("--sites", type=int, help="so many sites of each kind in a program")
