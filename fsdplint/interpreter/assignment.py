@@ -87,6 +87,7 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
             note_mode_set(run)
         if target.attr.value == "grad":
             run.gradients_used_at = run.gradients_read_at = len(run.trace.events)
+            gradient_writes.note_dropped(run)
         if target.attr.value in ("grad", "data"):
             gradient_writes.note_made(run)
         note_tie(run, owner, target.attr.value, value, target)

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import possible_lists, rank_local, tensor_marks
+from fsdplint.interpreter import gradient_writes, possible_lists, rank_local, tensor_marks
 from fsdplint.interpreter.choices import entry_of, read_entry
 from fsdplint.interpreter.chosen_members import (
     is_strategy_class,
@@ -91,6 +91,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     value = run.settle(value)
     if name == "grad":
         run.gradients_read_at = len(run.trace.events)
+        gradient_writes.note_dropped(run)
     elif name == "training":
         note_mode_read(run, node)
     if isinstance(value, Symbol):

@@ -8,6 +8,7 @@ read a gradient: the tensor may be one, or a view of one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import libcst as cst
 
@@ -15,7 +16,18 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import attribute_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import LocalGradient, ShardTensor, TensorValue
-from fsdplint.interpreter.values import Lazy, Method, Sequence, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    Lazy,
+    Method,
+    ModuleValue,
+    OptimizerValue,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
+from fsdplint.source.source import NodeSite
+from fsdplint.trace import BackwardRun, GradientsZeroed, OptimizerStepped
 
 # In place, and zero stays zero.
 KEEPS_ZERO = frozenset(
@@ -31,6 +43,49 @@ _WRITE = ("torch.distributed.", "torch.nn.utils.vector_to_parameters")
 def note_made(run: Run) -> None:
     """Parameters may have new gradients now."""
     run.gradients_made_at = len(run.trace.events)
+
+
+def note_dropped(run: Run) -> None:
+    """Code other than `zero_grad()` of an optimizer may set gradients to zero now."""
+    run.gradients_dropped_at = len(run.trace.events)
+
+
+def are_zero(run: Run, optimizer: str) -> bool:
+    """Whether nothing makes gradients after those of an optimizer were set to zero."""
+    for event in reversed(run.trace.events):
+        if isinstance(event, BackwardRun):
+            return False
+        if isinstance(event, GradientsZeroed) and event.optimizer == optimizer:
+            return run.gradients_made_at <= event.index
+    return False
+
+
+def are_zero_in(run: Run, modules: Iterable[ModuleValue]) -> bool:
+    """Whether the same holds of all optimizers that have parameters of some modules."""
+    of = set(modules)
+    found = [
+        one
+        for one in run.objects.values()
+        if isinstance(one, OptimizerValue) and not of.isdisjoint(one.modules)
+    ]
+    return bool(found) and all(are_zero(run, one.id) for one in found)
+
+
+def are_kept(run: Run, optimizer: str, node: cst.CSTNode) -> bool:
+    """Whether a step adds new gradients to those that its last execution has used.
+
+    Nothing sets gradients to zero after that, and a backward pass makes new ones.
+    """
+    makes_new = False
+    for event in reversed(run.trace.events):
+        if isinstance(event, BackwardRun):
+            makes_new = True
+        elif isinstance(event, GradientsZeroed) and event.optimizer == optimizer:
+            return False
+        elif isinstance(event, OptimizerStepped) and event.optimizer == optimizer:
+            same = isinstance(event.site, NodeSite) and event.site.node is node
+            return same and makes_new and run.gradients_dropped_at <= event.index
+    return False
 
 
 def note_call(run: Run, function: Value, call: Call) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter import (
     gathered_rows,
     grad_mode,
+    gradient_writes,
     lazy,
     local_columns,
     mean_losses,
@@ -56,6 +57,8 @@ def call_library_method(run: Run, module: ModuleValue, name: str, call: Call) ->
         return _enter(run, module, "forward", call)
     if name == "generate" and is_transformers_model(module):
         return _generate(run, module, call)
+    if name == "zero_grad":
+        gradient_writes.note_dropped(run)
     if name in QUIET_METHODS or name.startswith("register_"):
         return module if name in {"train", "eval", "requires_grad_", "apply"} else Unknown()
     if name not in {"reset_parameters", "_reset_parameters"}:

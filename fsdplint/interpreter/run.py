@@ -188,6 +188,8 @@ class Run(TensorTables, ArgumentTables):
         self.edited_states: set[str] = set()  # the names of states that the program edits in place
         self.may_have_waited_at = 0  # the number of events at the last call that may wait
         self.gradients_read_at = 0  # of any tensor
+        # At the last thing but `zero_grad()` of an optimizer that may have dropped some.
+        self.gradients_dropped_at = 0
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}

@@ -248,6 +248,8 @@ class Clipped(Event):
     max_norm: the bound if it is a constant, the dotted name of one or of a setting, or "?".
     whole: whether it certainly gets all parameters of the modules (static traces only).
     stale: the modules whose parameters it got and a sharding had replaced before.
+    without_gradients: whether the gradients certainly are zero, because the program has set them to
+        zero and no backward pass has made new ones (static traces only).
     """
 
     kind: ClassVar[str] = "gradients-clipped"
@@ -257,6 +259,7 @@ class Clipped(Event):
     by_norm: bool = True
     max_norm: object = "?"
     whole: bool = unrecorded("an iterator is not read", default=False)
+    without_gradients: bool = unrecorded("a norm of zero may be computed", default=False)
 
 
 @event
@@ -277,11 +280,14 @@ class OptimizerStepped(Event):
 
     without_gradients: whether all gradients that it certainly gets are zero, because the program
         has set them to zero.
+    adds_to_used: whether its gradients have those in them that the last step at this place used:
+        a backward pass added to them, and nothing has set them to zero (static traces only).
     """
 
     kind: ClassVar[str] = "optimizer-stepped"
     optimizer: str = reference(distinct=True)
     without_gradients: bool = combined(on_all, default=False)
+    adds_to_used: bool = unrecorded("a recorder does not see what reads a gradient", default=False)
 
 
 @event

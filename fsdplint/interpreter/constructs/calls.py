@@ -289,6 +289,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     if isinstance(receiver, OptimizerValue):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
         gradient_writes.note_made(run)
+        gradient_writes.note_dropped(run)
         if not _KEEPS_GROUPS.search(method.name):
             lose_optimizer(run, receiver)
         return Unknown(origin="")

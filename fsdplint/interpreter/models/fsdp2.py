@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter import plain_modules
+from fsdplint.interpreter import gradient_writes, plain_modules
 from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.ignored_parameters import ignored_modules, note_ignored
@@ -272,6 +272,7 @@ def clip_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value
         api="method",
         modules=(receiver.id,),
         max_norm=bound(call.arg(0, "max_norm")),
+        without_gradients=gradient_writes.are_zero_in(run, [receiver]),
         collective=sharding_inside(run, receiver) is not None,
     )
     return TensorValue("norm", (receiver,))

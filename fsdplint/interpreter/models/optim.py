@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fsdplint.interpreter import gradient_writes
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.choices import ANY
 from fsdplint.interpreter.decided_values import try_other_options
@@ -95,19 +96,10 @@ def _step(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         OptimizerStepped,
         call.node,
         optimizer=optimizer.id,
-        without_gradients=only_optimizers and _set_to_zero(run, optimizer),
+        without_gradients=only_optimizers and gradient_writes.are_zero(run, optimizer.id),
+        adds_to_used=only_optimizers and gradient_writes.are_kept(run, optimizer.id, call.node),
     )
     fire(run, Moment.AFTER_STEP, call.node, optimizer)
-
-
-def _set_to_zero(run: Run, optimizer: OptimizerValue) -> bool:
-    """Whether nothing makes gradients after they were set to zero."""
-    for event in reversed(run.trace.events):
-        if isinstance(event, BackwardRun):
-            return False
-        if isinstance(event, GradientsZeroed) and event.optimizer == optimizer.id:
-            return run.gradients_made_at <= event.index
-    return False
 
 
 @method("OptimizerValue", "zero_grad")
@@ -300,6 +292,7 @@ def clip(run: Run, name: str, call: Call) -> Value:
         by_norm=by_norm,
         max_norm=bound(call.arg(1, "max_norm")),
         whole=_is_whole(run, call.arg(0, "parameters")),
+        without_gradients=gradient_writes.are_zero_in(run, modules),
         collective=sharded and by_norm,
     )
     if by_norm:

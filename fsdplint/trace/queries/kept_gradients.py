@@ -1,0 +1,72 @@
+"""Gradients that nothing sets to zero, and clipping that comes before there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.trace import (
+    BackwardRun,
+    Clipped,
+    GradientsZeroed,
+    OptimizerBuilt,
+    OptimizerStepped,
+    Trace,
+)
+from fsdplint.trace.queries.clipping import optimizers_of, turns_of
+
+
+def steps_with_used_gradients(trace: Trace) -> Iterator[tuple[str, BackwardRun, OptimizerStepped]]:
+    """Steps that get the gradients of the last step again, with a sharded module and the pass.
+
+    Only optimizers of torch count: those of a program may set the gradients to zero themselves.
+    """
+    for step in trace.of(OptimizerStepped):
+        if not step.adds_to_used or not trace.complete or step.ranks.partial:
+            continue
+        module = _module_of(trace, step)
+        backward = [*trace.before(step, BackwardRun)][-1]
+        if module is not None and isinstance(backward, BackwardRun):
+            yield module, backward, step
+
+
+def _module_of(trace: Trace, step: OptimizerStepped) -> str | None:
+    """A sharded module that an optimizer of torch has, if no other code may use its gradients."""
+    for built in trace.before(step, OptimizerBuilt):
+        if built.optimizer != step.optimizer or built.library != "torch" or not built.complete:
+            continue
+        if any(trace.any_escaped(trace.family(one), trace.last_step) for one in built.modules):
+            return None
+        for module in built.modules:
+            if trace.sharded_within(module, step) is not None:
+                return module
+    return None
+
+
+def clipped_before_backward(trace: Trace) -> Iterator[tuple[Clipped, BackwardRun]]:
+    """Clipping of gradients that are zero, before the backward pass whose step it is for."""
+    for clipped in trace.of(Clipped):
+        optimizers = optimizers_of(trace, clipped)
+        if not clipped.without_gradients or clipped.max_norm == float("inf") or not optimizers:
+            continue
+        if not trace.complete or clipped.ranks.partial:
+            continue
+        backward = _unclipped_pass(trace, clipped, optimizers)
+        if backward is not None:
+            yield clipped, backward
+
+
+def _unclipped_pass(trace: Trace, clipped: Clipped, optimizers: set[str]) -> BackwardRun | None:
+    """The backward pass after a clipping, if a step uses its gradients and nothing clips them."""
+    backward = None
+    kinds = BackwardRun, Clipped, GradientsZeroed, OptimizerStepped
+    for event in trace.after(clipped, *kinds):
+        if isinstance(event, BackwardRun):
+            backward = event
+        elif isinstance(event, Clipped):
+            return None
+        elif isinstance(event, OptimizerStepped | GradientsZeroed):
+            if event.optimizer in optimizers:
+                stepped = isinstance(event, OptimizerStepped)
+                same = backward is not None and turns_of(backward) == turns_of(clipped)
+                return backward if stepped and same else None
+    return None
