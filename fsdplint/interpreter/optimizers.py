@@ -26,7 +26,14 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Layout, OptimizerBuilt, OptimizerStepped, ParameterPart, Sharding
+from fsdplint.trace import (
+    Layout,
+    OptimizerBuilt,
+    OptimizerStepped,
+    ParameterPart,
+    Sharding,
+    Wrapped,
+)
 from fsdplint.trace.groups import Groups, Shard
 from fsdplint.trace.queries.optimizers import STEPPING_SINGLY
 from fsdplint.trace.queries.wrappers import unit_around
@@ -221,6 +228,15 @@ def take_parameters(run: Run, value: ParametersOf, *, element: bool = False) -> 
     return replace(value, named=named, element=element, taken_at=taken, optimizer=optimizer)
 
 
+def _has_none_of(run: Run, event: Shard, value: ParametersOf) -> bool:
+    """Whether a filter has left out all known parameters of the module that a sharding replaces."""
+    module = run.objects.get(event.inner if isinstance(event, Wrapped) else event.module)
+    if not value.left_out or not isinstance(module, ModuleValue):
+        return False
+    known = {one.key for one in parameters_below(run, module)}
+    return bool(known) and known <= {one.key for one in value.left_out}
+
+
 def stale_modules(run: Run, value: Value | None) -> tuple[str, ...]:
     """The modules whose parameters were replaced after the value read them."""
     value = run.settle(value) if value is not None else Unknown()
@@ -229,7 +245,11 @@ def stale_modules(run: Run, value: Value | None) -> tuple[str, ...]:
             return ()
         groups = Groups(run.trace)
         since = [e for e in run.trace.events[value.taken_at :] if isinstance(e, Shard)]
-        since = [event for event in since if not leaves_out(run, event, value)]
+        since = [
+            event
+            for event in since
+            if not (leaves_out(run, event, value) or _has_none_of(run, event, value))
+        ]
         return tuple(
             module.id
             for module in value.modules
