@@ -23,6 +23,7 @@ from fsdplint.interpreter.torch_values import (
     NameTest,
     ParameterName,
     ParametersOf,
+    RankChoice,
     RankTest,
     RankValue,
     ShardTensor,
@@ -121,6 +122,9 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
         if chosen is not None:
             return chosen
+    chosen_local = derive_rank_local(left, right) if isinstance(left, RankChoice) else None
+    if chosen_local is not None and isinstance(op, _ORDERS):
+        return Unknown(varying=True, rank_local=chosen_local)
     if _by_rank(left) or _by_rank(right):
         if run.ranks() is Ranks.ONE:
             return Unknown(varying=True)  # no other rank is here

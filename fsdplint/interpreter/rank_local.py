@@ -96,12 +96,20 @@ _AGREED = frozenset({"full_tensor", "redistribute"})  # methods that communicate
 def local_of(value: Value | None, depth: int = 0) -> RankLocal | None:
     """What makes a value, or an element of it, different on each rank; None if nothing certain."""
     if isinstance(value, Unknown | TensorValue):
-        local = value.rank_local or _of_elements(value)
+        local = value.rank_local or _of_elements(value) or _of_choice(value, depth)
         return local if local is not None and not local.agreed else None
     if depth > MAX_DEPTH:
         return None
     found = (local_of(part, depth + 1) for part in _parts(value))
     return next((local for local in found if local is not None), None)
+
+
+def _of_choice(value: Unknown | TensorValue, depth: int) -> RankLocal | None:
+    """What makes one of two values different on each rank between which a test of the rank chooses:
+    the other one, on the other ranks, is not the same."""
+    if not isinstance(value, RankChoice) or depth > MAX_DEPTH:
+        return None
+    return local_of(value.one, depth + 1) or local_of(value.two, depth + 1)
 
 
 def _of_elements(value: Unknown | TensorValue) -> RankLocal | None:
