@@ -27,7 +27,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import BackwardRun, GradientsZeroed, OptimizerStepped
+from fsdplint.trace import BackwardRun, Clipped, GradientsZeroed, OptimizerStepped
 
 # In place, and zero stays zero.
 KEEPS_ZERO = frozenset(
@@ -69,6 +69,20 @@ def are_zero_in(run: Run, modules: Iterable[ModuleValue]) -> bool:
         if isinstance(one, OptimizerValue) and not of.isdisjoint(one.modules)
     ]
     return bool(found) and all(are_zero(run, one.id) for one in found)
+
+
+def are_clipped(run: Run, node: cst.CSTNode) -> bool:
+    """Whether a clipping gets gradients again that its last execution has clipped.
+
+    The optimizer may step and set them to zero in between, but not in each turn of a loop.
+    """
+    makes_new = False
+    for event in reversed(run.trace.events):
+        if isinstance(event, BackwardRun):
+            makes_new = True
+        elif isinstance(event, Clipped) and getattr(event.site, "node", None) is node:
+            return makes_new and run.gradients_dropped_at <= event.index
+    return False
 
 
 def are_kept(run: Run, optimizer: str, node: cst.CSTNode) -> bool:

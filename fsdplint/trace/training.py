@@ -250,6 +250,8 @@ class Clipped(Event):
     stale: the modules whose parameters it got and a sharding had replaced before.
     without_gradients: whether the gradients certainly are zero, because the program has set them to
         zero and no backward pass has made new ones (static traces only).
+    again: whether a backward pass has added to gradients that the same clipping got before, and at
+        most the optimizer has set them to zero since (static traces only).
     """
 
     kind: ClassVar[str] = "gradients-clipped"
@@ -260,6 +262,7 @@ class Clipped(Event):
     max_norm: object = "?"
     whole: bool = unrecorded("an iterator is not read", default=False)
     without_gradients: bool = unrecorded("a norm of zero may be computed", default=False)
+    again: bool = unrecorded("a recorder does not see what reads a gradient", default=False)
 
 
 @event

@@ -293,6 +293,7 @@ def clip(run: Run, name: str, call: Call) -> Value:
         max_norm=bound(call.arg(1, "max_norm")),
         whole=_is_whole(run, call.arg(0, "parameters")),
         without_gradients=gradient_writes.are_zero_in(run, modules),
+        again=gradient_writes.are_clipped(run, call.node),
         collective=sharded and by_norm,
     )
     if by_norm:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from fsdplint.trace import Clipped, Event, GradientScaled, GuardKind, OptimizerBuilt, Trace
+from fsdplint.trace import (
+    Clipped,
+    Event,
+    GradientScaled,
+    Guard,
+    GuardKind,
+    OptimizerBuilt,
+    Trace,
+)
+from fsdplint.trace.numbers import division
+from fsdplint.trace.predicates import AnyOf, Zero
 from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 
@@ -26,3 +36,13 @@ def turns_of(event: Event) -> set[tuple[object, bool]]:
     """The tests that decide in which turns of a loop an event happens, with their outcomes."""
     tests = (guard for guard in event.guards if guard.kind is GuardKind.VARYING)
     return {(guard.site or guard.text, guard.holds) for guard in tests}
+
+
+def is_counter(guard: Guard) -> bool:
+    """Whether a test holds in every Nth turn of a loop (and perhaps in the last one)."""
+    if guard.kind is not GuardKind.VARYING or not guard.holds:
+        return False
+    test = guard.predicate
+    tests = test.parts if isinstance(test, AnyOf) else (test,)
+    found = [division(one.number) for one in tests if isinstance(one, Zero)]
+    return any(one is not None and one.by.constant != 1 for one in found)

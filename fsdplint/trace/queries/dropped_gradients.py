@@ -11,7 +11,6 @@ from fsdplint.trace import (
     Clipped,
     Event,
     GradientsZeroed,
-    Guard,
     GuardKind,
     OptimizerBuilt,
     OptimizerStepped,
@@ -20,9 +19,8 @@ from fsdplint.trace import (
     SyncSwitched,
     Trace,
 )
-from fsdplint.trace.numbers import division
-from fsdplint.trace.predicates import AllOf, AnyOf, Predicate, Zero, truth
-from fsdplint.trace.queries.clipping import turns_of
+from fsdplint.trace.predicates import AllOf, Predicate, truth
+from fsdplint.trace.queries.clipping import is_counter, turns_of
 from fsdplint.trace.queries.last_backward import conditions_of
 
 
@@ -114,23 +112,13 @@ def zeroed_between_steps(trace: Trace) -> Iterator[Dropped]:
         zeroed, backward = _last_zeroing(trace, step), _last_backward(trace, step, step.optimizer)
         if module is None or zeroed is None or backward is None or zeroed.index > backward.index:
             continue
-        counted = {g.site or g.text for g in step.guards if _is_counter(g)}
+        counted = {g.site or g.text for g in step.guards if is_counter(g)}
         turns = turns_of(backward)
         if not counted or counted & {test for test, _ in turns} or not turns <= turns_of(step):
             continue
         same = turns_of(zeroed) == turns and zeroed.callbacks == backward.callbacks
         if same and _repeats(trace, zeroed, backward) and _reaches(trace, module, [backward]):
             yield Dropped(module, backward, zeroed, step)
-
-
-def _is_counter(guard: Guard) -> bool:
-    """Whether a test holds in every Nth turn of a loop (and perhaps in the last one)."""
-    if guard.kind is not GuardKind.VARYING or not guard.holds:
-        return False
-    test = guard.predicate
-    tests = test.parts if isinstance(test, AnyOf) else (test,)
-    found = [division(one.number) for one in tests if isinstance(one, Zero)]
-    return any(one is not None and one.by.constant != 1 for one in found)
 
 
 def _repeats(trace: Trace, zeroed: GradientsZeroed, backward: BackwardRun) -> bool:

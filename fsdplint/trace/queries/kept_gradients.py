@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from fsdplint.trace import (
     BackwardRun,
     Clipped,
+    Event,
     GradientsZeroed,
     OptimizerBuilt,
     OptimizerStepped,
     Trace,
 )
-from fsdplint.trace.queries.clipping import optimizers_of, turns_of
+from fsdplint.trace.queries.clipping import is_counter, optimizers_of, turns_of
 
 
 def steps_with_used_gradients(trace: Trace) -> Iterator[tuple[str, BackwardRun, OptimizerStepped]]:
@@ -70,3 +71,33 @@ def _unclipped_pass(trace: Trace, clipped: Clipped, optimizers: set[str]) -> Bac
                 same = backward is not None and turns_of(backward) == turns_of(clipped)
                 return backward if stepped and same else None
     return None
+
+
+def clipped_in_each_turn(trace: Trace) -> Iterator[tuple[Clipped, BackwardRun]]:
+    """Clipping after each backward pass of several that accumulate gradients for one step."""
+    for clipped in trace.of(Clipped):
+        optimizers = optimizers_of(trace, clipped)
+        if not clipped.again or clipped.max_norm == float("inf") or not optimizers:
+            continue
+        if not trace.complete or clipped.ranks.partial:
+            continue
+        before = [*trace.before(clipped, BackwardRun, Clipped, OptimizerStepped, GradientsZeroed)]
+        last = max(i for i, event in enumerate(before) if event.site == clipped.site)
+        since = before[last + 1 :]
+        passes = [event for event in since if isinstance(event, BackwardRun)]
+        if len(passes) == 1 and all(
+            isinstance(event, Clipped | BackwardRun) or _is_in_some_turns(event, clipped)
+            for event in since
+        ):
+            if any(
+                isinstance(step, OptimizerStepped) and step.optimizer in optimizers
+                for step in trace.after(clipped, OptimizerStepped)
+            ):
+                yield clipped, passes[0]
+
+
+def _is_in_some_turns(event: Event, clipped: Clipped) -> bool:
+    """Whether an event comes in every Nth of the turns of a loop in which a clipping comes."""
+    own = turns_of(clipped)
+    further = [g for g in event.guards if (g.site or g.text, g.holds) not in own]
+    return turns_of(event) > own and any(map(is_counter, further))
