@@ -31,6 +31,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.source.positions import code_children
+from fsdplint.syntax.words import words_of
 from fsdplint.trace import Loaded, Ranks
 
 # Libraries whose functions return the same on every rank for the same arguments.
@@ -64,19 +65,21 @@ def is_rank_invariant(run: Run, value: Value) -> bool:
     return _Invariance(run).of_value(value)
 
 
-def is_code_invariant(run: Run, code: Code) -> bool:
+def is_code_invariant(run: Run, code: Code, *, may_draw: bool = False) -> bool:
     """Whether the code of a function, or of a class and its bases, does the same on all ranks.
 
     The `__init__` of a class may draw random numbers from torch if all ranks have set a seed.
+    may_draw: whether all of the code may draw random numbers, of whatever seeds.
     """
-    return _Invariance(run).of_code(code)
+    return _Invariance(run, may_draw).of_code(code)
 
 
 class _Invariance:
     """The question for one value or one piece of code, and for all that it uses."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, may_draw: bool = False) -> None:
         self._run = run
+        self._may_draw = may_draw
         self._seen: set[Code] = set()
 
     def of_value(self, value: Value, depth: int = 0) -> bool:
@@ -116,10 +119,12 @@ class _Invariance:
             return False
         self._seen.add(code)
         for one in code.mro() if isinstance(code, Class) else (code,):
-            words = _words(one.node)
+            words = words_of(one.node)
             if "get_worker_info(" in words:
                 words = _OF_WORKERS.sub("", words)
-            if _BY_RANK.search(words) or not _draws_alike(self._run, one, depth):
+            if _BY_RANK.search(words):
+                return False
+            if not self._may_draw and not _draws_alike(self._run, one, depth):
                 return False
             read = (one.scope.lookup(name) for name in _names(one.node))
             if not all(self.of_value(value, depth + 1) for value in read if value is not None):
@@ -164,9 +169,9 @@ def _is_invariant_library(name: str) -> bool:
 def _draws_alike(run: Run, code: Code, depth: int) -> bool:
     """Whether code draws no random numbers, or draws them from torch after the seed is set."""
     if isinstance(code, Function):
-        return not _RANDOM_CODE.search(_words(code.node))
+        return not _RANDOM_CODE.search(words_of(code.node))
     for part in code.node.body.body:
-        if not _RANDOM_CODE.search(_words(part)):
+        if not _RANDOM_CODE.search(words_of(part)):
             continue
         if depth or not isinstance(part, cst.FunctionDef) or part.name.value != "__init__":
             return False
@@ -183,24 +188,6 @@ def _calls_torch_only(code: Class, node: cst.CSTNode) -> bool:
         for value in values
         if isinstance(value, Symbol)
     )
-
-
-def _words(node: cst.CSTNode) -> str:
-    """The names and strings in some code, with a "(" behind called names; no comments."""
-    return " ".join(_each_word(node))
-
-
-def _each_word(node: cst.CSTNode) -> Iterator[str]:
-    if isinstance(node, cst.Expr) and isinstance(node.value, cst.SimpleString):
-        return  # a docstring
-    if isinstance(node, cst.Name | cst.SimpleString | cst.FormattedStringText):
-        yield node.value
-    elif isinstance(node, cst.Call):
-        called = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
-        if isinstance(called, cst.Name):
-            yield f"{called.value}("
-    for child in code_children(node):
-        yield from _each_word(child)
 
 
 def _names(node: cst.CSTNode) -> Iterator[str]:

@@ -172,6 +172,7 @@ class Run(TensorTables, ArgumentTables):
         # Whether the test holds of each conditional expression of which one side is evaluated.
         self.chosen_sides: dict[cst.IfExp, bool] = {}
         self.has_rank_data = False  # see `shared_draws`
+        self.probe: Any = None  # of a dataset: see `data_probes`
         self.shared_draws: set[NodeSite] = set()
         self.averages: dict[Instance, tuple[ModuleValue, ...]] = {}  # see `unsaved_averages`
         self.turns: dict[Value, Turns] = {}  # see `unequal_turns`

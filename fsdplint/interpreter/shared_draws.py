@@ -81,6 +81,8 @@ MAX_DEPTH = 2
 
 def note_call(run: Run, function: Value, call: Call) -> None:
     """Note that a call draws numbers that all ranks draw alike, or may give ranks their own."""
+    if run.probe is not None and not isinstance(function, _OWN_CODE):
+        _note_in_probe(run, function, call)
     if run.has_rank_data or run.decisions.single_rank or isinstance(function, _OWN_CODE):
         return
     if _may_differ(run, function, call):
@@ -98,6 +100,17 @@ def note_call(run: Run, function: Value, call: Call) -> None:
             note_rank_data(run, call.node)  # an order of its own, of the same data
             return
         run.emit(SharedNumbersDrawn, call.node, shifted=shift)
+
+
+def _note_in_probe(run: Run, function: Value, call: Call) -> None:
+    """Note what a call does that reads a sample: see `data_probes`."""
+    probe = run.probe
+    if isinstance(function, Symbol):
+        root = function.name.partition(".")[0]
+        probe.draws = probe.draws or _draws_from_process(function.name, call)
+        probe.is_out_of_sight = probe.is_out_of_sight or root not in _COMPUTES | _REPORTS
+    elif isinstance(function, Unknown) and function.owner is None:
+        probe.is_out_of_sight = probe.is_out_of_sight or not function.library
 
 
 def note_rank_data(run: Run, node: cst.CSTNode) -> None:

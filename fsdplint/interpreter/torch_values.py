@@ -286,6 +286,7 @@ class LoaderValue(Value):
     only_on: the ranks that have it, if the others have None or an empty list instead.
     collate: what makes a batch of samples, if it is given.
     generator: the generator that it shuffles with; None for that of the process.
+    order: a sampler of the program that was not executed yet.
     """
 
     id: str
@@ -298,6 +299,7 @@ class LoaderValue(Value):
     over_all: bool = False
     position: MeshPosition | None = None
     only_on: RankSide | None = None
+    order: Value | None = None
 
 
 @dataclass(eq=False, repr=False)

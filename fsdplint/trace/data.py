@@ -47,12 +47,15 @@ class LoaderBuilt(Event):
     """A torch DataLoader; `sampler` is its DistributedSampler.
 
     passed_over: a DistributedSampler over the same dataset, if the loader gets no sampler at all.
+    repeated_by_workers: whether each of its workers certainly reads all samples of a stream, so
+        that each sample comes several times (static traces only).
     """
 
     kind: ClassVar[str] = "loader-built"
     loader: str
     sampler: str | None = None
     passed_over: str | None = None
+    repeated_by_workers: bool = unrecorded("a recorder does not see the workers", default=False)
 
 
 @event

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter import data_probes, lazy
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.iteration import iterable_of
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_lengths import own_length
@@ -22,7 +24,15 @@ from fsdplint.interpreter.torch_values import (
     SamplerValue,
 )
 from fsdplint.interpreter.unequal_turns import note_loader
-from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant, is_none
+from fsdplint.interpreter.values import (
+    Const,
+    Instance,
+    LibraryObject,
+    Unknown,
+    Value,
+    constant,
+    is_none,
+)
 from fsdplint.syntax.arguments import arguments
 from fsdplint.trace import (
     EpochSet,
@@ -48,6 +58,9 @@ def begin_pass(run: Run, loader: LoaderValue, node: cst.CSTNode) -> None:
     """Record that a pass over a loader begins. One that `iter` began ends here at the latest."""
     if run.open_pass:
         end_pass(run, run.open_pass, node)
+    if loader.order is not None:  # the program's own sampler, which gives the indices of a pass
+        order, loader.order = loader.order, None
+        lazy.consume(run, iterable_of(run, order))
     run.emit(
         LoaderIterated,
         node,
@@ -224,14 +237,31 @@ def loader(run: Run, name: str, call: Call) -> Value:
         over_all=any(gives_own_part(run.settle(value), groups=False) for value in parts),
     )
     note_loader(run, call, made)
+    order = batches if isinstance(batches, Instance) else sampler
+    made.order = order if isinstance(order, Instance) else None
     run.emit(
         LoaderBuilt,
         call.node,
         loader=made.id,
         sampler=made.sampler.id if made.sampler is not None else None,
         passed_over=_passed_over(run, call, made),
+        repeated_by_workers=_is_repeated(run, call),
     )
     return made
+
+
+def _is_repeated(run: Run, call: Call) -> bool:
+    """Whether each of several workers certainly reads all samples of a stream."""
+    workers, prepare = constant(call.arg(5, "num_workers")), call.arg(10, "worker_init_fn")
+    several = isinstance(workers, int) and workers > 1
+    if not several or call.open or not (prepare is None or is_none(prepare)):
+        return False
+    dataset = run.settle(call.arg(0, "dataset") or Unknown())
+    if not isinstance(dataset, Instance) or dataset.attributes_unknown:
+        return False
+    if dataset.cls.has_unknown_base() or dataset.cls.library_bases() != [f"{DATA}.IterableDataset"]:
+        return False
+    return data_probes.repeats_in_workers(run, dataset)
 
 
 def _is_own_order(value: Value, is_dataset: bool) -> bool:

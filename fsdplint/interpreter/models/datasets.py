@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from fsdplint.interpreter import data_probes
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.rank_invariance import (
@@ -98,9 +99,19 @@ def _same_dataset(run: Run, value: Value) -> bool:
     bases = value.cls.library_bases()
     if bases not in _OWN_DATASETS or value.cls.has_unknown_base():
         return False
-    return is_code_invariant(run, value.cls) and all(
-        is_rank_invariant(run, v) for v in value.attributes.values()
-    )
+    if not all(is_rank_invariant(run, v) for v in value.attributes.values()):
+        return False
+    if is_code_invariant(run, value.cls):
+        return True
+    return is_code_invariant(run, value.cls, may_draw=True) and _draws_alike(run, value)
+
+
+def _draws_alike(run: Run, dataset: Instance) -> bool:
+    """Whether a dataset certainly draws the same random numbers on all ranks."""
+    found = data_probes.probe(run, dataset)
+    if found is None or found.may_differ or found.is_out_of_sight:
+        return False
+    return not found.draws or run.seeded is True
 
 
 def _collates_alike(run: Run, value: Value) -> bool:

@@ -1,0 +1,89 @@
+"""What the code of a dataset of the program does when a loader reads a sample.
+
+The code runs for each sample, in worker processes too, so a run does not execute it. A probe
+executes it once, notes what may give ranks or workers other data, and drops the events.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fsdplint.interpreter import lazy
+from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import Class, Function, Instance, Unknown
+from fsdplint.syntax.words import words_of
+
+_GIVING = ("__iter__", "__getitem__", "__getitems__")
+_OF_WORKERS = re.compile(r"worker", re.I)
+
+
+@dataclass
+class Probe:
+    """What happens while a sample is read.
+
+    Attributes:
+        may_differ: whether ranks may get data of their own.
+        draws: whether numbers are drawn from the generator of the process, which is another one in
+            each worker.
+        is_out_of_sight: whether code is called that is not known.
+    """
+
+    may_differ: bool = False
+    draws: bool = False
+    is_out_of_sight: bool = False
+
+
+def probe(run: Run, dataset: Instance) -> Probe | None:
+    """Read one sample of a dataset; None if it has no method for that."""
+    methods = [(name, dataset.cls.lookup(name)) for name in _GIVING]
+    found = [(name, one) for name, one in methods if isinstance(one, Function)]
+    if not found:
+        return None
+    made = Probe()
+    with _without_traces(run, made):
+        for name, method in found:
+            args = [] if name == "__iter__" else [Unknown(varying=True)]
+            lazy.consume(run, call_function(run, method, dataset, [*args], {}, run.executing))
+        made.may_differ = run.has_rank_data
+    return made
+
+
+@contextmanager
+def _without_traces(run: Run, made: Probe) -> Iterator[None]:
+    """Execute code, and leave what the run knows of random numbers and events as it was."""
+    outer, run.probe = run.probe, made
+    known = run.has_rank_data, run.has_own_data, run.seeded, run.draws_own_numbers, run.open_pass
+    draws, seeds = set(run.shared_draws), set(run.own_seeds)
+    used = run.gradients_used_at, run.gradients_made_at, run.gradients_read_at
+    dropped, waited = run.gradients_dropped_at, run.may_have_waited_at
+    end = len(run.trace.events)
+    run.has_rank_data = False
+    try:
+        yield
+    finally:
+        del run.trace.events[end:]
+        run.probe = outer
+        run.has_rank_data, run.has_own_data = known[:2]
+        run.seeded, run.draws_own_numbers, run.open_pass = known[2:]
+        run.shared_draws, run.own_seeds = draws, seeds
+        run.gradients_used_at, run.gradients_made_at, run.gradients_read_at = used
+        run.gradients_dropped_at, run.may_have_waited_at = dropped, waited
+
+
+def repeats_in_workers(run: Run, dataset: Instance) -> bool:
+    """Whether each worker of a loader certainly gives all samples of a stream.
+
+    Nothing in the stream asks for the worker, and it draws no random numbers of the process.
+    """
+    if any(_OF_WORKERS.search(words_of(one.node)) for one in _classes(dataset.cls)):
+        return False
+    found = probe(run, dataset)
+    return found is not None and not (found.draws or found.is_out_of_sight)
+
+
+def _classes(cls: Class) -> Iterator[Class]:
+    return iter(cls.mro())
