@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import PickedByRank, SamplerBuilt, Trace
+from fsdplint.trace import PickedByRank, SamplerBuilt, SplitPerRank, Trace
 
 
 class SamplerSeedPerRank(Rule):
@@ -17,7 +17,9 @@ class SamplerSeedPerRank(Rule):
     and the sampler shuffles.
 
     A check without a run also finds the rank's part of an order that each rank draws with a seed of its own:
-    `torch.randperm(n, generator=generator)[rank::world_size]`, or `order[rank * size : (rank + 1) * size]`.
+    `torch.randperm(n, generator=generator)[rank::world_size]`, or `order[rank * size : (rank + 1) * size]`. This may
+    be in a sampler of the program. It also finds `random_split` of a dataset that all ranks have, with a seed of
+    each rank: the ranks then train on samples that others hold out for validation.
 
     ## Why is this bad?
     Each rank shuffles the whole dataset with the seed and takes every Nth sample. With one seed the parts
@@ -61,3 +63,12 @@ class SamplerSeedPerRank(Rule):
                 "overlap",
                 help="Draw the order with the same seed on all ranks.",
             )
+        for split in trace.of(SplitPerRank):
+            if split.site not in seen:
+                seen.add(split.site)
+                yield self.finding(
+                    split,
+                    "each rank splits the dataset with a seed of its own, so that ranks train on samples that "
+                    "others hold out",
+                    help="Give `random_split` a generator with the same seed on all ranks.",
+                )

@@ -46,6 +46,7 @@ from fsdplint.trace import (
     Seeded,
     Sharded,
     SharedNumbersDrawn,
+    SplitPerRank,
     StateLoaded,
     StateTaken,
     SyncSwitched,
@@ -66,10 +67,10 @@ KEEPS_STRUCTURE = {
     Loaded, LoaderIterated, LoaderLeft, MeansSummed, ModuleBuilt, OptimizerBuilt, OptimizerStepped,
     PartialRead, PickedByRank, RankData, ReplacedParametersTested, RequiresGradSet, RunElsewhere,
     Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, ScalerUpdated, SchedulerStepped, Seeded,
-    SameNoise, SharedNumbersDrawn, StateLoaded, StateTaken, SyncSwitched,
+    SameNoise, SharedNumbersDrawn, SplitPerRank, StateLoaded, StateTaken, SyncSwitched,
 }  # fmt: skip
 # Events about data and files: they come again with each execution of code that loads data.
 OF_DATA = {
     DataEscaped, Imported, Loaded, PickedByRank, RankData, RunElsewhere, SameNoise, Seeded,
-    SharedNumbersDrawn,
+    SharedNumbersDrawn, SplitPerRank,
 }  # fmt: skip

@@ -34,6 +34,7 @@ from fsdplint.trace.data import (
     SameNoise,
     SamplerBuilt,
     SharedNumbersDrawn,
+    SplitPerRank,
     UnequalTurns,
 )
 from fsdplint.trace.launch import (
@@ -225,6 +226,7 @@ __all__ = [
     "Sharded",
     "Sharding",
     "SharedNumbersDrawn",
+    "SplitPerRank",
     "Site",
     "Split",
     "StateCallRefused",

@@ -118,6 +118,14 @@ class SharedNumbersDrawn(Event):
 
 
 @event
+class SplitPerRank(Event):
+    """`random_split` of a dataset that all ranks have, with a seed that differs between ranks."""
+
+    kind: ClassVar[str] = "split-per-rank"
+    static_only: ClassVar[str] = "a recorder does not see the samples of a split"
+
+
+@event
 class SameNoise(Event):
     """Random numbers that all ranks have drawn are mixed with data of the rank, under autograd.
 

@@ -15,6 +15,7 @@ from fsdplint.interpreter.rank_invariance import (
     is_rank_invariant,
     is_same_file,
 )
+from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import GeneratorValue, LoaderValue, StateValue
@@ -27,7 +28,9 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    is_none,
 )
+from fsdplint.trace import SplitPerRank
 
 DATA = "torch.utils.data"
 # Functions and classes that load a dataset, which is the same for all ranks.
@@ -54,6 +57,36 @@ def subset(run: Run, name: str, call: Call) -> Value:
 @function(f"{DATA}.TensorDataset")
 def tensor_dataset(run: Run, name: str, call: Call) -> Value:
     return LibraryObject(name, {str(n): v for n, v in enumerate(call.args)}, call.open)
+
+
+@function(f"{DATA}.random_split")
+def random_split(run: Run, name: str, call: Call) -> Value:
+    """Each rank splits by itself: in the same way only with the same seed."""
+    dataset = run.settle(call.arg(0, "dataset") or Unknown())
+    given = call.arg(2, "generator")
+    generator = run.settle(given) if given is not None and not is_none(given) else None
+    own = run.draws_own_numbers and not call.open
+    if generator is not None:
+        own = isinstance(generator, GeneratorValue) and generator.per_rank
+    if own and not run.decisions.single_rank and _has_no_part(run, dataset):
+        run.emit(SplitPerRank, call.node)
+    return Unknown(library=name)
+
+
+def _has_no_part(run: Run, dataset: Value) -> bool:
+    """Whether all ranks have a whole dataset: nothing in it is the part of a rank."""
+    if _same_dataset(run, dataset):
+        return True
+    if not isinstance(dataset, LibraryObject) or dataset.name != f"{DATA}.TensorDataset":
+        return False
+    parts = [run.settle(one) for one in dataset.args.values()]
+    return not dataset.open and all(
+        isinstance(one, Unknown)
+        and one.library.startswith("torch.")
+        and not depends_on_rank(one)
+        and local_of(one) is None
+        for one in parts
+    )
 
 
 def same_on_all_ranks(run: Run, loader: LoaderValue) -> bool | None:
