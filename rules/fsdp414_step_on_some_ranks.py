@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import OptimizerStepped, SchedulerStepped, Trace, WeightsSet
+from fsdplint.trace import GroupOptionSet, OptimizerStepped, SchedulerStepped, Trace, WeightsSet
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import optimizer_named, optimizer_of, sharded_here
 from fsdplint.trace.queries.one_sided_edits import edits_of_some_ranks
@@ -31,7 +31,8 @@ class StepOnSomeRanks(Rule):
 
     Also finds steps of a learning-rate scheduler that not every rank makes, and a scheduler that gets a
     number which each rank computes from its own data, such as `ReduceLROnPlateau` with a loss that is
-    not reduced over the ranks.
+    not reduced over the ranks. The same holds for options of the parameter groups that the program sets:
+    `group["lr"] *= 0.5` under such a test, or with such a number.
 
     It reports nothing where the other ranks step at another place, where the value that is tested was
     reduced over the ranks, and where a gradient scaler decides: FSDP407 is about that. In a real run
@@ -75,9 +76,11 @@ class StepOnSomeRanks(Rule):
                 seen.add(scheduled.site)
                 yield self._check_scheduled(trace, scheduled)
 
-    def _check_scheduled(self, trace: Trace, event: SchedulerStepped) -> Finding:
+    def _check_scheduled(self, trace: Trace, event: SchedulerStepped | GroupOptionSet) -> Finding:
         built = optimizer_of(trace, event.optimizer)
         name = optimizer_named(built) if built is not None else "the optimizer"
+        if isinstance(event, GroupOptionSet):
+            return self._option(event, name)
         why = "only some ranks do"
         if event.metric_differs:
             why = "each rank gives it a number of its own"
@@ -88,6 +91,22 @@ class StepOnSomeRanks(Rule):
             help="Step on all ranks, and all-reduce the number that the scheduler gets.",
         )
         guard = deciding_test(event)
+        if guard is not None and guard.site is not None:
+            finding.related = ((guard.site, "test"), *finding.related)
+        return finding
+
+    def _option(self, event: GroupOptionSet, name: str) -> Finding:
+        guard = deciding_test(event)
+        test = f" ({guard})" if guard is not None else ""
+        why = "each rank gives it a number of its own" if event.differs else "only some ranks do"
+        if guard is not None and guard.own_data is not None:
+            why = f"each rank decides by its own {guard.decides_by}"
+        finding = self.finding(
+            event,
+            f"`{event.option}` of {name} has to be set in the same way on every rank, but {why}{test}: each rank "
+            "updates its own part of the parameters with another one",
+            help="Set it on all ranks, and all-reduce the number that decides.",
+        )
         if guard is not None and guard.site is not None:
             finding.related = ((guard.site, "test"), *finding.related)
         return finding

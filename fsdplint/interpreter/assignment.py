@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import gathered_rows, gradient_writes, lazy, replaced_data, unset_buffers
+from fsdplint.interpreter import (
+    gathered_rows,
+    gradient_writes,
+    group_options,
+    lazy,
+    replaced_data,
+    unset_buffers,
+)
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.branch_sides import note_write
 from fsdplint.interpreter.contract_code import leads_to_contract
@@ -154,6 +161,7 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
         call_function(run, setter, container, [key, value], {}, target)
     else:
         held = as_dict(container)
+        group_options.note_option(run, target, held, key, value)
         own = _is_own_tensor(run, target.value, held)
         assign_element(run, held, key, value, run.text(target.slice[0]), own=own)
 

@@ -17,6 +17,7 @@ from fsdplint.trace import (
     GradientScaled,
     GradientsZeroed,
     GroupMissed,
+    GroupOptionSet,
     HelperStateLoaded,
     HelperStateTaken,
     Imported,
@@ -62,9 +63,9 @@ DECISIVE = (
 # gets a parent.
 KEEPS_STRUCTURE = {
     BackwardRun, Called, Clipped, Collective, ColumnsCompared, ColumnsViewed, CounterReadEarly,
-    DataEscaped, EpochSet, Fsdp1Used,
-    GradientScaled, GradientsZeroed, GroupMissed, HelperStateLoaded, HelperStateTaken, Imported,
-    Loaded, LoaderIterated, LoaderLeft, MeansSummed, ModuleBuilt, OptimizerBuilt, OptimizerStepped,
+    DataEscaped, EpochSet, Fsdp1Used, GradientScaled, GradientsZeroed, GroupMissed, GroupOptionSet,
+    HelperStateLoaded, HelperStateTaken, Imported, Loaded, LoaderIterated, LoaderLeft, MeansSummed,
+    ModuleBuilt, OptimizerBuilt, OptimizerStepped,
     PartialRead, PickedByRank, RankData, ReplacedParametersTested, RequiresGradSet, RunElsewhere,
     Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, ScalerUpdated, SchedulerStepped, Seeded,
     SameNoise, SharedNumbersDrawn, SplitPerRank, StateLoaded, StateTaken, SyncSwitched,

@@ -99,6 +99,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         filtered_by=tuple(sorted(filters_of(run, parameters))),
         selected_by_name=selected_by_name(run, parameters),
         parts=tuple(_parts(run, parameters)),
+        equal_rates=_groups_with_equal_rates(run, parameters),
         stale=stale_modules(run, parameters),
     )
     ways = ("foreach", "fused")
@@ -108,6 +109,16 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
     if optimizer.library == "torch" and optimizer.class_name in STEPPING_SINGLY:
         if not call.open and not any(way in call.kwargs for way in ways):
             tensors.emit_mixed(run, parameters, "default", call.node)
+
+
+def _groups_with_equal_rates(run: Run, value: Value | None) -> int:
+    """The number of groups in the argument of an optimizer, if none has a rate of its own."""
+    value = run.settle(value) if value is not None else Unknown()
+    groups = [run.settle(one) for one in value.items] if isinstance(value, Sequence) else []
+    if not isinstance(value, Sequence) or value.open:
+        return 0
+    known = all(isinstance(one, Dict) and not one.open and "lr" not in one.items for one in groups)
+    return len(groups) if known else 0
 
 
 def _parts(run: Run, value: Value | None) -> Iterator[ParameterPart]:

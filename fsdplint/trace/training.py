@@ -82,6 +82,8 @@ class OptimizerBuilt(Event):
         "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
     selected_by_name: whether a test of names selects all of its parameters (static traces only).
     parts: the lists of parameters that make up its groups (static traces only).
+    equal_rates: the number of its groups if none has a learning rate of its own, 0 if that is not
+        known (static traces only).
     empty_groups: the number of its groups without parameters (recorded traces only).
     stale: the modules whose parameters it got and a sharding had replaced before.
     """
@@ -95,6 +97,7 @@ class OptimizerBuilt(Event):
     filtered_by: tuple[str, ...] = unrecorded("groups are made before the call", default=())
     selected_by_name: bool = unrecorded("groups are made before the call", default=False)
     parts: tuple[ParameterPart, ...] = unrecorded("a record has the parameters", default=())
+    equal_rates: int = unrecorded("a record has the learning rates themselves", default=0)
     empty_groups: int = 0
     stale: tuple[str, ...] = reference(default=())
 
@@ -335,6 +338,23 @@ class SchedulerStepped(Event):
     scheduler: str = reference(default="")
     with_epoch: bool = False
     metric_differs: bool = combined(differs, default=False)
+
+
+@event
+class GroupOptionSet(Event):
+    """`optimizer.param_groups[0]["lr"] = value`, or in a loop over the groups.
+
+    option: the name of the option.
+    differs: whether each rank computes the value from its own data.
+    of_first: whether the group is `param_groups[0]`.
+    """
+
+    kind: ClassVar[str] = "group-option-set"
+    static_only: ClassVar[str] = "a recorder does not see what sets an entry of a dict"
+    optimizer: str = reference(distinct=True)
+    option: str = ""
+    differs: bool = False
+    of_first: bool = False
 
 
 @event

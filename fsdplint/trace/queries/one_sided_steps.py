@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fsdplint.trace import (
     Collective,
     Event,
+    GroupOptionSet,
     Guard,
     GuardKind,
     OptimizerBuilt,
@@ -27,6 +28,8 @@ from fsdplint.trace.queries.own_data import own_data_tests, undecided_collective
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 from fsdplint.trace.queries.rank_matching import follows_messages
 from fsdplint.trace.queries.wrappers import uses_original_parameters
+
+_Step = OptimizerStepped | SchedulerStepped | GroupOptionSet
 
 
 def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped]:
@@ -53,18 +56,20 @@ def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped]:
             yield event
 
 
-def schedules_of_some_ranks(trace: Trace) -> Iterator[SchedulerStepped]:
-    """The steps of schedulers after which the ranks may have different learning rates.
+def schedules_of_some_ranks(trace: Trace) -> Iterator[SchedulerStepped | GroupOptionSet]:
+    """The steps of schedulers, and the changes of options by the program, after which the ranks may
+    have different learning rates.
 
     Some rank leaves the step out, or each rank decides by a number of its own.
     """
     if any(end != "ok" for end in trace.ends.values()):
         return
-    steps = [event for event in trace.of(SchedulerStepped) if _steps_over_shards(trace, event)]
+    made = trace.of(SchedulerStepped, GroupOptionSet)
+    steps = [event for event in made if _steps_over_shards(trace, event)]
     hangs = {guard.site for event in unmatched_collectives(trace) for guard in event.guards}
     for event in steps:
         guard = deciding_test(event)
-        if event.metric_differs:
+        if event.differs if isinstance(event, GroupOptionSet) else event.metric_differs:
             yield event
         elif guard is not None and guard.site in hangs:
             continue
@@ -80,7 +85,7 @@ def deciding_test(event: Event) -> Guard | None:
     return None
 
 
-def _steps_over_shards(trace: Trace, event: OptimizerStepped | SchedulerStepped) -> bool:
+def _steps_over_shards(trace: Trace, event: _Step) -> bool:
     """Whether the optimizer holds parameters that all ranks have sharded together."""
     built = optimizer_of(trace, event.optimizer)
     if built is None or built.ranks.partial:
@@ -105,7 +110,7 @@ def _holds(trace: Trace, shard: Sharded | Wrapped, built: OptimizerBuilt) -> boo
     return all(trace.contains(shard.module, module) for module in built.modules)
 
 
-def _leaves_ranks_out(trace: Trace, event: OptimizerStepped | SchedulerStepped) -> bool:
+def _leaves_ranks_out(trace: Trace, event: _Step) -> bool:
     """Whether some rank of a recorded run did not make this step nor another one instead."""
     counts: Counter[int] = Counter(dict.fromkeys(trace.ends, 0))
     for other in trace.of(type(event)):
@@ -114,7 +119,7 @@ def _leaves_ranks_out(trace: Trace, event: OptimizerStepped | SchedulerStepped) 
     return event.ranks.partial and len(set(counts.values())) > 1
 
 
-def _is_one_sided(trace: Trace, event: OptimizerStepped | SchedulerStepped) -> bool:
+def _is_one_sided(trace: Trace, event: _Step) -> bool:
     """Whether only one side of a test makes this step, and the other side makes none."""
     guard = deciding_test(event)
     if guard is None or guard.asserted or event.ranks is Ranks.SOME:
