@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.trace import (
+    AsyncResultRead,
     BackwardRun,
     Called,
     Clipped,
@@ -62,7 +63,8 @@ DECISIVE = (
 # Events that leave what a forward of the model does as it is. A module that is built counts when it
 # gets a parent.
 KEEPS_STRUCTURE = {
-    BackwardRun, Called, Clipped, Collective, ColumnsCompared, ColumnsViewed, CounterReadEarly,
+    AsyncResultRead, BackwardRun, Called, Clipped, Collective, ColumnsCompared, ColumnsViewed,
+    CounterReadEarly,
     DataEscaped, EpochSet, Fsdp1Used, GradientScaled, GradientsZeroed, GroupMissed, GroupOptionSet,
     HelperStateLoaded, HelperStateTaken, Imported, Loaded, LoaderIterated, LoaderLeft, MeansSummed,
     ModuleBuilt, OptimizerBuilt, OptimizerStepped,

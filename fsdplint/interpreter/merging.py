@@ -237,6 +237,8 @@ def _choose(one: Value, two: Value) -> Value:
         other = two if value is one else one
         same = isinstance(other, Dict) and other.items.keys() == value.items.keys()
         value.doubtful = value.doubtful or not same
+    if isinstance(value, Sequence) and one is not two:
+        value.chosen = True
     if not isinstance(value, Context | GeneratorContext | Method) or one is two:
         return value
     both = isinstance(one, GeneratorContext) and isinstance(two, GeneratorContext)

@@ -10,7 +10,7 @@ from typing import Any
 from fsdplint.interpreter.torch_values import MeshPosition, Rows
 from fsdplint.interpreter.values import Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import DifferentiableGradient, MeansSummed, Split, TensorParallel
+from fsdplint.trace import Collective, DifferentiableGradient, MeansSummed, Split, TensorParallel
 
 
 class TensorTables:
@@ -47,6 +47,10 @@ class TensorTables:
         # `gradient_writes`: tensors that several gradients were joined to, with their modules
         self.joined_gradients: dict[Value, tuple[str, ...]] = {}
         self.means: set[Value] = set()  # losses, `mean_losses`
+        # `pending_results` and `collective_arguments`: tensors that a collective still writes, and
+        # the element of lists that were made as `[x] * n`
+        self.pending: dict[Value, Collective] = {}
+        self.repeated_lists: dict[Value, Value] = {}
         # `rank_means`: numbers that count the data of one rank, means over such data, sums of
         # these means over the ranks, and the passes over data of one rank that have begun
         self.shares: set[Value] = set()

@@ -13,6 +13,7 @@ from fsdplint.interpreter import (
     gradient_writes,
     local_columns,
     mean_losses,
+    pending_results,
     plain_tensors,
     rank_means,
     repeated_totals,
@@ -45,6 +46,14 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
     same_noise.note_drawn(run, function, call, result)
     if run.has_own_data:
         rank_means.note_call(run, function, call, result)
+
+
+def note_operands(run: Run, function: Value, call: Call) -> None:
+    """Note what a call reads, before it is executed."""
+    if run.pending:
+        name, operands = _operation(run, run.settle(function), call)
+        if name:
+            pending_results.note_read(run, name, operands, call.node)
 
 
 def has_marks(run: Run) -> bool:

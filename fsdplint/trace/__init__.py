@@ -38,6 +38,7 @@ from fsdplint.trace.data import (
     UnequalTurns,
 )
 from fsdplint.trace.launch import (
+    AsyncResultRead,
     Collective,
     DeviceSet,
     Escaped,
@@ -134,6 +135,7 @@ from fsdplint.trace.training import (
 __all__ = [
     "ANY_ATTRIBUTE",
     "AliasAveraged",
+    "AsyncResultRead",
     "AverageUnsaved",
     "AverageUpdated",
     "BackwardRun",

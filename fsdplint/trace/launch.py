@@ -14,6 +14,7 @@ from fsdplint.trace.fields import (
     definition,
     differs,
     distinct,
+    numbered,
     reference,
     unrecorded,
 )
@@ -167,6 +168,9 @@ class Collective(Event):
     unknown_group: whether its process group is not known, and may be that of all ranks.
     gradient_lost: the index of the backward pass of a loss over what it gathered, if its tensor
         carries gradients and the result does not.
+    wrong: what is wrong with its arguments: "one tensor" if all results go to the same tensor,
+        "list" if each rank passes the list that only one may pass, "unread" if nothing reads what
+        the other ranks receive; "" if nothing is certain (static traces only).
     labels_from_zero: the loss that compares rows of each rank with those that it gathered, with the
         labels 0, 1, 2, ... on all ranks.
     """
@@ -188,7 +192,21 @@ class Collective(Event):
     of_position: str = unrecorded("a record has the ranks", default="")
     unknown_group: bool = unrecorded("a recorder knows the group", default=False)
     gradient_lost: int | None = unrecorded("uses of a tensor are not recorded", default=None)
+    wrong: str = unrecorded("torch refuses it, or uses of a list are not recorded", default="")
     labels_from_zero: Site | None = unrecorded("uses of a tensor are not recorded", default=None)
+
+
+@event
+class AsyncResultRead(Event):
+    """A tensor is read that an asynchronous collective may still write.
+
+    api: the collective. begun: the index of its event.
+    """
+
+    kind: ClassVar[str] = "async-result-read"
+    static_only: ClassVar[str] = "uses of a tensor are not recorded"
+    api: str = ""
+    begun: int | None = numbered(default=None)
 
 
 @event

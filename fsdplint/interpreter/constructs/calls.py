@@ -113,6 +113,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     begin = len(run.trace.events)
     uninitialized.note_call(run, function, call)
     unset_buffers.note_call(run, function, call)
+    tensor_marks.note_operands(run, function, call)
     result = run.call(function, call)
     rank_local.through_call(run, function, call, result, begin)
     losses.keep_sum_and_size(function, result)

@@ -7,7 +7,14 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import branch_conditions, losses, rank_means, tensor_marks
+from fsdplint.interpreter import (
+    branch_conditions,
+    collective_arguments,
+    losses,
+    pending_results,
+    rank_means,
+    tensor_marks,
+)
 from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
@@ -191,6 +198,8 @@ def arithmetic(
     op: cst.BaseBinaryOp | None = None,
     node: cst.CSTNode | None = None,
 ) -> Value:
+    if run.pending and node is not None:
+        pending_results.note_read(run, "operator", [left, right], node)
     result = _arithmetic(run, left, right, op, node)
     if run.has_own_data and isinstance(op, cst.Multiply):
         losses.note_product(run, left, right)
@@ -230,7 +239,9 @@ def _arithmetic(
         merged.take(right)
         return merged
     if isinstance(left, Sequence) and isinstance(op, cst.Multiply):
-        return _repeat(left, right)
+        repeated = _repeat(left, right)
+        collective_arguments.note_repeated(run, repeated, left.items)
+        return repeated
     if isinstance(left, RankValue) and isinstance(op, cst.Modulo):
         return RankValue("group")
     of_shards = tensors.combine(left, right)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fsdplint.interpreter import gathered_rows, losses, meta_device, rank_means, repeated_totals
+from fsdplint.interpreter import (
+    gathered_rows,
+    losses,
+    meta_device,
+    pending_results,
+    rank_means,
+    repeated_totals,
+)
+from fsdplint.interpreter.collective_arguments import wrong_argument
 from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
@@ -212,7 +220,9 @@ def collective(run: Run, name: str, call: Call) -> Value:
         few_elements=few,
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=_sizes_differ(run, last, tensor, call),
+        wrong=wrong_argument(run, last, call),
     )
+    pending_results.note_begun(run, last, tensor, call, event)
     mean, split = rank_means.is_mean_of_share(run, tensor), split_of(run, tensor)
     if last in AGREED:
         note_agreement(tensor)

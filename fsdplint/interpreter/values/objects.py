@@ -144,6 +144,7 @@ class Sequence(Value):
     made_at: the step of the run at which a display, comprehension or `dict` made it, else 0.
     own_length: set if each rank may hold another number of elements: see `own_lengths`.
     length: the number of elements where one of them stands for all: see `list_lengths`.
+    chosen: whether something chooses between it and another value, for which it stands, too.
     decided_by: see `LibraryObject`.
     """
 
@@ -156,6 +157,7 @@ class Sequence(Value):
     own_length: RankLocal | None = field(default=None, repr=False)
     length: Number | None = field(default=None, repr=False)
     decided_by: tuple[str, ...] = ()
+    chosen: bool = False
 
     def extend(self, items: Iterable[Value]) -> None:
         """Add elements; a sequence that would become too long is open from then on."""

@@ -1,0 +1,84 @@
+"""Arguments of collectives that torch refuses, or with which the result is lost."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import Const, Sequence, Value
+from fsdplint.source.positions import code_children
+from fsdplint.trace import Ranks
+
+# The list that only the destination, or the source, may pass, by its position and name.
+_OF_ONE_RANK = {
+    "gather": (1, "gather_list"),
+    "gather_object": (1, "object_gather_list"),
+    "scatter": (1, "scatter_list"),
+}
+_LISTS = {"all_gather": 0, "gather": 1}  # of tensors that get the results
+
+
+def wrong_argument(run: Run, api: str, call: Call) -> str:
+    """What is wrong with the arguments of a collective; "" if nothing certain.
+
+    "one tensor": all results go to the same tensor. "list": each rank passes what only one may.
+    "unread": nothing reads what the other ranks receive.
+    """
+    if call.open or run.ranks() is not Ranks.ALL:
+        return ""
+    if api in _LISTS:
+        given = run.settle(call.arg(_LISTS[api], "tensor_list") or Const(None))
+        if _repeats_one(run, given):
+            return "one tensor"
+    if api in _OF_ONE_RANK and not run.decisions.single_rank:
+        given = run.settle(call.arg(*_OF_ONE_RANK[api]) or Const(None))
+        if isinstance(given, Sequence) and given.items and not given.chosen:
+            return "list"
+    if api == "broadcast_object_list" and _is_unread(run, call):
+        return "unread"
+    return ""
+
+
+def note_repeated(run: Run, made: Value, parts: list[Value]) -> None:
+    """Note that a list was made as `[x] * n`."""
+    if len(parts) == 1 and not isinstance(run.settle(parts[0]), Const):
+        run.repeated_lists[made] = parts[0]
+
+
+def _repeats_one(run: Run, given: Value) -> bool:
+    """Whether all elements of a list are the same object."""
+    part = run.repeated_lists.get(given)
+    return part is not None and isinstance(given, Sequence) and all(x is part for x in given.items)
+
+
+def _is_unread(run: Run, call: Call) -> bool:
+    """Whether the list of a call is a display in the call, or a name that nothing else reads."""
+    node = call.node
+    if not isinstance(node, cst.Call) or not node.args or node.args[0].star:
+        return False
+    given = node.args[0].value
+    if isinstance(given, cst.List):
+        return True
+    function = run.frames[-1].function
+    if not isinstance(given, cst.Name) or function is None:
+        return False
+    if run.frames[-1].scope.names.get(given.value) is None:
+        return False  # of an outer function
+    signature = run.project.signatures.get(function.node)
+    if signature is None or given.value in signature.params:
+        return False
+    return _reads(function.node.body, given.value) == 1
+
+
+def _reads(node: cst.CSTNode, name: str) -> int:
+    """How often code reads a name."""
+    if isinstance(node, cst.Name):
+        return int(node.value == name)
+    if isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Name):
+        return 0
+    if isinstance(node, cst.AnnAssign) and isinstance(node.target, cst.Name):
+        return _reads(node.value, name) if node.value is not None else 0
+    if isinstance(node, cst.Attribute):
+        return _reads(node.value, name)
+    return sum(_reads(child, name) for child in code_children(node))
