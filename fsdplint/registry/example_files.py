@@ -21,12 +21,12 @@ _CONTINUED = "#     "
 _KEYS = {
     "bad": {
         *("run", "skip", "page", "raises", "prints", "hangs"),
-        *("config-dependent", "runtime-only", "target-torch"),
+        *("check-only", "config-dependent", "runtime-only", "target-torch"),
     },
     "fixed": {"run", "skip", "prints"},
     "good": {"run", "skip", "page", "why", "target-torch"},
 }
-_FLAGS = {"page", "hangs", "config-dependent", "runtime-only"}
+_FLAGS = {"page", "hangs", "check-only", "config-dependent", "runtime-only"}
 _SUFFIXES = (".py", ".yaml")
 
 
@@ -143,6 +143,7 @@ def _bad(file: ExampleFile, fixed: ExampleFile | None) -> Bad:
         healthy=None if fixed is None else fixed.get("prints"),
         config_dependent=file.flag("config-dependent"),
         runtime_only=file.flag("runtime-only"),
+        check_only=file.flag("check-only"),
         skip=file.get("skip") or "",
         target_torch=file.get("target-torch"),
         suffix=file.suffix,

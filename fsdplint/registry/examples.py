@@ -33,6 +33,7 @@ class Bad:
         healthy: regular expression that matches the output of the fixed program.
         config_dependent: whether the finding must name a configuration.
         runtime_only: whether only a real run shows its findings.
+        check_only: whether the record of a run lacks what its findings are about.
         skip: why the tests on two ranks cannot run it; empty if they can.
         target_torch: the torch to check it for, as in the settings.
         suffix: the suffix of its file.
@@ -45,6 +46,7 @@ class Bad:
     healthy: str | None = None
     config_dependent: bool = False
     runtime_only: bool = False
+    check_only: bool = False
     skip: str = ""
     target_torch: str | None = None
     suffix: str = ".py"

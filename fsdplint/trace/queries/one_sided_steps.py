@@ -64,7 +64,10 @@ def schedules_of_some_ranks(trace: Trace) -> Iterator[SchedulerStepped | GroupOp
     """
     if any(end != "ok" for end in trace.ends.values()):
         return
-    made = trace.of(SchedulerStepped, GroupOptionSet)
+    made: list[SchedulerStepped | GroupOptionSet] = [
+        *trace.of(SchedulerStepped),
+        *trace.of(GroupOptionSet),
+    ]
     steps = [event for event in made if _steps_over_shards(trace, event)]
     hangs = {guard.site for event in unmatched_collectives(trace) for guard in event.guards}
     for event in steps:
