@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Event, OptimizerBuilt, Prepared, Site, Trace, Wrapped, first
+from fsdplint.trace import (
+    Event,
+    OptimizerBuilt,
+    Prepared,
+    Site,
+    StateLoaded,
+    Trace,
+    Wrapped,
+    first,
+)
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.trace.queries.common import first_step, optimizer_named
 
@@ -31,6 +40,9 @@ class OptimizerBeforeShard(Rule):
 
     An optimizer that Accelerate's `prepare` gets together with its model is found if the program itself
     passes `FullyShardedDataParallelPlugin(use_orig_params=False)` to the `Accelerator`.
+
+    An optimizer that is built before `load_state_dict(state, assign=True)` of a sharded module is found, too: the
+    tensors of the state take the place of the parameters.
 
     ## Why is this bad?
     Sharding puts new parameters into the module. The optimizer holds the old ones, which never get a
@@ -67,6 +79,7 @@ class OptimizerBeforeShard(Rule):
             if built.site in seen:
                 continue
             yield from self._prepared_finding(groups, built, seen)
+            yield from self._assigned_finding(groups, built, seen)
             if not built.complete or built.site in seen:
                 continue
             if built.stale:
@@ -125,6 +138,28 @@ class OptimizerBeforeShard(Rule):
                     because=[(event, "parameters replaced here")],
                 )
                 return
+
+    def _assigned_finding(
+        self, groups: Groups, built: OptimizerBuilt, seen: set[Site]
+    ) -> Iterator[Finding]:
+        """Built before a state is loaded whose tensors take the place of the parameters."""
+        trace = groups.trace
+        for event in trace.after(built, StateLoaded):
+            module = first(one for one in built.modules if trace.contains(event.into, one))
+            if event.assign is not True or module is None or built.site in seen:
+                continue
+            sharded = trace.sharded_within(module, event) is not None
+            stepped = first_step(trace, built, after=event)
+            if not built.complete or not sharded or stepped is None:
+                continue
+            seen.add(built.site)
+            yield self.finding(
+                built,
+                f"{optimizer_named(built)} is built before `load_state_dict(assign=True)` replaces the parameters "
+                f"of {groups.name(module)}, so it never updates them",
+                help="Build the optimizer after the state is loaded.",
+                because=[(event, "parameters replaced here"), (stepped, "stepped here")],
+            )
 
     def _finding(
         self, groups: Groups, built: OptimizerBuilt, event: Shard, stepped: Event

@@ -17,6 +17,10 @@ _WRONG = {
         "each rank passes a list to `{api}`, which only one may pass",
         "Pass the list on the rank that sends or receives it, and None on the others.",
     ),
+    "rank": (
+        "`{api}` names one rank by its number among all ranks, which only one of the groups has",
+        "Pass `group_src=0` or `group_dst=0`, or the rank of `dist.get_global_rank(group, 0)`.",
+    ),
     "unread": (
         "nothing reads what the other ranks receive from `{api}`: each goes on with its own object",
         "Keep the list, and read its elements after the call.",
@@ -25,10 +29,10 @@ _WRONG = {
 
 
 class WrongCollectiveArgument(Rule):
-    """A collective gets a list that cannot hold its result, or whose result nothing reads.
+    """A collective gets a list that cannot hold its result, or a rank that its group does not have.
 
     ## What it does
-    Finds three mistakes with the lists of collectives that all ranks run:
+    Finds mistakes in the arguments of collectives that all ranks run:
 
     - `all_gather` or `gather` into a list that has the same tensor several times:
       `[torch.empty_like(x)] * world_size`.
@@ -36,11 +40,13 @@ class WrongCollectiveArgument(Rule):
       pass one.
     - `broadcast_object_list` with a list that nothing reads afterwards: a display in the call, or a local name that
       has no other use.
+    - `src=0` or `dst=0` together with the group of one dimension of a mesh of several: `mesh.get_group("dp")`. The
+      number is that of a rank among all ranks, and the other groups of the dimension do not have it.
 
     ## Why is this bad?
     In the first case, there is no error: the results overwrite each other, and all elements are what the last rank
-    has sent. In the second case, torch raises an error on the other ranks, and the first one waits. In the third
-    case, each rank goes on with its own object. Two ranks with the numbers 0 and 1 print:
+    has sent. In the second and the fourth case, torch raises an error on the other ranks, and the first one
+    waits. In the third case, each rank goes on with its own object. Two ranks with the numbers 0 and 1 print:
 
         gathered: [1.0, 1.0]
 

@@ -6,7 +6,7 @@ import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, Sequence, Value
+from fsdplint.interpreter.values import Const, Sequence, Value, constant
 from fsdplint.source.positions import code_children
 from fsdplint.trace import Ranks
 
@@ -16,6 +16,15 @@ _OF_ONE_RANK = {
     "gather_object": (1, "object_gather_list"),
     "scatter": (1, "scatter_list"),
 }
+# The rank that sends or receives, by its position and name, and the position of the group.
+_RANKS = {
+    "broadcast": (1, "src", 2),
+    "broadcast_object_list": (1, "src", 2),
+    "gather": (2, "dst", 3),
+    "gather_object": (2, "dst", 3),
+    "reduce": (1, "dst", 3),
+    "scatter": (2, "src", 3),
+}
 _LISTS = {"all_gather": 0, "gather": 1}  # of tensors that get the results
 
 
@@ -23,7 +32,8 @@ def wrong_argument(run: Run, api: str, call: Call) -> str:
     """What is wrong with the arguments of a collective; "" if nothing certain.
 
     "one tensor": all results go to the same tensor. "list": each rank passes what only one may.
-    "unread": nothing reads what the other ranks receive.
+    "unread": nothing reads what the other ranks receive. "rank": a rank that only one of several
+    groups has sends or receives.
     """
     if call.open or run.ranks() is not Ranks.ALL:
         return ""
@@ -35,9 +45,18 @@ def wrong_argument(run: Run, api: str, call: Call) -> str:
         given = run.settle(call.arg(*_OF_ONE_RANK[api]) or Const(None))
         if isinstance(given, Sequence) and given.items and not given.chosen:
             return "list"
+    if api in _RANKS and _is_of_one_group(run, call, *_RANKS[api]):
+        return "rank"
     if api == "broadcast_object_list" and _is_unread(run, call):
         return "unread"
     return ""
+
+
+def _is_of_one_group(run: Run, call: Call, position: int, name: str, group: int) -> bool:
+    """Whether a call for one of several groups of ranks names a rank of all ranks by its number."""
+    rank = constant(call.arg(position, name))
+    of = call.arg(group, "group")
+    return type(rank) is int and of is not None and run.settle(of) in run.part_groups
 
 
 def note_repeated(run: Run, made: Value, parts: list[Value]) -> None:

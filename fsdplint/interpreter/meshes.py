@@ -43,6 +43,15 @@ def mesh_of(run: Run, value: Value | None) -> Mesh:
     return Mesh(name, () if "?" in dims else dims, is_whole=True, has_all_ranks=has_all_ranks)
 
 
+def has_all_ranks(run: Run, mesh: Mesh, names: tuple[str, ...]) -> bool:
+    """Whether some dimensions of a mesh have all ranks: it has no others of more than one rank."""
+    built = [one for one in run.trace.of(MeshBuilt) if one.mesh == mesh.id]
+    if mesh.has_all_ranks or not built or len(built[-1].shape) != len(built[-1].dim_names):
+        return mesh.has_all_ranks
+    sizes = zip(built[-1].dim_names, built[-1].shape, strict=True)
+    return all(size == 1 for name, size in sizes if name not in names)
+
+
 def _chosen(run: Run, value: Value | None) -> tuple[str, ...]:
     """The names of dimensions in `mesh["dp", "tp"]`; empty if one is unknown."""
     value = run.settle(value) if value is not None else None

@@ -170,7 +170,8 @@ class Collective(Event):
         carries gradients and the result does not.
     wrong: what is wrong with its arguments: "one tensor" if all results go to the same tensor,
         "list" if each rank passes the list that only one may pass, "unread" if nothing reads what
-        the other ranks receive; "" if nothing is certain (static traces only).
+        the other ranks receive, "rank" if only one of several groups has the rank; ""
+        if nothing is certain (static traces only).
     labels_from_zero: the loss that compares rows of each rank with those that it gathered, with the
         labels 0, 1, 2, ... on all ranks.
     """

@@ -17,7 +17,7 @@ from fsdplint.interpreter.collective_arguments import wrong_argument
 from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.meshes import mesh_of
+from fsdplint.interpreter.meshes import has_all_ranks, mesh_of
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
@@ -147,7 +147,10 @@ def group_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> V
     mesh = mesh_of(run, receiver)
     group = unknown_result(call, run.text(call.node))
     known = bool(mesh.id and mesh.dims) and not call.open
-    if known and isinstance(group, Unknown) and not (mesh.is_whole or mesh.has_all_ranks):
+    name = constant(call.arg(0, "mesh_dim"))
+    names = (name,) if isinstance(name, str) else mesh.dims
+    whole = has_all_ranks(run, mesh, names) or (mesh.is_whole and not call.values)
+    if known and isinstance(group, Unknown) and not whole:
         run.part_groups.add(group)
     return group
 
