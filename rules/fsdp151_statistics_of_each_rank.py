@@ -1,0 +1,104 @@
+"""FSDP151: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Collective,
+    GradMode,
+    StateLoaded,
+    Trace,
+    WeightsSet,
+)
+from fsdplint.trace.queries.common import class_name, sharded_here
+
+_CLASSES = frozenset(f"torch.nn.BatchNorm{n}d" for n in (1, 2, 3))
+
+
+class StatisticsOfEachRank(Rule):
+    """A sharded model is evaluated with the BatchNorm statistics that each rank has for itself.
+
+    ## What it does
+    Finds a sharded model with `nn.BatchNorm1d`, `2d` or `3d` that is trained in training mode and then called in
+    evaluation mode, if nothing in the program reduces or broadcasts the buffers, or loads or sets a state in between.
+
+    ## Why is this bad?
+    FSDP shards and reduces parameters, not buffers. Each rank updates the running statistics with its own batches, and
+    unlike DDP, FSDP does not broadcast those of rank 0. There is no error: each rank evaluates another model, and a
+    checkpoint has the statistics of one rank. Two ranks print the running mean after training:
+
+        mean 0.5 on rank 0, 1.0 on rank 1
+
+    Convert the model with `nn.SyncBatchNorm.convert_sync_batchnorm` before it is sharded, or average the buffers over
+    the ranks before the evaluation.
+
+    ## Since
+    All versions, with FSDP1 and FSDP2.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html
+    - https://docs.pytorch.org/docs/stable/fsdp.html (buffers are not sharded)
+    """
+
+    code = "FSDP151"
+    name = "statistics-of-each-rank"
+    severity = Severity.WARNING
+    static_only = True
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        if not trace.complete or any(map(_may_reduce_buffers, trace.of(Collective))):
+            return
+        trained: dict[str, Called] = {}
+        seen = set()
+        for event in trace.of(Called, StateLoaded, WeightsSet):
+            if not isinstance(event, Called):
+                trained.clear()
+                continue
+            if event.inside is not None or event.module in seen:
+                continue
+            if event.training is True and event.in_loop and _is_trained(trace, event):
+                trained[event.module] = event
+            elif event.training is False and event.module in trained:
+                layer = _statistics_in(trace, event.module)
+                if layer is None:
+                    continue
+                seen.add(event.module)
+                yield self.finding(
+                    event,
+                    f"`{class_name(trace, layer)}` in `{class_name(trace, event.module)}` has the statistics of each "
+                    "rank's own batches, so each rank evaluates another model",
+                    help="Use `nn.SyncBatchNorm.convert_sync_batchnorm`, or average the buffers over the ranks.",
+                    because=[
+                        (trained[event.module], "trained here"),
+                        *sharded_here(trace, event.module, event),
+                    ],
+                )
+
+
+def _may_reduce_buffers(event: Collective) -> bool:
+    """Whether a collective may get the buffers of a model."""
+    if "barrier" in event.api or "object" in event.api or event.api == "new_group":
+        return False
+    known = event.few_elements or event.of_output or event.gradient_of or event.parameters_of
+    return not known
+
+
+def _is_trained(trace: Trace, event: Called) -> bool:
+    backward = next(iter(trace.after(event, BackwardRun)), None)
+    return event.grad is not GradMode.OFF and backward is not None
+
+
+def _statistics_in(trace: Trace, module: str) -> str | None:
+    """A BatchNorm in a sharded module; None if there is none, or code may have changed one."""
+    parts = trace.submodules(module)
+    if not any(trace.sharding(part) is not None for part in parts):
+        return None
+    if any(trace.module(part).escaped for part in parts):
+        return None
+    found = (part for part in parts if trace.module(part).qualified_class in _CLASSES)
+    return next(found, None)
