@@ -32,7 +32,7 @@ class StatisticsOfEachRank(Rule):
     unlike DDP, FSDP does not broadcast those of rank 0. There is no error: each rank evaluates another model, and a
     checkpoint has the statistics of one rank. Two ranks print the running mean after training:
 
-        mean 0.5 on rank 0, 1.0 on rank 1
+        mean 1.1 on rank 0, 2.1 on rank 1
 
     Convert the model with `nn.SyncBatchNorm.convert_sync_batchnorm` before it is sharded, or average the buffers over
     the ranks before the evaluation.
@@ -48,7 +48,6 @@ class StatisticsOfEachRank(Rule):
     code = "FSDP151"
     name = "statistics-of-each-rank"
     severity = Severity.WARNING
-    static_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if not trace.complete or any(map(_may_reduce_buffers, trace.of(Collective))):
