@@ -145,7 +145,7 @@ class OptimizerBeforeShard(Rule):
         """Built before a state is loaded whose tensors take the place of the parameters."""
         trace = groups.trace
         for event in trace.after(built, StateLoaded):
-            module = first(one for one in built.modules if trace.contains(event.into, one))
+            module = next((m for m in built.modules if trace.contains(event.into, m)), None)
             if event.assign is not True or module is None or built.site in seen:
                 continue
             sharded = trace.sharded_within(module, event) is not None
