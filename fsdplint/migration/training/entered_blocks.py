@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.fixes.no_sync import left_early
 from fsdplint.fixes.syntax import uses
 from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.context import Migration
@@ -55,7 +56,8 @@ class Contexts:
             if depth and parent.asname is not None:
                 return _named_block(source, parent)
             blocks = _block(source, parent)
-            if blocks is not None and depth < MAX_DEPTH and _yields(blocks[0]):
+            generates = depth == 0 and plain_generator(source, parent) is not None
+            if blocks is not None and depth < MAX_DEPTH and yields(blocks[0]) and not generates:
                 return self._with_callers(source, blocks, model, depth)
         elif isinstance(parent, cst.Arg):
             blocks = _exit_stack(source, parent)
@@ -68,6 +70,19 @@ class Contexts:
         if blocks is None:
             return None
         return [Entered(source, block, model, depth > 0) for block in blocks]
+
+    def takes_all(self, source: Source, block: cst.With) -> bool:
+        """Whether each caller of the generator around a block takes all values, on every rank.
+
+        Only loops and comprehensions over the call count.
+        """
+        function = plain_generator(source, block)
+        if function is None:
+            return False
+        body = source.parent(function)
+        is_method = body is not None and isinstance(source.parent(body), cst.ClassDef)
+        calls = list(self._calls(function, is_method=is_method))
+        return bool(calls) and all(call and _takes_all(other, call) for other, call in calls)
 
     def _with_callers(
         self, source: Source, blocks: list[cst.With], model: cst.BaseExpression, depth: int
@@ -150,7 +165,24 @@ def _keeps_result(decorator: cst.Decorator) -> bool:
     return is_constant(last, "contextmanager", "staticmethod", "classmethod")
 
 
-def _yields(block: cst.With) -> bool:
+def plain_generator(source: Source, node: cst.CSTNode) -> cst.FunctionDef | None:
+    """The generator around a node that is no context manager, so that its callers loop over it."""
+    function = function_around(source, node)
+    if not isinstance(function, cst.FunctionDef) or function.decorators or function.asynchronous:
+        return None
+    return function if yields(function) else None
+
+
+def _takes_all(source: Source, call: cst.Call) -> bool:
+    """Whether a loop or comprehension over a call has no way out before the last value."""
+    loop = source.parent(call)
+    if isinstance(loop, cst.CompFor):
+        inside = source.parent(loop)
+        return loop.iter is call and not isinstance(inside, cst.GeneratorExp)
+    return isinstance(loop, cst.For) and loop.iter is call and not left_early(loop.body)
+
+
+def yields(block: cst.With | cst.FunctionDef) -> bool:
     """Whether the body of a block yields."""
     stack: list[cst.CSTNode] = [block.body]
     while stack:

@@ -44,7 +44,7 @@ from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.training import applied, full_parameters, gradients
 from fsdplint.migration.training.chosen_precision import is_always_off, lowers
-from fsdplint.migration.training.entered_blocks import Blocks, Contexts
+from fsdplint.migration.training.entered_blocks import Blocks, Contexts, plain_generator, yields
 from fsdplint.migration.training.summon_body import SUMMON, Body
 from fsdplint.migration.training.summon_calls import Calls
 from fsdplint.migration.training.summon_loops import Loop, ParameterLoops
@@ -173,6 +173,8 @@ class Summon:
                 SUMMON_WRITES_UNSEEN(code=self.source.code(node)),
                 node,
             )
+        if self._choose_for_generator(body):
+            return
         if self._only_calls_model(body):
             self.needless = True
             return
@@ -204,6 +206,20 @@ class Summon:
         certain = certain or (not library and calls.begins_with_model())
         if body.computes() and not certain:
             raise self.blocker(SUMMON_CALLS_PARTS_FIRST())
+
+    def _choose_for_generator(self, body: Body) -> bool:
+        """Choose the form of a block that yields values to loops; False for other blocks.
+
+        Raises:
+            Blocked: a caller may leave its loop early on some ranks, or write what it gets.
+        """
+        if not yields(self.block) or plain_generator(self.source, self.block) is None:
+            return False
+        loops = None if self.options["writeback"] else body.loops.find(writing=False)
+        if loops is None or not Contexts(self.migration).takes_all(self.source, self.block):
+            raise self.blocker(SUMMON_AS_VALUE())
+        self.form, self.loops = "one by one", loops
+        return True
 
     def _only_calls_model(self, body: Body) -> bool:
         """Whether the body needs no gathered parameters: it only calls the wrapped model.
