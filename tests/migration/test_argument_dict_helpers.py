@@ -141,3 +141,33 @@ model = build(Net(), dict(os.environ))
     names = ["sharding_strategy", "mixed_precision", "cpu_offload", "sync_module_states"]
     assert all(f"\n        {name},\n" in text for name in names)
     assert "\n    ) = options(settings)\n" in text
+
+
+ENABLED = """
+def fsdp_params(half):
+    params = dict(device_id=local_rank, forward_prefetch=True)
+    if half:
+        params.update(mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+    return params
+
+
+def build(half):
+    with enable_wrap(wrapper_cls=FSDP, **fsdp_params(half)):
+        model = wrap(Net())
+    return model
+
+
+build(bool(os.environ.get("HALF")))
+"""
+
+
+def test_a_function_gives_the_arguments_of_a_block(tmp_path: Path) -> None:
+    text = migrated(tmp_path, ENABLED)
+    assert (
+        "    mixed_precision = fsdp_params(half)\n"
+        "    model = fully_shard(Net(), mp_policy=mixed_precision or MixedPrecisionPolicy())\n"
+        "    return model\n" in text
+    )
+    two = ENABLED.replace("with enable_wrap", "with torch.no_grad(), enable_wrap")
+    found, _ = plan(tmp_path, two)
+    assert found.blockers

@@ -140,10 +140,14 @@ def _is_first(inlining: Inlining, arg: cst.Arg) -> bool:
     call = source.parent(arg)
     assert isinstance(call, cst.Call)
     statement = statement_of(source, call)
-    if not isinstance(statement, cst.Assign | cst.Return | cst.Expr):
+    if isinstance(statement, cst.With):
+        first: cst.CSTNode | None = statement.items[0].item
+    elif isinstance(statement, cst.Assign | cst.Return | cst.Expr):
+        first = statement.value
+    else:
         return False
     before = [other.value for other in call.args[: call.args.index(arg)]]
-    return statement.value is call and all(map(inlining.meanings.is_inert, before))
+    return first is call and all(map(inlining.meanings.is_inert, before))
 
 
 # Writing ---------------------------------------------------------------------------------------------
