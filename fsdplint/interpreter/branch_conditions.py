@@ -14,7 +14,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.module_counts import has_some
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import attributes_asked_for, tests_tensor
-from fsdplint.interpreter.rank_local import is_batch, local_of
+from fsdplint.interpreter.rank_local import local_of, own_truth
 from fsdplint.interpreter.rank_tests import is_zero, test_choice
 from fsdplint.interpreter.ranks import assumed_rank
 from fsdplint.interpreter.run import Run
@@ -207,7 +207,7 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
         if value.own_number is not None:
             return Verdict(Truth.VARYING, local=value.own_number)
         if local_of(value) is not None:
-            return Verdict(Truth.VARYING, local=None if is_batch(value) else local_of(value))
+            return Verdict(Truth.VARYING, local=own_truth(value))
         if value.differs or (not value.origin and run.loop_depth):
             return Verdict(Truth.VARYING)
         return decide(run, condition(run, value, node), node, prefer)

@@ -13,7 +13,7 @@ from fsdplint.interpreter.choices import certainly_lacks
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_keys import has_name
-from fsdplint.interpreter.rank_local import derive_rank_local
+from fsdplint.interpreter.rank_local import derive_rank_local, own_truth
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
 from fsdplint.interpreter.replaced_parameters import note_membership
@@ -134,7 +134,7 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         if local is not None:
             return Unknown(varying=True, rank_local=local)
     if isinstance(op, _ORDERS):
-        local = derive_rank_local(left, right) or _own_number(left, right)
+        local = _own_elements(left, right) or _own_number(left, right)
         if local is not None:
             return Unknown(varying=True, rank_local=local)
     by_version = compare_versions(left, type(op), right)
@@ -170,6 +170,14 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         if found is not None:
             return Const(found != isinstance(op, cst.NotIn))
     return _condition(run, node, left, op, right)
+
+
+def _own_elements(left: Value, right: Value) -> RankLocal | None:
+    """What makes the test of two values different on each rank: `window == []` tests a length."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Sequence) and not (one.items or one.open):
+            return own_truth(other)
+    return derive_rank_local(left, right)
 
 
 def _own_number(left: Value, right: Value) -> RankLocal | None:

@@ -16,6 +16,7 @@ import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.mesh_positions import position_of
+from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
@@ -249,6 +250,16 @@ def is_batch(value: Value) -> bool:
     )
 
 
+def own_truth(value: Value) -> RankLocal | None:
+    """What makes the truth of a value different on each rank; None if nothing certain.
+
+    That of a list is its length, and not its elements.
+    """
+    if isinstance(value, Sequence | Dict):
+        return own_length(value)
+    return None if is_batch(value) else local_of(value)
+
+
 def through_call(run: Run, function: Value, call: Call, result: Value, begin: int) -> None:
     """Mark the new result of a call. `begin`: the number of events before it."""
     if not run.has_own_data and not _begins(function, call):
@@ -373,6 +384,9 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
             return own
         if not _computes(function.name):
             return None
+        if function.name == "builtins.bool" and len(call.args) == 1:
+            own = own_truth(call.args[0])
+            return RankLocal(own.source, position=own.position) if own is not None else None
         local = derive_rank_local(*call.values, *call.spread)
         last = function.name.rpartition(".")[2]
         if last in _SELECTS or (function.name == "torch.where" and len(call.values) == 1):

@@ -29,7 +29,7 @@ from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, passes_begun
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.program_arguments import end_of_loop
-from fsdplint.interpreter.rank_local import local_of, of_loader
+from fsdplint.interpreter.rank_local import of_loader, own_truth
 from fsdplint.interpreter.rank_turns import guard_of, turns_by_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, guard_end, terminates
@@ -283,7 +283,7 @@ def execute_while(run: Run, node: cst.While) -> Signal | None:
     def turn() -> None:
         """Ranks for which the test fails do not take part from this turn on."""
         test = run.eval(node.test)
-        local = local_of(test)
+        local = own_truth(test)
         if isinstance(test, RankTest):
             run.leave_guards([(rank_guard(run, node.test, test, True), "")], guard_end("break"))
         elif local is not None:

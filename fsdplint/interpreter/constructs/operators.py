@@ -25,7 +25,7 @@ from fsdplint.interpreter.merging import derives_from_argument, library_of, matt
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models import mixed_operations, tensors
 from fsdplint.interpreter.own_lengths import own_length
-from fsdplint.interpreter.rank_local import derive_rank_local, is_batch, local_of
+from fsdplint.interpreter.rank_local import derive_rank_local, local_of, own_truth
 from fsdplint.interpreter.rank_tests import is_zero
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, is_distinct
 from fsdplint.interpreter.run import Run
@@ -158,9 +158,8 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
         if isinstance(value, Sequence | Dict):
             return _is_empty(value)
         if isinstance(value, Unknown | TensorValue) and derive_rank_local(value) is not None:
-            return Unknown(
-                varying=True, rank_local=None if is_batch(value) else derive_rank_local(value)
-            )
+            own = own_truth(value) and derive_rank_local(value)
+            return Unknown(varying=True, rank_local=own)
         if isinstance(value, Unknown) and value.refined is None and not value.varying:
             made = branch_conditions.condition(run, value, node.expression)
             made.negated = not made.negated
