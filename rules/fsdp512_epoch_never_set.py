@@ -8,11 +8,24 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import EpochSet, GuardKind, LoaderIterated, SamplerBuilt, Trace
+from fsdplint.trace import EpochSet, GuardKind, LoaderBuilt, LoaderIterated, SamplerBuilt, Trace
 from fsdplint.trace.queries.data_passes import out_of_sight, training_passes
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
+
+
+def _passes_of_one_epoch(trace: Trace, loader: LoaderBuilt) -> Iterator[LoaderIterated]:
+    """The training passes at one place in which a sampler of the program has one epoch."""
+    passes = [one for one in training_passes(trace) if one.loader == loader.loader]
+    sites = Counter(one.site for one in passes)
+    site = next((one.site for one in passes if sites[one.site] > 1), None)
+    held = [one for one in passes if one.site == site]
+    if not held or not held[0].epoch or any(one.epoch != held[0].epoch for one in held):
+        return
+    for one in held:
+        if not out_of_sight(trace, one.loader, held[-1]):
+            yield one
 
 
 class EpochNeverSet(Rule):
@@ -21,6 +34,10 @@ class EpochNeverSet(Rule):
     ## What it does
     Finds a `DistributedSampler` that shuffles, if the program trains over its loader more than once and
     never calls `set_epoch`, or calls it with the same number each time.
+
+    Also finds a sampler of the program that seeds its shuffle with an attribute which a method of the
+    sampler sets, if no pass has another number there. This needs the code of the sampler, so that only a
+    check finds it.
 
     Loaders for evaluation, samplers with `shuffle=False`, subclasses with their own order, and samplers
     that are passed to code that fsdplint does not follow are not reported.
@@ -69,6 +86,17 @@ class EpochNeverSet(Rule):
                 help="Call `sampler.set_epoch(epoch)` at the beginning of each epoch.",
                 because=because if same is None else [*because, (same, "the same number here")],
             )
+        for loader in trace.of(LoaderBuilt):
+            passes = list(_passes_of_one_epoch(trace, loader))
+            if len(passes) > 1:
+                held = passes[-1]
+                yield self.finding(
+                    loader,
+                    f"the sampler seeds its order with `{held.epoch.partition(' ')[0]}`, which no "
+                    "pass changes, so every epoch has the same order",
+                    help=f"Call `{held.epoch_setter}` of the sampler at the beginning of each epoch.",
+                    because=[(held, f"`{held.epoch}` in every pass")],
+                )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
         """Whether a trace goes more than once through the sampler of a finding.
@@ -77,6 +105,8 @@ class EpochNeverSet(Rule):
         it contradicts none.
         """
         found = finding.events[0]
+        if isinstance(found, LoaderBuilt):
+            return self._concerns_loader(trace, found)
         built = [
             one
             for one in trace.of(SamplerBuilt)
@@ -87,6 +117,14 @@ class EpochNeverSet(Rule):
         samplers = {one.sampler for one in built}
         passes = Counter(one.sampler for one in training_passes(trace) if one.sampler in samplers)
         return any(count > 1 for count in passes.values())
+
+    @staticmethod
+    def _concerns_loader(trace: Trace, found: LoaderBuilt) -> bool:
+        loaders = {one.loader for one in trace.of(LoaderBuilt) if one.site == found.site}
+        passes = [one for one in training_passes(trace) if one.loader in loaders]
+        if not trace.shardings() and all(one.epoch for one in passes):
+            return False
+        return any(count > 1 for count in Counter(one.loader for one in passes).values())
 
     @staticmethod
     def _passes(trace: Trace, built: SamplerBuilt) -> Iterator[LoaderIterated]:
@@ -113,7 +151,7 @@ class EpochNeverSet(Rule):
         from fsdplint.fixes.epochs import set_epoch_in_loop
 
         built, begun, *sets = finding.events
-        if sets or not isinstance(begun, LoaderIterated):
+        if sets or isinstance(built, LoaderBuilt) or not isinstance(begun, LoaderIterated):
             return None
         config = {guard for guard in built.guards if guard.kind is GuardKind.CONFIG}
         if not config <= set(begun.guards):

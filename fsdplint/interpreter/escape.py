@@ -51,6 +51,7 @@ def escape(run: Run, call: Call) -> None:
                 run.emit(Escaped, call.node, module=module.id)
         for data in data_in(run, value):
             run.emit(DataEscaped, call.node, data=data)
+        run.shared_iterables.update(_iterables_in(run, value))
         for helper in [*helpers_in(run, value), *_helpers_of_states(run, value)]:
             run.emit(HelperStateLoaded, call.node, into=helper)
         held_states = [one for one in contents(run, value) if isinstance(one, StateValue)]
@@ -92,6 +93,16 @@ def data_in(run: Run, value: Value, depth: int = 0) -> list[str]:
         return [value.id, *([value.sampler.id] if value.sampler is not None else [])]
     parts = _parts_of(value) if depth <= 2 else []
     return [data for part in parts for data in data_in(run, part, depth + 1)]
+
+
+def _iterables_in(run: Run, value: Value, depth: int = 0) -> list[Instance]:
+    """The objects with an `__iter__` of the program that a value is or holds."""
+    value = run.settle(value)
+    if isinstance(value, LoaderValue):
+        return _iterables_in(run, value.order, depth) if value.order is not None else []
+    own = [value] if isinstance(value, Instance) and value.cls.lookup("__iter__") else []
+    parts = _parts_of(value) if depth <= 2 else []
+    return own + [one for part in parts for one in _iterables_in(run, part, depth + 1)]
 
 
 def helpers_in(run: Run, value: Value, depth: int = 0) -> list[str]:

@@ -26,7 +26,7 @@ _DISTRIBUTED = "torch.utils.data.DistributedSampler"
 _GIVING = ("__iter__", "__next__", "__getitem__", "__getitems__")
 _TAKES_PART = frozenset({"range", "islice"})
 # Functions that begin other random numbers with each seed.
-_SEEDS = frozenset({"default_rng", "manual_seed", "Random", "RandomState"})
+SEEDS = frozenset({"default_rng", "manual_seed", "Random", "RandomState"})
 _DIVIDES = (cst.FloorDivide, cst.Modulo, cst.RightShift)
 _CONSTANTS = (cst.Integer, cst.Float, cst.BaseString)
 
@@ -55,13 +55,13 @@ def position_of_part(run: Run, value: Value | None) -> MeshPosition | None:
 
 
 def _splits(value: Instance, held: set[str], groups: bool) -> bool:
-    giving = [(one.body, _receiver(one)) for one in _giving(value.cls)] if held else []
+    giving = [(one.body, receiver_of(one)) for one in giving_methods(value.cls)] if held else []
     if not groups and any(_divides(body, receiver, held) for body, receiver in giving):
         return False
     return any(_computes(body, receiver, held) for body, receiver in giving)
 
 
-def _giving(klass: Class) -> list[cst.FunctionDef]:
+def giving_methods(klass: Class) -> list[cst.FunctionDef]:
     """The methods that give the data, and those that they call."""
     found: list[cst.FunctionDef] = []
     names = [*_GIVING]
@@ -70,12 +70,12 @@ def _giving(klass: Class) -> list[cst.FunctionDef]:
         node = method.node if isinstance(method, Function) else None
         if isinstance(node, cst.FunctionDef):
             found.append(node)
-            read = _read_attributes(node.body, _receiver(node))
+            read = _read_attributes(node.body, receiver_of(node))
             names += [other for other in dict.fromkeys(read) if other not in names]
     return found
 
 
-def _receiver(function: cst.FunctionDef) -> str:
+def receiver_of(function: cst.FunctionDef) -> str:
     params = (*function.params.posonly_params, *function.params.params)
     return params[0].name.value if params else ""
 
@@ -91,7 +91,7 @@ def _computes(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
     if isinstance(node, cst.Comparison):
         sides = (node.left, *(one.comparator for one in node.comparisons))
         return reads(node) and not any(isinstance(side, _CONSTANTS) for side in sides)
-    if isinstance(node, cst.Call) and _called(node) in _TAKES_PART | _SEEDS:
+    if isinstance(node, cst.Call) and called_name(node) in _TAKES_PART | SEEDS:
         if any(map(reads, node.args)):
             return True
     if isinstance(node, cst.BinaryOperation | cst.AugAssign | cst.SubscriptElement):
@@ -109,7 +109,7 @@ def _divides(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
     return any(_divides(child, receiver, held) for child in code_children(node))
 
 
-def _called(node: cst.Call) -> str:
+def called_name(node: cst.Call) -> str:
     """The last name of what is called: `torch.Generator().manual_seed(...)`."""
     function = node.func
     return function.attr.value if isinstance(function, cst.Attribute) else dotted_name(function)

@@ -250,14 +250,14 @@ def is_batch(value: Value) -> bool:
     )
 
 
-def own_truth(value: Value) -> RankLocal | None:
+def own_truth(value: Value | None) -> RankLocal | None:
     """What makes the truth of a value different on each rank; None if nothing certain.
 
     That of a list is its length, and not its elements.
     """
     if isinstance(value, Sequence | Dict):
         return own_length(value)
-    return None if is_batch(value) else local_of(value)
+    return None if value is None or is_batch(value) else local_of(value)
 
 
 def through_call(run: Run, function: Value, call: Call, result: Value, begin: int) -> None:
@@ -384,9 +384,8 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
             return own
         if not _computes(function.name):
             return None
-        if function.name == "builtins.bool" and len(call.args) == 1:
-            own = own_truth(call.args[0])
-            return RankLocal(own.source, position=own.position) if own is not None else None
+        if function.name == "builtins.bool" and own_truth(next(iter(call.args), None)) is None:
+            return None
         local = derive_rank_local(*call.values, *call.spread)
         last = function.name.rpartition(".")[2]
         if last in _SELECTS or (function.name == "torch.where" and len(call.values) == 1):

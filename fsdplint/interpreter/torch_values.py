@@ -286,7 +286,7 @@ class LoaderValue(Value):
     only_on: the ranks that have it, if the others have None or an empty list instead.
     collate: what makes a batch of samples, if it is given.
     generator: the generator that it shuffles with; None for that of the process.
-    order: a sampler of the program that was not executed yet.
+    order: a sampler of the program, which gives the indices of each pass.
     """
 
     id: str

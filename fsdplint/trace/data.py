@@ -63,12 +63,17 @@ class LoaderIterated(Event):
     """A pass over a DataLoader begins.
 
     same_batches: whether every rank gets the same batches; None if unknown.
+    epoch: the attribute, with its number, that alone makes the order of a sampler of the program
+        another one in other passes; "" if there is none or it is not known (static traces only).
+    epoch_setter: the method of the sampler that sets it.
     """
 
     kind: ClassVar[str] = "loader-iterated"
     loader: str
     sampler: str | None = None
     same_batches: bool | None = combined(same_sequence, default=None)
+    epoch: str = unrecorded("a recorder does not read the code of a sampler", default="")
+    epoch_setter: str = unrecorded("a recorder does not read the code of a sampler", default="")
 
 
 @event

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import data_probes, lazy
+from fsdplint.interpreter import data_probes, lazy, sampler_epochs
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterable_of
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
@@ -58,15 +58,21 @@ def begin_pass(run: Run, loader: LoaderValue, node: cst.CSTNode) -> None:
     """Record that a pass over a loader begins. One that `iter` began ends here at the latest."""
     if run.open_pass:
         end_pass(run, run.open_pass, node)
-    if loader.order is not None:  # the program's own sampler, which gives the indices of a pass
-        order, loader.order = loader.order, None
+    order = loader.order
+    if order is not None and order not in run.executed_orders:
+        run.executed_orders.add(order)
+        sampler_epochs.begin_order(run, order)
         lazy.consume(run, iterable_of(run, order))
+        sampler_epochs.note_order(run, order)
+    epoch = sampler_epochs.epoch_of(run, order)
     run.emit(
         LoaderIterated,
         node,
         loader=loader.id,
         sampler=loader.sampler.id if loader.sampler is not None else None,
         same_batches=same_on_all_ranks(run, loader),
+        epoch=f"{epoch.name} = {epoch.value}" if epoch is not None else "",
+        epoch_setter=epoch.method if epoch is not None else "",
     )
 
 
