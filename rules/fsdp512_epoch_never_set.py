@@ -21,7 +21,9 @@ def _passes_of_one_epoch(trace: Trace, loader: LoaderBuilt) -> Iterator[LoaderIt
     sites = Counter(one.site for one in passes)
     site = next((one.site for one in passes if sites[one.site] > 1), None)
     held = [one for one in passes if one.site == site]
-    if not held or not held[0].epoch or any(one.epoch != held[0].epoch for one in held):
+    if not held or not (held[0].epoch and held[-1].epoch_setter):
+        return
+    if any(one.epoch != held[0].epoch for one in held):
         return
     for one in held:
         if not out_of_sight(trace, one.loader, held[-1]):

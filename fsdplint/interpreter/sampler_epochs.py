@@ -28,7 +28,8 @@ class Epoch:
 
     Attributes:
         name: the attribute that the seed contains.
-        method: the method of the sampler that sets it.
+        method: the method of the sampler that sets it; "" if code that was not executed yet may
+            call it.
         value: its value in this pass.
     """
 
@@ -70,10 +71,8 @@ def epoch_of(run: Run, order: Value | None) -> Epoch | None:
     value = run.settle(order.attributes[name]) if name in order.attributes else None
     if not isinstance(value, Const) or type(value.value) is not int:
         return None
-    for method in setters[name]:
-        if _may_be_set_out_of_sight(run, name, method):
-            return None
-    return Epoch(name, setters[name][0], value.value)
+    unseen = any(_may_be_set_out_of_sight(run, name, method) for method in setters[name])
+    return Epoch(name, "" if unseen else setters[name][0], value.value)
 
 
 def _shuffles(cls: Class) -> list[cst.BaseExpression]:

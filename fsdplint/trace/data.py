@@ -65,7 +65,8 @@ class LoaderIterated(Event):
     same_batches: whether every rank gets the same batches; None if unknown.
     epoch: the attribute, with its number, that alone makes the order of a sampler of the program
         another one in other passes; "" if there is none or it is not known (static traces only).
-    epoch_setter: the method of the sampler that sets it.
+    epoch_setter: the method of the sampler that sets it; "" if code that was not executed yet may
+        call it.
     """
 
     kind: ClassVar[str] = "loader-iterated"
