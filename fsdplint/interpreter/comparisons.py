@@ -13,7 +13,7 @@ from fsdplint.interpreter.choices import certainly_lacks
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_keys import has_name
-from fsdplint.interpreter.rank_local import derive_rank_local, own_truth
+from fsdplint.interpreter.rank_local import derive_rank_local, local_of, own_truth
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
 from fsdplint.interpreter.replaced_parameters import note_membership
@@ -119,6 +119,9 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
     if is_none(right) and isinstance(op, _EQUALITIES):
         if isinstance(left, Unknown) and left.present:
             return Const(isinstance(op, NEGATED))
+        own = local_of(left)
+        if own is not None and own.optional:
+            return Unknown(varying=True, rank_local=RankLocal(own.source))
         chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
         if chosen is not None:
             return chosen

@@ -149,7 +149,16 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
         return replace(one, rank_local=RankLocal(local.source))
     if matters(one) or matters(two):
         return _choose(one, two)
-    return Unknown(varying=True, rank_local=RankLocal(local.source, immutable=True))
+    optional = any(is_none(a) and _is_present(b) for a, b in ((one, two), (two, one)))
+    own = RankLocal(local.source, immutable=True, optional=optional)
+    return Unknown(varying=True, rank_local=own)
+
+
+def _is_present(value: Value) -> bool:
+    """Whether a value is certainly not None."""
+    if isinstance(value, Unknown):
+        return value.number or value.new_tensor or value.library.startswith("torch.")
+    return not is_none(value) and isinstance(value, Const | Dict | Sequence | TensorValue)
 
 
 def join_by_turn(one: Value, two: Value, test: Predicate | None = None) -> Value:

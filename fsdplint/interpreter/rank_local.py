@@ -317,18 +317,22 @@ def _draws_own(run: Run, function: Value, call: Call) -> bool:
 
 def _position_of_seed(run: Run, call: Call) -> MeshPosition | None:
     """The position in a mesh of which the seed of a generator is computed."""
+    return position_of(run, _seed_of(run, call))
+
+
+def _seed_of(run: Run, call: Call) -> Value | None:
+    """The seed of the generator that a call gets; None if it is not known."""
     given = call.kwargs.get("generator")
     generator = run.settle(given) if given is not None else None
-    return position_of(run, generator.seed) if isinstance(generator, GeneratorValue) else None
+    if not isinstance(generator, GeneratorValue) or generator.seed is None:
+        return None
+    return run.settle(generator.seed)
 
 
 def _has_distinct_seed(run: Run, call: Call) -> bool:
     """Whether the generator that a call gets has certainly another seed on each of all ranks."""
-    given = call.kwargs.get("generator")
-    generator = run.settle(given) if given is not None else None
-    if not isinstance(generator, GeneratorValue) or generator.seed is None:
-        return False
-    return is_distinct(run.settle(generator.seed))
+    seed = _seed_of(run, call)
+    return seed is not None and is_distinct(seed)
 
 
 def _takes_part(function: Value, call: Call) -> bool:
@@ -375,6 +379,9 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
             run.names_of_processes.add(run.site(call.node))
             return own_data(run, run.site(call.node), immutable=True)
         if draws(function) and _draws_own(run, function, call) and not run.decisions.single_rank:
+            seeded = derive_rank_local(_seed_of(run, call))
+            if seeded is not None:
+                return RankLocal(seeded.source)
             own = own_data(run, run.site(call.node))
             if _has_distinct_seed(run, call):
                 run.of_each_rank.add(own.source)
@@ -382,7 +389,7 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
             if position is not None:
                 run.split_by[own.source] = position
             return own
-        if not _computes(function.name):
+        if not computes(function.name):
             return None
         if function.name == "builtins.bool" and own_truth(next(iter(call.args), None)) is None:
             return None
@@ -453,7 +460,8 @@ def of_forward(run: Run, call: Call, event: Event) -> RankLocal | None:
     return derive_rank_local(*call.values, *call.spread)
 
 
-def _computes(name: str) -> bool:
+def computes(name: str) -> bool:
+    """Whether a function computes a number or tensor of the values that it gets."""
     last = name.rpartition(".")[2]
     if last in STRUCTURE or last in _NEW_VALUES or last.endswith("_like"):
         return False

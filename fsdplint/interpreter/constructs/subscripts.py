@@ -11,6 +11,7 @@ from fsdplint.interpreter.attributes import subscript
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models.module_paths import name_at, slice_of
+from fsdplint.interpreter.own_elements import element_at_own_index
 from fsdplint.interpreter.own_sizes import part_of_tensor
 from fsdplint.interpreter.rank_local import (
     data_at,
@@ -149,6 +150,8 @@ def _part_of_rank(
         return replace(value, origin="", varying=True, parts={}, rank_local=RankLocal(local.source))
     if local is not None and not selection.is_slice and _has_constants(run, value):
         return Unknown(varying=True, rank_local=RankLocal(local.source))
+    if local is not None and not selection.is_slice and len(selection.indices) == 1:
+        return element_at_own_index(run, value, local)
     return None
 
 

@@ -11,7 +11,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.registry import function, method
-from fsdplint.interpreter.rank_local import data_at, own_data
+from fsdplint.interpreter.rank_local import data_at, local_of, own_data
 from fsdplint.interpreter.ranks import WORLD_SIZE, is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
@@ -143,8 +143,9 @@ def new_generator(run: Run, name: str, call: Call) -> Value:
 @method("GeneratorValue", "manual_seed")
 def seed_generator(run: Run, receiver: GeneratorValue, name: str, call: Call) -> Value:
     receiver.seed, receiver.loop_depth = call.arg(0, "seed"), run.loop_depth
-    of_position = position_of(run, receiver.seed) is not None
-    receiver.per_rank = of_position or differs_by_rank(run, receiver.seed) is True
+    seed = run.settle(receiver.seed) if receiver.seed is not None else None
+    own = position_of(run, seed) is not None or local_of(seed) is not None
+    receiver.per_rank = own or differs_by_rank(run, seed) is True
     return receiver
 
 

@@ -32,7 +32,8 @@ class RankLocal:
     batch of a loader, if the value is one or a part of one. counts: whether the number of elements
     differs, too. selected: whether it differs because the data choose the elements. part: whether
     it is the rank's part of data that all ranks have. position: whether it is a number that derives
-    from the rank alone, and from no data.
+    from the rank alone, and from no data. optional: whether the data choose between None and a
+    value.
     """
 
     source: NodeSite
@@ -43,6 +44,7 @@ class RankLocal:
     selected: bool = False
     part: bool = False
     position: bool = False
+    optional: bool = False
 
 
 @dataclass(eq=False)
