@@ -6,7 +6,13 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import gradient_writes, possible_lists, rank_local, tensor_marks
+from fsdplint.interpreter import (
+    gradient_writes,
+    padded_tensors,
+    possible_lists,
+    rank_local,
+    tensor_marks,
+)
 from fsdplint.interpreter.choices import entry_of, read_entry
 from fsdplint.interpreter.chosen_members import (
     is_strategy_class,
@@ -359,7 +365,10 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
     if isinstance(value, PossibleLists):
         return possible_lists.entry(run, value, index) or _unknown_element(value, index)
     if isinstance(value, Unknown):
-        return _unknown_element(value, index)
+        element = _unknown_element(value, index)
+        if run.padded:
+            padded_tensors.note_element(run, value, index, element)
+        return element
     return Unknown()
 
 

@@ -12,9 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fsdplint.interpreter import lazy
+from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Class, Function, Instance, Unknown
+from fsdplint.interpreter.values import (
+    Bound,
+    Class,
+    Dict,
+    Function,
+    Instance,
+    Partial,
+    Sequence,
+    Unknown,
+    Value,
+)
 from fsdplint.syntax.words import words_of
 
 _GIVING = ("__iter__", "__getitem__", "__getitems__")
@@ -50,6 +61,24 @@ def probe(run: Run, dataset: Instance) -> Probe | None:
             lazy.consume(run, call_function(run, method, dataset, [*args], {}, run.executing))
         made.may_differ = run.has_rank_data
     return made
+
+
+def padded_elements(run: Run, collate: Value | None) -> dict[str, int]:
+    """Which elements of a batch a function pads, with the dimension of their length."""
+    function = run.settle(collate) if collate is not None else None
+    if not isinstance(function, Function | Bound | Partial) or run.probe is not None:
+        return {}
+    with _without_traces(run, Probe()):
+        rows = Sequence([Unknown(varying=True)], "list", open=True)
+        called = run.call(function, Call(run.executing, [rows]))
+        batch = run.settle(lazy.consume(run, called))
+    elements: list[tuple[object, Value]] = []
+    if isinstance(batch, Dict):
+        elements = list(batch.items.items())
+    elif isinstance(batch, Sequence) and not batch.open:
+        elements = list(enumerate(batch.items))
+    held = [(key, run.settle(value)) for key, value in elements]
+    return {f"[{key!r}]": run.padded[value] for key, value in held if value in run.padded}
 
 
 @contextmanager

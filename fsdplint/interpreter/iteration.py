@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, losses, rank_local, tensor_marks
+from fsdplint.interpreter import lazy, losses, padded_tensors, rank_local, tensor_marks
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.loop_certainty import loops_in, passes_all_on
 from fsdplint.interpreter.merging import matters
@@ -238,4 +238,5 @@ def subscript_unknown(run: Run, value: Unknown, number: int) -> Value:
             part_of=value.part_of,
             rank_local=value.rank_local,
         )
+        padded_tensors.note_element(run, value, Const(number), value.parts[key])
     return run.settle(value.parts[key])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsdplint.interpreter.rank_local import computes, draws, local_of
+from fsdplint.interpreter.rank_local import computes, draws, local_of, own_data
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Dict, RankLocal, Sequence, Symbol, Unknown, Value
 
@@ -22,7 +22,7 @@ def element_at_own_index(run: Run, value: Value, index: RankLocal) -> Value | No
     items = [run.settle(one) for one in value.items]
     if not all(_has_data(run, one, 0) for one in items):
         return None
-    return _own(run, items[-1], RankLocal(index.source), 0)
+    return _own(run, items[-1], own_data(run, index.source), 0)
 
 
 def _has_data(run: Run, value: Value, depth: int) -> bool:

@@ -41,6 +41,8 @@ def part_of_tensor(run: Run, value: Value, node: cst.Subscript) -> Value:
         return replace(value, parts={}, own_size=True, rank_local=RankLocal(cut.source))
     if len(items) == len(node.slice) and not any(one.upper or one.step for one in items):
         return value  # `x[:, 4:]`
+    if value in run.padded:
+        return replace(value, parts={})  # `x[:, :512]` may cut it to one length
     return _without_own_size(value)
 
 

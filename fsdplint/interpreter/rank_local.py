@@ -240,6 +240,9 @@ def batch_of(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Unknown:
     batch = Unknown(varying=True, rank_local=local)
     if local is not None:
         local.batch = batch
+        for key, dimension in loader.padded.items():
+            batch.parts[key] = Unknown(varying=True, rank_local=local)
+            run.padded[batch.parts[key]] = dimension
     return batch
 
 

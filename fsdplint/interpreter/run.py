@@ -179,6 +179,7 @@ class Run(TensorTables, ArgumentTables):
         self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns
+        self.padded: dict[Value, int] = {}  # padded tensors, with the dimension of their length
         self.executed_orders: set[Value] = set()  # samplers of the program
         self.shuffling_samplers: set[Value] = set()  # those that have shuffled
         self.shared_iterables: set[Value] = set()  # objects that code out of sight got

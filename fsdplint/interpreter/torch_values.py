@@ -287,6 +287,7 @@ class LoaderValue(Value):
     collate: what makes a batch of samples, if it is given.
     generator: the generator that it shuffles with; None for that of the process.
     order: a sampler of the program, which gives the indices of each pass.
+    padded: the padded elements of a batch, with the dimension of their length.
     """
 
     id: str
@@ -300,6 +301,7 @@ class LoaderValue(Value):
     position: MeshPosition | None = None
     only_on: RankSide | None = None
     order: Value | None = None
+    padded: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False, repr=False)

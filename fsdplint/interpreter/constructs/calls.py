@@ -12,6 +12,7 @@ from fsdplint.interpreter import (
     lazy,
     losses,
     own_sizes,
+    padded_tensors,
     plain_tensors,
     rank_local,
     scalars,
@@ -116,6 +117,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     tensor_marks.note_operands(run, function, call)
     result = run.call(function, call)
     rank_local.through_call(run, function, call, result, begin)
+    padded_tensors.note_call(run, function, call, result)
     losses.keep_sum_and_size(function, result)
     scalars.note_call(function, call, result)
     scalars.note_number(function, call, result)

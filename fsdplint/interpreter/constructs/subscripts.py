@@ -150,9 +150,11 @@ def _part_of_rank(
         return replace(value, origin="", varying=True, parts={}, rank_local=RankLocal(local.source))
     if local is not None and not selection.is_slice and _has_constants(run, value):
         return Unknown(varying=True, rank_local=RankLocal(local.source))
-    if local is not None and not selection.is_slice and len(selection.indices) == 1:
-        return element_at_own_index(run, value, local)
-    return None
+    if selection.is_slice or len(selection.indices) != 1:
+        return None
+    if local is None and several and is_distinct(selection.indices[0]):
+        local = RankLocal(site)
+    return element_at_own_index(run, value, local) if local is not None else None
 
 
 def _is_whole(value: Value) -> bool:
