@@ -13,6 +13,7 @@ from fsdplint.trace import (
     CounterReadEarly,
     DataEscaped,
     EpochSet,
+    ErrorCaught,
     Fsdp1Used,
     Gathered,
     GradientScaled,
@@ -65,7 +66,8 @@ DECISIVE = (
 KEEPS_STRUCTURE = {
     AsyncResultRead, BackwardRun, Called, Clipped, Collective, ColumnsCompared, ColumnsViewed,
     CounterReadEarly,
-    DataEscaped, EpochSet, Fsdp1Used, GradientScaled, GradientsZeroed, GroupMissed, GroupOptionSet,
+    DataEscaped, EpochSet, ErrorCaught, Fsdp1Used, GradientScaled, GradientsZeroed, GroupMissed,
+    GroupOptionSet,
     HelperStateLoaded, HelperStateTaken, Imported, Loaded, LoaderIterated, LoaderLeft, MeansSummed,
     ModuleBuilt, OptimizerBuilt, OptimizerStepped,
     PartialRead, PickedByRank, RankData, ReplacedParametersTested, RequiresGradSet, RunElsewhere,

@@ -211,6 +211,18 @@ class AsyncResultRead(Event):
 
 
 @event
+class ErrorCaught(Event):
+    """A loop catches an error in code that runs collectives, and goes on.
+
+    waiting: the index of the first forward or backward of all ranks in the code.
+    """
+
+    kind: ClassVar[str] = "error-caught"
+    static_only: ClassVar[str] = "no error comes in a run that works"
+    waiting: int | None = numbered(default=None)
+
+
+@event
 class JoinUsed(Event):
     """`torch.distributed.algorithms.Join([module, ...])`.
 

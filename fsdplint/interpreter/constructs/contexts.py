@@ -8,6 +8,7 @@ from functools import partial
 
 import libcst as cst
 
+from fsdplint.interpreter import caught_errors
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, decide
 from fsdplint.interpreter.constructs.branches import branch
@@ -132,8 +133,10 @@ def execute_try(run: Run, node: cst.Try) -> Signal | None:
             return signal
     frame = run.frames[-1]
     frame.handlers += bool(node.handlers)
+    begin = len(run.trace.events)
     signal = run.execute_suite(node.body)
     frame.handlers -= bool(node.handlers)
+    caught_errors.note_caught(run, node, begin)
     if signal is not None and signal.kind == "raise":
         signal = None
         for handler in node.handlers:
