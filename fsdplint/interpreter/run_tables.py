@@ -47,6 +47,7 @@ class TensorTables:
         # `gradient_writes`: tensors that several gradients were joined to, with their modules
         self.joined_gradients: dict[Value, tuple[str, ...]] = {}
         self.means: set[Value] = set()  # losses, `mean_losses`
+        self.global_counts: set[Value] = set()  # `global_counts`
         # `pending_results` and `collective_arguments`: tensors that a collective still writes, and
         # the element of lists that were made as `[x] * n`
         self.pending: dict[Value, Collective] = {}

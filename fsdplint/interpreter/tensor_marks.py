@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from fsdplint.interpreter import (
     gathered_rows,
+    global_counts,
     gradient_writes,
     local_columns,
     mean_losses,
@@ -63,6 +64,7 @@ def has_marks(run: Run) -> bool:
         or run.joined_gradients
         or run.with_gradient
         or run.means
+        or run.global_counts
         or run.plain_tensors
         or run.dtypes
     )
@@ -83,6 +85,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     if run.plain_tensors:
         plain_tensors.note_operation(run, name, operands, result)
     gradient_writes.note_operation(run, name, operands, result)
+    if run.global_counts:
+        global_counts.note_operation(run, name, operands, result)
     if run.means:
         mean_losses.note_operation(run, name, operands, result)
     if run.rows or run.with_gradient or run.row_numbers:

@@ -168,6 +168,8 @@ class Collective(Event):
     unknown_group: whether its process group is not known, and may be that of all ranks.
     gradient_lost: the index of the backward pass of a loss over what it gathered, if its tensor
         carries gradients and the result does not.
+    of_global_count: whether it adds up a number of elements of DTensors, which counts those of all
+        ranks already (static traces only).
     wrong: what is wrong with its arguments: "one tensor" if all results go to the same tensor,
         "list" if each rank passes the list that only one may pass, "unread" if nothing reads what
         the other ranks receive, "rank" if only one of several groups has the rank; ""
@@ -193,6 +195,7 @@ class Collective(Event):
     of_position: str = unrecorded("a record has the ranks", default="")
     unknown_group: bool = unrecorded("a recorder knows the group", default=False)
     gradient_lost: int | None = unrecorded("uses of a tensor are not recorded", default=None)
+    of_global_count: bool = unrecorded("a number does not say how it was computed", default=False)
     wrong: str = unrecorded("torch refuses it, or uses of a list are not recorded", default="")
     labels_from_zero: Site | None = unrecorded("uses of a tensor are not recorded", default=None)
 

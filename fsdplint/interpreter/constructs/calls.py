@@ -8,6 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter import (
+    global_counts,
     gradient_writes,
     lazy,
     losses,
@@ -288,7 +289,9 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
             mixed_operations.note_average(run, method.name, receiver, call)
         if receiver.element and not measured:
             return mixed_operations.copy_parameter(run, receiver, method.name, call)
-        return Unknown(varying=True)  # differs between parameters and modules
+        count = Unknown(varying=True)  # differs between parameters and modules
+        global_counts.note_count(run, receiver, method.name, count)
+        return count
     if isinstance(receiver, OptimizerValue):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
         gradient_writes.note_made(run)

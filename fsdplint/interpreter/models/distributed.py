@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fsdplint.interpreter import (
     gathered_rows,
+    global_counts,
     losses,
     meta_device,
     pending_results,
@@ -45,6 +46,7 @@ from fsdplint.interpreter.values import (
     LibraryObject,
     OptimizerValue,
     Sequence,
+    Symbol,
     Unknown,
     Value,
     constant,
@@ -224,6 +226,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         on_cpu=isinstance(tensor, Unknown | TensorValue) and tensor.on_cpu,
         sizes_differ=_sizes_differ(run, last, tensor, call),
         wrong=wrong_argument(run, last, call),
+        of_global_count=last == "all_reduce" and _adds_up_count(run, tensor, call),
     )
     pending_results.note_begun(run, last, tensor, call, event)
     mean, split = rank_means.is_mean_of_share(run, tensor), split_of(run, tensor)
@@ -243,6 +246,14 @@ def collective(run: Run, name: str, call: Call) -> Value:
             tensor.items = [_sent(run, item) for item in tensor.items]
         return Const(None)
     return Unknown()
+
+
+def _adds_up_count(run: Run, tensor: Value, call: Call) -> bool:
+    """Whether a call adds up what each rank has counted over all ranks already."""
+    op = call.arg(1, "op")
+    op = run.settle(op) if op is not None else None
+    adds = op is None or (isinstance(op, Symbol) and op.name.endswith(".ReduceOp.SUM"))
+    return adds and global_counts.is_global(run, tensor)
 
 
 def _may_be_any_group(run: Run, group: Value | None, call: Call) -> bool:
