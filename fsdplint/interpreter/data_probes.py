@@ -49,7 +49,16 @@ class Probe:
 
 
 def probe(run: Run, dataset: Instance) -> Probe | None:
-    """Read one sample of a dataset; None if it has no method for that."""
+    """What reading a sample of a dataset does; None if it has no method for that.
+
+    The first answer counts for all loaders of a run.
+    """
+    if dataset not in run.probes:
+        run.probes[dataset] = _probe(run, dataset)
+    return run.probes[dataset]
+
+
+def _probe(run: Run, dataset: Instance) -> Probe | None:
     methods = [(name, dataset.cls.lookup(name)) for name in _GIVING]
     found = [(name, one) for name, one in methods if isinstance(one, Function)]
     if not found:
