@@ -49,7 +49,7 @@ from fsdplint.interpreter.frames import (
 from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.interpreter.memoized_functions import Memory
 from fsdplint.interpreter.project import Project
-from fsdplint.interpreter.run_tables import ArgumentTables, TensorTables
+from fsdplint.interpreter.run_tables import ArgumentTables, LastEvents, TensorTables
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
 from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
@@ -90,12 +90,13 @@ _NO_KEYS: frozenset[str] = frozenset()
 _MADE = (Function, LibraryObject, Partial)
 
 
-class Run(TensorTables, ArgumentTables):
+class Run(TensorTables, ArgumentTables, LastEvents):
     """One run. `trace` is its result; `evaluations` has the value of each node (see `Program`)."""
 
     def __init__(self, project: Project, decisions: Decisions) -> None:
         TensorTables.__init__(self)
         ArgumentTables.__init__(self)
+        LastEvents.__init__(self)
         self.project = project
         self.decisions = decisions
         self.loops: dict[cst.CSTNode, bool] = {}  # whether they visit every element
@@ -187,14 +188,7 @@ class Run(TensorTables, ArgumentTables):
         self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`
         self.modes_known = True
         self.first_modes_known = True  # those in which the program makes its modules
-        # The number of events before the last use of `p.grad`, or call that may make gradients.
-        self.gradients_used_at = 0
-        self.gradients_made_at = 0  # at the last call that may make some; see `gradient_writes`
         self.edited_states: set[str] = set()  # the names of states that the program edits in place
-        self.may_have_waited_at = 0  # the number of events at the last call that may wait
-        self.gradients_read_at = 0  # of any tensor
-        # At the last thing but `zero_grad()` of an optimizer that may have dropped some.
-        self.gradients_dropped_at = 0
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}

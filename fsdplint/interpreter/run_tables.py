@@ -88,3 +88,14 @@ class ArgumentTables:
         self.setting_defaults: dict[str, Value] = {}  # of fields of dataclasses, by their origin
         self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
         self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False
+
+
+class LastEvents:
+    """The number of events when something happened the last time, or may have happened."""
+
+    def __init__(self) -> None:
+        self.gradients_used_at = 0  # a use of `p.grad`, or a call that may make gradients
+        self.gradients_made_at = 0  # a call that may make some; see `gradient_writes`
+        self.gradients_read_at = 0  # of any tensor
+        self.gradients_dropped_at = 0  # by something else than `zero_grad()` of an optimizer
+        self.may_have_waited_at = 0  # for another rank
