@@ -47,6 +47,7 @@ from fsdplint.trace import (
     ScalerUpdated,
     SchedulerStepped,
     Seeded,
+    SetOrderUsed,
     Sharded,
     SharedNumbersDrawn,
     SplitPerRank,
@@ -72,10 +73,11 @@ KEEPS_STRUCTURE = {
     ModuleBuilt, OptimizerBuilt, OptimizerStepped,
     PartialRead, PickedByRank, RankData, ReplacedParametersTested, RequiresGradSet, RunElsewhere,
     Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, ScalerUpdated, SchedulerStepped, Seeded,
-    SameNoise, SharedNumbersDrawn, SplitPerRank, StateLoaded, StateTaken, SyncSwitched,
+    SameNoise, SetOrderUsed, SharedNumbersDrawn, SplitPerRank, StateLoaded, StateTaken,
+    SyncSwitched,
 }  # fmt: skip
 # Events about data and files: they come again with each execution of code that loads data.
 OF_DATA = {
     DataEscaped, Imported, Loaded, PickedByRank, RankData, RunElsewhere, SameNoise, Seeded,
-    SharedNumbersDrawn, SplitPerRank,
+    SetOrderUsed, SharedNumbersDrawn, SplitPerRank,
 }  # fmt: skip

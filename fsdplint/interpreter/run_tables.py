@@ -48,6 +48,7 @@ class TensorTables:
         self.joined_gradients: dict[Value, tuple[str, ...]] = {}
         self.means: set[Value] = set()  # losses, `mean_losses`
         self.global_counts: set[Value] = set()  # `global_counts`
+        self.set_orders: set[Value] = set()  # lists in the order of a set, `set_orders`
         self.probes: dict[Value, Any] = {}  # by the dataset, `data_probes`
         # `pending_results` and `collective_arguments`: tensors that a collective still writes, and
         # the element of lists that were made as `[x] * n`

@@ -132,6 +132,19 @@ class SplitPerRank(Event):
 
 
 @event
+class SetOrderUsed(Event):
+    """A program relies on the order of a set of texts, which is another one in each process.
+
+    runs_collectives: whether it runs a collective for each element, in this order; else each rank
+        takes its part of a list in this order.
+    """
+
+    kind: ClassVar[str] = "set-order-used"
+    static_only: ClassVar[str] = "a recorder does not see what a loop visits"
+    runs_collectives: bool = False
+
+
+@event
 class SameNoise(Event):
     """Random numbers that all ranks have drawn are mixed with data of the rank, under autograd.
 

@@ -15,6 +15,7 @@ from itertools import islice
 
 import libcst as cst
 
+from fsdplint.interpreter import set_orders
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.chosen_lists import chosen_by_data
@@ -170,6 +171,7 @@ def _over_known(
         limit=limit,
     )
     note_decided_units(run, iterable, begin)
+    set_orders.note_loop(run, loop.place, run.settle(iterable), begin)
     if counts and not leaves(loop.body):
         for count in counts:
             count.ended = len(run.trace.events)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from fsdplint.interpreter import gathered_rows, losses, second_order
+from fsdplint.interpreter import gathered_rows, losses, second_order, set_orders
 from fsdplint.interpreter.attributes import subscript
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.mesh_positions import position_of
@@ -134,6 +134,8 @@ def _part_of_rank(
     """The part of some data that this rank takes; None if all ranks take the same."""
     site = run.site(node)
     several = not run.decisions.single_rank
+    if selection.by_rank and selection.is_slice:
+        set_orders.note_part(run, node, value)
     if selection.by_rank and (_is_whole(value) or (isinstance(value, Sequence) and several)):
         return _taken(value, own_data(run, site, counts=True, part=selection.part))
     if selection.position is not None and several:

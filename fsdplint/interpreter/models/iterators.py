@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy
+from fsdplint.interpreter import lazy, set_orders
 from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
@@ -86,6 +86,8 @@ def collect(run: Run, name: str, call: Call) -> Value:
     taken = read_all(run, value, name.rpartition(".")[2])
     if name.endswith(".sorted"):
         return _sort(run, taken.items, not taken.open, call)
+    if not name.endswith("set"):
+        set_orders.note_list(run, run.settle(value), taken)
     copy_turns(run, value, taken)
     taken.length = list_length(value)
     return set_of(taken.items, not taken.open) if name.endswith("set") else taken
