@@ -45,6 +45,7 @@ class GradientsNeverZeroed(Rule):
     severity = Severity.ERROR
     fixable = Safety.SAFE
     static_only = True
+    changes_steps = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()

@@ -68,7 +68,7 @@ class EpochNeverSet(Rule):
     code = "FSDP512"
     name = "epoch-never-set"
     severity = Severity.WARNING
-    changes_data_order = True
+    changes_steps = True
     fixable = Safety.SAFE
     all_configurations = True
 

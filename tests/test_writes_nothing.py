@@ -257,6 +257,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(2):
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
+    optimizer.zero_grad()
 dist.destroy_process_group()
 """
 # What makes or changes a file. What is removed, the snapshots show.

@@ -123,9 +123,9 @@ class RuleInfo:
     # traces.
     runtime_only: ClassVar[bool] = False
     static_only: ClassVar[bool] = False  # a record lacks what it needs
-    # Whether its fix changes the data of the steps on purpose, so that the runs before and after it
-    # differ. A proof leaves these fixes out, and says so.
-    changes_data_order: ClassVar[bool] = False
+    # Whether its fix changes the data or the gradients of the steps on purpose, so that the runs
+    # before and after it differ. A proof leaves these fixes out, and says so.
+    changes_steps: ClassVar[bool] = False
     # Whether the initial weights of a program with a finding depend on the sharding. A migration
     # changes the sharding, so that runs before and after it differ.
     init_depends_on_sharding: ClassVar[bool] = False

@@ -177,13 +177,15 @@ def test_a_migration_of_a_program_that_fails_is_not_refuted_by_that(project: Pat
     assert "the program fails in the same way before and after" in result.output
 
 
-def test_a_fix_that_gives_the_steps_other_data_is_left_out(project: Path) -> None:
-    rule = next(rule for rule in all_rules() if rule.code == "FSDP512")
+@pytest.mark.parametrize("code", ["FSDP431", "FSDP512"])
+def test_a_fix_that_changes_the_steps_is_left_out(code: str, project: Path) -> None:
+    """It gives them other gradients or data."""
+    rule = next(rule for rule in all_rules() if rule.code == code)
     (project / "epochs.py").write_text(without_markers(examples_of(rule).bad[0].code))
     result = prove("epochs.py")
     assert result.exit_code == 1
-    assert "NOT COMPARABLE" in result.output and "FSDP512" in result.output
-    assert "the fix changes the data of the steps on purpose" in result.output
+    assert "NOT COMPARABLE" in result.output and code in result.output
+    assert "the fix changes the steps on purpose" in result.output
 
 
 @pytest.mark.usefixtures("forked")

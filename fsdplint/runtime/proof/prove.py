@@ -90,9 +90,7 @@ def prove(options: Options, progress: Progress | None = None) -> Proof:
     if options.against is not None:
         return _prove_pair(options, script, script_of(options.against), progress)
     fixes = fixes_of(script, options.unsafe, target_torch=options.target_torch)
-    excluded = [
-        _exclude_fix(finding) for finding in fixes.applied if finding.rule.changes_data_order
-    ]
+    excluded = [_exclude_fix(finding) for finding in fixes.applied if finding.rule.changes_steps]
     if excluded:
         codes = tuple({judged.code for judged in excluded})
         fixes = fixes_of(script, options.unsafe, codes, options.target_torch)
@@ -111,11 +109,11 @@ def prove(options: Options, progress: Progress | None = None) -> Proof:
 
 
 def _exclude_fix(finding: Finding) -> FixVerdict:
-    """The verdict on a fix that changes the data of the steps."""
+    """The verdict on a fix that changes the data or the gradients of the steps."""
     return FixVerdict(
         title=finding.fix.title if finding.fix is not None else finding.message,
         verdict=Verdict.NOT_COMPARABLE,
-        reasons=["the fix changes the data of the steps on purpose; this proof leaves it out"],
+        reasons=["the fix changes the steps on purpose; this proof leaves it out"],
         code=finding.rule.code,
         at=finding.site.location(),
         message=finding.message,
