@@ -21,8 +21,8 @@ class ErrorCaughtInStep(Rule):
 
     ## Why is this bad?
     An error mostly comes on one rank. This rank leaves out the rest of the collectives of the step, and the others
-    wait for it, or their collectives meet those of its next step. Two ranks hang, if one of them skips a batch that
-    it cannot decode.
+    wait for it, or their collectives meet those of its next step. Two ranks hang, if one of them skips a batch without
+    a target.
 
     Catch errors where they come from, such as in the dataset, and give the rank another batch. Let errors in the
     step end the program: torchrun starts it again from the last checkpoint.
