@@ -244,6 +244,9 @@ def _condition(
         return Unknown(varying=True)  # `tracker.step == tracker.steps` of a library's object
     negated = isinstance(op, NEGATED)
     positive = _positive_text(run, node) if negated else text
+    if isinstance(left, Const) and isinstance(right, Unknown):
+        if isinstance(op, cst.Equal | cst.NotEqual):
+            left, right = right, left  # `type(part).__name__ == name` depends on the part
     if isinstance(left, Unknown) and left.origin and isinstance(right, Const):
         if right.value is None:
             key = f"{left.origin} is None"

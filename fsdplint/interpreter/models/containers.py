@@ -16,6 +16,7 @@ from fsdplint.interpreter.iteration import (
     iterate,
     unknown_keys,
 )
+from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.list_lengths import list_length
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_counts import count
@@ -47,10 +48,12 @@ from fsdplint.interpreter.torch_values import (
 )
 from fsdplint.interpreter.unknown_entries import known_elements
 from fsdplint.interpreter.values import (
+    Class,
     Const,
     Dict,
     ModuleValue,
     Sequence,
+    Symbol,
     Unknown,
     Value,
     is_none,
@@ -124,15 +127,25 @@ def make_dict(run: Run, name: str, call: Call) -> Value:
 @method("Sequence", "append", "add")
 def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
     if call.args:
-        receiver.items.append(with_current_filters(run, call.args[0]))
-        receiver.length = None
+        element = with_current_filters(run, call.args[0])
         if tested_in_loop(run):
             doubt_filter(run, call.args[0])
+            if _is_class_of_modules(element):
+                element = Unknown(varying=True)  # a search among modules finds it or not
+        receiver.items.append(element)
+        receiver.length = None
         if run.loop_depth:
             receiver.open = True
         note_addition(run, receiver)
         note_decided_element(run, receiver)
     return Const(None)
+
+
+def _is_class_of_modules(value: Value) -> bool:
+    """Whether a value is a class of modules."""
+    if isinstance(value, Symbol):
+        return is_module_class(value.name)
+    return isinstance(value, Class) and any(map(is_module_class, value.library_bases()))
 
 
 @method("Sequence", "extend", "update")

@@ -56,6 +56,8 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
         answers = [module_is(run, value, kind) for kind in wanted]
         if any(a is True for a in answers):
             return Const(True)
+        if any(isinstance(kind, Unknown) for kind in wanted):
+            return unknown_result(call, run.text(call.node))  # of a class that is not known
         if all(a is False for a in answers) or visits_modules(run, call.node):
             return Const(False)
     if isinstance(value, Instance):
