@@ -316,8 +316,9 @@ BLOCKED = {
         "    auto_wrap_policy=CustomPolicy(choose),\n)",
         "another mesh than the model",
     ),
-    "a policy with parameters that another function makes": (
+    "a policy with parameters that another function makes for other code, too": (
         "def own():\n    return {'sharding_strategy': ShardingStrategy.SHARD_GRAD_OP}\n\n\n"
+        "print(own())\n"
         "def choose(module):\n    return own() if isinstance(module, Block) else False\n\n\n"
         "model = FSDP(Net(), auto_wrap_policy=CustomPolicy(choose))",
         "which arguments this CustomPolicy gives",

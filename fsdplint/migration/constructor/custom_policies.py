@@ -22,6 +22,12 @@ from fsdplint.migration.blockers.policies import (
     CUSTOM_POLICY_UNSEEN,
 )
 from fsdplint.migration.constructor import strategy
+from fsdplint.migration.constructor.custom_policy_answers import (
+    Answers,
+    answers_of,
+    arms,
+    is_dict_call,
+)
 from fsdplint.migration.constructor.policy_scope import PolicyScope
 from fsdplint.migration.names import NO_COUNTERPART
 from fsdplint.migration.text import atom
@@ -64,18 +70,19 @@ class CustomPolicies:
         found = self.scope.functions(name.value)
         if not found:
             raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
-        if not any(map(_makes_dict, found)):
+        answers = answers_of(self.scope, found[0])
+        if not any(map(_makes_dict, [*found, *answers.helpers])):
             if any(self._may_be_dict(value) for one in found for value in _answers(one)):
                 raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
             return
         if len(found) != 1 or not self._is_used_here_only(found[0]):
             raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
-        self._rewrite(node, found[0], list(_answers(found[0])))
+        self._rewrite(node, found[0], answers)
 
     def _read_lambda(self, node: cst.Call, function: cst.Lambda) -> None:
         """A lambda stays a test: `{...} if isinstance(module, Block) else False`."""
         if not _makes_dict(function):
-            if any(map(self._may_be_dict, _arms(function.body))):
+            if any(map(self._may_be_dict, arms(function.body))):
                 raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
             return
         body = function.body
@@ -88,21 +95,25 @@ class CustomPolicies:
             raise Blocked(self.source, body.body, CUSTOM_POLICY_STRATEGY())
         self.scope.policy.unit = keywords
 
-    def _rewrite(
-        self, node: cst.Call, function: cst.FunctionDef, answers: list[cst.BaseExpression]
-    ) -> None:
+    def _rewrite(self, node: cst.Call, function: cst.FunctionDef, found: Answers) -> None:
         """Rewrite what a function returns."""
-        dicts = [one for one in answers if _is_dict(one)]
-        inside = {part for one in dicts for part in descend(one)}
-        for part in descend(function.body):
+        answers, functions = found.leaves, [function, *found.helpers]
+        nothing = [one for one in answers if _is_empty(one)]  # as False
+        dicts = [one for one in answers if _is_dict(one) and one not in nothing]
+        inside = {part for one in (*dicts, *nothing) for part in descend(one)}
+        for part in (part for one in functions for part in descend(one.body)):
             if _makes_dict_here(part) and part not in inside:
                 raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
-        rest = [one for one in answers if one not in dicts and not is_constant(one, "False")]
+        refused = [*dicts, *nothing]
+        rest = [one for one in answers if one not in refused and not is_constant(one, "False")]
         if any(is_constant(one, "None") or self._may_be_dict(one) for one in rest):
             raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
         keywords = {one: self._keywords(node, one) for one in dicts}
         policy = self.scope.policy
-        same = not rest and len(set(keywords.values())) == 1
+        if any(one in found.tested and not keywords[one] for one in dicts):
+            raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())  # it would be empty
+        plain = not rest and not nothing and not found.helpers and not found.tested
+        same = plain and len(set(keywords.values())) == 1
         if same and _are_constants(keywords[dicts[0]]):
             policy.unit = keywords[dicts[0]]
             for one in dicts:
@@ -113,10 +124,11 @@ class CustomPolicies:
             for one in answers:
                 text = self._display(keywords[one]) if one in keywords else self._answer(one)
                 self.migration.substitute(self.source, one, text)
-            if function.returns is not None:
-                self.migration.substitute(
-                    self.source, function.returns.annotation, self._annotation("dict | None")
-                )
+            for part in functions:
+                if part.returns is not None:
+                    self.migration.substitute(
+                        self.source, part.returns.annotation, self._annotation("dict | None")
+                    )
         for one in dicts:
             self.migration.account_for(self.source, one)
         self.migration.step(
@@ -198,7 +210,7 @@ class CustomPolicies:
 
     def _answer(self, answer: cst.BaseExpression) -> str:
         """The arguments of `fully_shard` for an answer without a dict."""
-        if is_constant(answer, "False"):
+        if is_constant(answer, "False") or _is_empty(answer):
             return "None"
         if is_constant(answer, "True"):
             return "{}"
@@ -245,15 +257,7 @@ def test_of(body: cst.BaseExpression) -> cst.BaseExpression:
 
 def _answers(function: cst.FunctionDef) -> Iterator[cst.BaseExpression]:
     for value in return_values(function):
-        yield from _arms(value)
-
-
-def _arms(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    if isinstance(node, cst.IfExp):
-        yield from _arms(node.body)
-        yield from _arms(node.orelse)
-    else:
-        yield node
+        yield from arms(value)
 
 
 def _are_constants(keywords: Keywords) -> bool:
@@ -271,6 +275,11 @@ def _makes_dict_here(node: cst.CSTNode) -> bool:
 
 
 def _is_dict(node: cst.CSTNode) -> bool:
+    return is_dict_call(node) or isinstance(node, cst.Dict)
+
+
+def _is_empty(node: cst.CSTNode) -> bool:
+    """Whether an expression is an empty dict, for which FSDP1 wraps nothing."""
     if isinstance(node, cst.Call):
-        return isinstance(node.func, cst.Name) and node.func.value == "dict"
-    return isinstance(node, cst.Dict)
+        return is_dict_call(node) and not node.args
+    return isinstance(node, cst.Dict) and not node.elements

@@ -72,7 +72,7 @@ def _rewrite_optional_inner(migration: Migration, source: Source, node: cst.Attr
         kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
         text = f"{model} if isinstance({model}, {kind}) else {model}.module"
     parent = source.parent(node)
-    plain = isinstance(parent, cst.Assign) and parent.value is node
+    plain = isinstance(parent, cst.Assign | cst.Return) and parent.value is node
     migration.substitute(source, node, text if plain else f"({text})")
     migration.step(source, node, "Use the model itself where nothing is around it")
 
