@@ -481,6 +481,14 @@ def forget_rank(value: Value) -> None:
         value.items = [Unknown() if _of_rank(item) else item for item in value.items]
 
 
+def note_sum_of_one_rank(run: Run, value: Value, site: NodeSite) -> None:
+    """`dist.reduce` gives the sum to one rank; the tensors of the others are something else."""
+    if isinstance(value, Unknown | TensorValue):
+        value.rank_local = own_data(run, site)
+    if isinstance(value, Unknown):
+        value.parts.clear()
+
+
 def _of_rank(value: Value) -> bool:
     by_rank = isinstance(value, Unknown) and (value.by_rank or value.by_process)
     return by_rank or isinstance(value, RankValue | RankTest)

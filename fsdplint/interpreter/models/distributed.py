@@ -25,7 +25,12 @@ from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_sizes import gathers_own_sizes, has_own_size
 from fsdplint.interpreter.position_tests import tested_position
-from fsdplint.interpreter.rank_local import forget_rank, note_agreement, split_of
+from fsdplint.interpreter.rank_local import (
+    forget_rank,
+    note_agreement,
+    note_sum_of_one_rank,
+    split_of,
+)
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
@@ -57,6 +62,7 @@ from fsdplint.trace import (
     DeviceSet,
     JoinUsed,
     MeshBuilt,
+    Ranks,
 )
 
 DIST = "torch.distributed"
@@ -233,6 +239,8 @@ def collective(run: Run, name: str, call: Call) -> Value:
     if last in AGREED:
         note_agreement(tensor)
         forget_rank(tensor)
+    if last == "reduce" and whole and run.ranks() is Ranks.ALL and not run.decisions.single_rank:
+        note_sum_of_one_rank(run, tensor, run.site(call.node))
     gathered_rows.note_gather(run, event, call)
     if last == "all_reduce" and whole:
         tensors.note_shard_reduction(run, call.arg(0, "tensor"), call.node)
