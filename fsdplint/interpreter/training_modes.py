@@ -47,6 +47,13 @@ def drops_while_frozen(run: Run, module: ModuleValue) -> bool:
     return any(one.by_mode == DROPOUT for one in held) and is_frozen(run, module)
 
 
+def drops_alone(run: Run, module: ModuleValue) -> bool:
+    """Whether a module has a dropout, and no layer whose statistics follow its inputs."""
+    parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
+    kinds = {one.by_mode for one in parts if isinstance(one, ModuleValue)}
+    return DROPOUT in kinds and STATISTICS not in kinds
+
+
 def frozen_in_training(run: Run, module: ModuleValue, kind: str) -> str:
     """The outermost frozen part of a module all of whose layers of a kind are in training mode.
 

@@ -39,3 +39,28 @@ def is_trained(trace: Trace, call: Called) -> bool:
         if isinstance(event, Called) and event.inside is None and event.site == call.site:
             return False
     return False
+
+
+def noisy_evaluations(trace: Trace) -> Iterator[tuple[LoaderIterated, Called]]:
+    """Passes over loaders without a backward that call a trained model in training mode alone."""
+    calls = [event for event in trace.of(Called) if event.inside is None]
+    evaluated = {event.module for event in calls if event.training is False}
+    trained = {event.module for event in calls if event.training and is_trained(trace, event)}
+    for begun in trace.of(LoaderIterated):
+        inside = _events_in(trace, begun)
+        if any(isinstance(event, BackwardRun) for event in inside):
+            continue
+        for event in inside:
+            if isinstance(event, Called) and event.drops_without_gradients:
+                if event.module in trained - evaluated:
+                    yield begun, event
+
+
+def _events_in(trace: Trace, begun: LoaderIterated) -> list[Event]:
+    """The events of a pass over a loader."""
+    found: list[Event] = []
+    for event in trace.events[begun.index + 1 :]:
+        if isinstance(event, LoaderLeft) and event.loader == begun.loader:
+            return found
+        found.append(event)
+    return found
