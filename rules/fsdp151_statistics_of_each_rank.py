@@ -17,8 +17,6 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.queries.common import class_name, sharded_here
 
-_CLASSES = frozenset(f"torch.nn.BatchNorm{n}d" for n in (1, 2, 3))
-
 
 class StatisticsOfEachRank(Rule):
     """A sharded model is evaluated with the BatchNorm statistics that each rank has for itself.
@@ -48,6 +46,7 @@ class StatisticsOfEachRank(Rule):
     code = "FSDP151"
     name = "statistics-of-each-rank"
     severity = Severity.WARNING
+    static_only = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if not trace.complete or any(map(_may_reduce_buffers, trace.of(Collective))):
@@ -60,11 +59,11 @@ class StatisticsOfEachRank(Rule):
                 continue
             if event.inside is not None or event.module in seen:
                 continue
-            if event.training is True and event.in_loop and _is_trained(trace, event):
+            if event.statistics and event.in_loop and _is_trained(trace, event):
                 trained[event.module] = event
             elif event.training is False and event.module in trained:
-                layer = _statistics_in(trace, event.module)
-                if layer is None:
+                layer = trained[event.module].statistics
+                if not _is_seen(trace, event.module):
                     continue
                 seen.add(event.module)
                 yield self.finding(
@@ -92,12 +91,8 @@ def _is_trained(trace: Trace, event: Called) -> bool:
     return event.grad is not GradMode.OFF and backward is not None
 
 
-def _statistics_in(trace: Trace, module: str) -> str | None:
-    """A BatchNorm in a sharded module; None if there is none, or code may have changed one."""
+def _is_seen(trace: Trace, module: str) -> bool:
+    """Whether a module is sharded, and no code out of sight may have changed its buffers."""
     parts = trace.submodules(module)
-    if not any(trace.sharding(part) is not None for part in parts):
-        return None
-    if any(trace.module(part).escaped for part in parts):
-        return None
-    found = (part for part in parts if trace.module(part).qualified_class in _CLASSES)
-    return next(found, None)
+    sharded = any(trace.sharding(part) is not None for part in parts)
+    return sharded and not any(trace.module(part).escaped for part in parts)

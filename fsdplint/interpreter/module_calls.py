@@ -119,6 +119,7 @@ def _enter(
         event.training = training_modes.mode_of(run, module)
         if event.training:
             event.drops_while_frozen = training_modes.drops_while_frozen(run, module)
+            event.statistics = training_modes.own_statistics(run, module)
             event.drops_without_gradients = (
                 event.grad is GradMode.OFF and training_modes.drops_alone(run, module)
             )

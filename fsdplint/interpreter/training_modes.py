@@ -47,6 +47,19 @@ def drops_while_frozen(run: Run, module: ModuleValue) -> bool:
     return any(one.by_mode == DROPOUT for one in held) and is_frozen(run, module)
 
 
+def own_statistics(run: Run, module: ModuleValue) -> str:
+    """A BatchNorm in a module that follows the inputs of the rank; "" if there is none.
+
+    It certainly is in training mode, and no SyncBatchNorm.
+    """
+    for part in run.trace.submodules(module.id):
+        held = run.objects.get(part)
+        if isinstance(held, ModuleValue) and held.by_mode == STATISTICS:
+            if mode_of(run, held) is True and "Sync" not in (held.library_class or ""):
+                return part
+    return ""
+
+
 def drops_alone(run: Run, module: ModuleValue) -> bool:
     """Whether a module has a dropout, and no layer whose statistics follow its inputs."""
     parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]

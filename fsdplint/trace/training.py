@@ -131,6 +131,8 @@ class Called(Event):
         it depends on the mode; None if that is not known.
     drops_while_frozen: whether it has a dropout of torch.nn that is certainly not zero, and no
         parameter that is trained, if `training` is true (static traces only).
+    statistics: a BatchNorm in it that updates its running statistics with the inputs of the rank,
+        if `training` is true; "" if there is none (static traces only).
     drops_without_gradients: whether it has a dropout of torch.nn that is certainly not zero, and no
         BatchNorm, if `training` is true and autograd is off (static traces only).
     drifting: the outermost part of it with frozen parameters whose BatchNorms update their running
@@ -156,6 +158,7 @@ class Called(Event):
     split_by: Split | None = unrecorded("inputs are not compared", default=None)
     training: bool | None = None
     drops_while_frozen: bool = unrecorded("it depends on modules that are parts", default=False)
+    statistics: str = unrecorded("it depends on modules that are parts", default="")
     drops_without_gradients: bool = unrecorded("it depends on parts of the module", default=False)
     drifting: str = unrecorded("it depends on modules that are parts", default="")
     dropping: str = unrecorded("it depends on modules that are parts", default="")
