@@ -9,6 +9,7 @@ from operators import (
     sharding,
     sharding_order,
     states,
+    steps,
     training_data,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "sharding",
     "sharding_order",
     "states",
+    "steps",
     "training_data",
 ]
