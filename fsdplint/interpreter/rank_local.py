@@ -82,6 +82,12 @@ _SELECTS = frozenset(
     "argwhere extract flatnonzero masked_select nonzero unique unique_consecutive".split()
 )
 _SIZES = frozenset("nelement numel".split())  # methods that count the elements
+# Functions and methods that give one number for all elements, unless they get a dimension.
+_REDUCES = frozenset(
+    "all amax amin any count_nonzero dist dot item logsumexp max mean median "
+    "min nanmean nansum norm prod std sum var vector_norm".split()
+)
+_TAKES_ORDER = frozenset({"norm", "vector_norm"})  # of a norm
 # Functions of torch that draw random numbers.
 _DRAWS = frozenset(
     "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like "
@@ -149,7 +155,25 @@ def derive_rank_local(*values: Value | None) -> RankLocal | None:
         immutable=all(local.immutable for local in found),
         part=any(local.part for local in found),
         position=all(local.position for local in found),
+        number=all(map(_is_number, found)),
     )
+
+
+def own_number_of(value: Value | None) -> RankLocal | None:
+    """What makes a value different on each rank, if it certainly is one number for many elements.
+
+    A tensor with an element for each one that it is multiplied by, such as a mask, is none, and
+    numbers that derive from the rank alone may be the elements of one.
+    """
+    local = local_of(value)
+    if local is None or _is_number(local):
+        return local
+    is_loss = isinstance(value, TensorValue) and value.source == "output"
+    return local if is_loss else None
+
+
+def _is_number(local: RankLocal) -> bool:
+    return local.number or (local.immutable and not local.position)
 
 
 def own_of_each_rank(run: Run, *values: Value | None) -> NodeSite | None:
@@ -398,6 +422,10 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
             return None
         local = derive_rank_local(*call.values, *call.spread)
         last = function.name.rpartition(".")[2]
+        if local is not None and function.name == "builtins.float":
+            local.number = True
+        elif local is not None and function.name.startswith("torch."):
+            local.number |= _gives_number(last, call.values[1:]) and "dim" not in call.kwargs
         if last in _SELECTS or (function.name == "torch.where" and len(call.values) == 1):
             return _selected(local)
         return local
@@ -436,10 +464,18 @@ def of_method(receiver: Value, name: str, values: Iterable[Value]) -> RankLocal 
         return None
     if name in _COPIES:
         local = derive_rank_local(receiver, *values)
-        if local is not None and name in ("item", "tolist"):
-            local.immutable = True
+        if local is not None:
+            local.immutable |= name in ("item", "tolist")
+            local.number |= _gives_number(name, values)
         return local
-    return local_of(receiver) or derive_rank_local(*values)
+    if local is not None and _gives_number(name, values):
+        return replace(local, number=True)
+    return local or derive_rank_local(*values)
+
+
+def _gives_number(name: str, arguments: Iterable[Value]) -> bool:
+    """Whether a function or method certainly gives one number for all elements of a tensor."""
+    return name in _REDUCES and len(list(arguments)) <= (1 if name in _TAKES_ORDER else 0)
 
 
 def _selected(local: RankLocal | None) -> RankLocal | None:

@@ -9,7 +9,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.mixed_operations import note_foreach_written, note_mixed
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.models.tensors import elementwise_method, is_own_part
-from fsdplint.interpreter.rank_local import local_of
+from fsdplint.interpreter.rank_local import own_number_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ShardTensor, TensorValue
 from fsdplint.interpreter.values import Sequence, Unknown, Value
@@ -53,7 +53,7 @@ def note_scaling(
     run.emit(
         GradientScaled,
         node,
-        differs=local_of(by) is not None,
+        differs=own_number_of(by) is not None,
         by_total=total,
         modules=tuple(module.id for module in modules),
     )

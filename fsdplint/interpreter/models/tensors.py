@@ -90,7 +90,8 @@ def total_norm(run: Run, name: str, call: Call) -> Value:
     """The norm of all gradients, which `clip_grad_norm_` returns, too."""
     gradients = call.arg(0, "tensors")
     if not has_sharded_gradients(run, gradients):
-        return TensorValue("norm", rank_local=derive_rank_local(*_items(run, gradients)))
+        local = derive_rank_local(*_items(run, gradients))
+        return TensorValue("norm", rank_local=replace(local, number=True) if local else None)
     return ShardTensor("norm", must_be_dtensor=True, reduction=PartialRead.CLIPPED)
 
 
@@ -212,6 +213,7 @@ def local_tensor(run: Run, value: ShardTensor) -> TensorValue:
     own = None
     if (exact or partial) and not run.decisions.single_rank:
         own = own_data(run, run.site(run.executing))
+        own.number = partial
     if not exact:
         return TensorValue("local", value.modules, rank_local=own)
     return LocalGradient("local", value.modules, rank_local=own)

@@ -33,7 +33,8 @@ class RankLocal:
     differs, too. selected: whether it differs because the data choose the elements. part: whether
     it is the rank's part of data that all ranks have. position: whether it is a number that derives
     from the rank alone, and from no data. optional: whether the data choose between None and a
-    value.
+    value. number: whether it is certainly computed of such numbers as a reduction over all elements
+    of a tensor gives, and of no other elements.
     """
 
     source: NodeSite
@@ -45,6 +46,7 @@ class RankLocal:
     part: bool = False
     position: bool = False
     optional: bool = False
+    number: bool = False
 
 
 @dataclass(eq=False)
