@@ -32,7 +32,7 @@ class LossReducedBeforeBackward(Rule):
     Finds `loss.backward()` if `dist.all_reduce(loss)` has summed the loss, and the program has divided
     it by the number of ranks. Also finds it if each rank divides its own loss by the number of ranks, or
     by a number that `dist.all_reduce` has summed over the ranks, such as the tokens of all ranks, and if the
-    program divides the gradients by such a number after the backward.
+    program divides the gradients by such a number, or by the number of ranks, after the backward.
 
     A loss that the program also multiplies (`loss * world_size / tokens`) is not reported, nor are programs that
     read or reduce the gradients themselves, or call `set_gradient_divide_factor`.
@@ -117,15 +117,19 @@ class LossReducedBeforeBackward(Rule):
             return
         seen = set()
         for event in trace.of(GradientScaled):
-            backward = _scaled_backward(trace, event) if event.by_total else None
+            backward = _scaled_backward(trace, event)
             if backward is None or event.site in seen:
                 continue
             seen.add(event.site)
+            by, advice = "a number that `all_reduce` summed over the ranks", "Multiply them by the"
+            effect = "they are divided by the number of ranks, too"
+            if event.by_ranks:
+                by, advice = "the number of ranks", "Remove the division by the"
+                effect = "they are divided by it twice"
             yield self.finding(
                 event,
-                "the gradients are divided by a number that `all_reduce` summed over the ranks: FSDP "
-                "averages them, so that they are divided by the number of ranks, too",
-                help="Multiply them by the number of ranks as well.",
+                f"the gradients are divided by {by}: FSDP averages them, so that {effect}",
+                help=f"{advice} number of ranks{'' if event.by_ranks else ' as well'}.",
                 because=[(backward, "FSDP averages the gradients here")],
             )
 
@@ -142,6 +146,8 @@ class LossReducedBeforeBackward(Rule):
             return None
         source, call = found
         backward, summed = finding.events
+        if not isinstance(backward, BackwardRun):
+            return None
         place, other = common_block(summed, backward), call_at(summed.site)
         if place is None or other is None or place.source is not source:
             return None
@@ -164,16 +170,21 @@ class LossReducedBeforeBackward(Rule):
 
 
 def _scaled_backward(trace: Trace, event: GradientScaled) -> BackwardRun | None:
-    """The backward whose gradients a total divides; None if another factor may undo FSDP's."""
+    """The backward whose gradients are too small then; None if another factor may undo FSDP's."""
+    if not (event.by_total or event.by_ranks):
+        return None
     backward = None
     for other in trace.before(event, BackwardRun):
         backward = other
     if backward is None or backward.multiplied or backward.averaged or backward.divided_by:
         return None
-    for later in trace.after(backward, GradientScaled, OptimizerStepped, Escaped):
+    for later in trace.after(backward, GradientScaled, OptimizerStepped, Escaped, Collective):
         if isinstance(later, OptimizerStepped):
             break
-        if not (isinstance(later, GradientScaled) and later.by_total):
+        if isinstance(later, Collective):
+            if event.by_ranks and "reduce" in later.api and later.index < event.index:
+                return None  # it may be of the gradients
+        elif not isinstance(later, GradientScaled) or not (later.by_total or later.by_ranks):
             return None
     return backward
 

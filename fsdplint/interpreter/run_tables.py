@@ -50,6 +50,9 @@ class TensorTables:
         self.global_counts: set[Value] = set()  # `global_counts`
         self.set_orders: set[Value] = set()  # lists in the order of a set, `set_orders`
         self.probes: dict[Value, Any] = {}  # by the dataset, `data_probes`
+        # `rank_factors`: products with the number of ranks, and numbers that are computed of it
+        self.rank_powers: dict[Value, int] = {}
+        self.computed_of_ranks: set[Value] = set()
         # `pending_results` and `collective_arguments`: tensors that a collective still writes, and
         # the element of lists that were made as `[x] * n`
         self.pending: dict[Value, Collective] = {}

@@ -12,6 +12,7 @@ from fsdplint.interpreter import (
     collective_arguments,
     losses,
     pending_results,
+    rank_factors,
     rank_means,
     tensor_marks,
 )
@@ -211,6 +212,7 @@ def arithmetic(
         result.number = is_number(left) and is_number(right)
     if isinstance(result, Unknown) and result is not left and result is not right:
         note_operation(run, result, left, op, right)
+        rank_factors.note_operation(run, left, op, right, result)
     return result
 
 

@@ -9,6 +9,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.mixed_operations import note_foreach_written, note_mixed
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.models.tensors import elementwise_method, is_own_part
+from fsdplint.interpreter.rank_factors import power_of_ranks
 from fsdplint.interpreter.rank_local import own_number_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ShardTensor, TensorValue
@@ -55,5 +56,6 @@ def note_scaling(
         node,
         differs=own_number_of(by) is not None,
         by_total=total,
+        by_ranks=power_of_ranks(run, by) == (1 if divides else -1),
         modules=tuple(module.id for module in modules),
     )

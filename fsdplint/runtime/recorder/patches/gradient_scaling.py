@@ -52,6 +52,8 @@ def _record_scaling(
     number = _number(other)
     local = getattr(tensor, "_local_tensor", tensor)
     recording = current()
+    if _has_elements_of(other, local):
+        return
     holder = recording.objects.holder_of_gradient(local) if number is not None else None
     if number is not None and holder is not None:
         recording.recorder.event(
@@ -61,6 +63,13 @@ def _record_scaling(
             by_total=number > 0 and recording.losses.is_total(number if divides else 1 / number),
             modules=(recording.objects.module(holder),),
         )
+
+
+def _has_elements_of(factor: Any, gradient: Any) -> bool:
+    """Whether a tensor with one element may have one for each row of the rank's part."""
+    if not hasattr(factor, "dim") or not hasattr(gradient, "dim"):
+        return False
+    return bool(factor.dim() > 1 or (factor.dim() == 1 and gradient.numel() == 1))
 
 
 def _number(value: Any) -> float | None:
