@@ -14,6 +14,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.parameter_filters import filters_of, selected_by_name
 from fsdplint.interpreter.parameter_sizes import parameters_below
+from fsdplint.interpreter.rebuilt_optimizers import is_built_again
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, StateValue
 from fsdplint.interpreter.values import (
@@ -100,6 +101,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         selected_by_name=selected_by_name(run, parameters),
         parts=tuple(_parts(run, parameters)),
         equal_rates=_groups_with_equal_rates(run, parameters),
+        again=is_built_again(run, optimizer, call),
         stale=stale_modules(run, parameters),
     )
     ways = ("foreach", "fused")

@@ -85,6 +85,8 @@ class OptimizerBuilt(Event):
     equal_rates: the number of its groups if none has a learning rate of its own, 0 if that is not
         known (static traces only).
     empty_groups: the number of its groups without parameters (recorded traces only).
+    again: whether it replaces one with moments that the turn of the loop before has built, and
+        nothing in between explains that (static traces only).
     stale: the modules whose parameters it got and a sharding had replaced before.
     """
 
@@ -99,6 +101,7 @@ class OptimizerBuilt(Event):
     parts: tuple[ParameterPart, ...] = unrecorded("a record has the parameters", default=())
     equal_rates: int = unrecorded("a record has the learning rates themselves", default=0)
     empty_groups: int = 0
+    again: bool = unrecorded("a record does not have the options of a turn", default=False)
     stale: tuple[str, ...] = reference(default=())
 
 

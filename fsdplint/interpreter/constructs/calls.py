@@ -16,6 +16,7 @@ from fsdplint.interpreter import (
     padded_tensors,
     plain_tensors,
     rank_local,
+    rebuilt_optimizers,
     scalars,
     shared_draws,
     tensor_marks,
@@ -126,6 +127,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     tensor_marks.note_call(run, function, call, result)
     shared_draws.note_call(run, function, call)
     gradient_writes.note_call(run, function, call)
+    rebuilt_optimizers.note_call(run, function, call)
     if result.created_at is None:
         result.created_at = run.site(node)
     return result
