@@ -67,6 +67,7 @@ class LoaderIterated(Event):
         another one in other passes; "" if there is none or it is not known (static traces only).
     epoch_setter: the method of the sampler that sets it; "" if code that was not executed yet may
         call it.
+    kept: whether `itertools.cycle` keeps its batches, and repeats them after the pass.
     """
 
     kind: ClassVar[str] = "loader-iterated"
@@ -75,6 +76,7 @@ class LoaderIterated(Event):
     same_batches: bool | None = combined(same_sequence, default=None)
     epoch: str = unrecorded("a recorder does not read the code of a sampler", default="")
     epoch_setter: str = unrecorded("a recorder does not read the code of a sampler", default="")
+    kept: bool = unrecorded("a recorder does not see who keeps batches", default=False)
 
 
 @event

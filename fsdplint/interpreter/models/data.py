@@ -54,8 +54,11 @@ def loader_in(value: Value) -> LoaderValue | None:
     return value if isinstance(value, LoaderValue) else None
 
 
-def begin_pass(run: Run, loader: LoaderValue, node: cst.CSTNode) -> None:
-    """Record that a pass over a loader begins. One that `iter` began ends here at the latest."""
+def begin_pass(run: Run, loader: LoaderValue, node: cst.CSTNode, *, kept: bool = False) -> None:
+    """Record that a pass over a loader begins. One that `iter` began ends here at the latest.
+
+    kept: see `LoaderIterated`.
+    """
     if run.open_pass:
         end_pass(run, run.open_pass, node)
     order = loader.order
@@ -73,6 +76,7 @@ def begin_pass(run: Run, loader: LoaderValue, node: cst.CSTNode) -> None:
         same_batches=same_on_all_ranks(run, loader),
         epoch=f"{epoch.name} = {epoch.value}" if epoch is not None else "",
         epoch_setter=epoch.method if epoch is not None else "",
+        kept=kept,
     )
 
 
@@ -94,9 +98,11 @@ def passes_begun(run: Run, index: int) -> list[str]:
     return open_passes
 
 
-def begin_by_iter(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Batches:
+def begin_by_iter(
+    run: Run, loader: LoaderValue, node: cst.CSTNode, *, kept: bool = False
+) -> Batches:
     """`iter(loader)`"""
-    begin_pass(run, loader, node)
+    begin_pass(run, loader, node, kept=kept)
     run.open_pass = loader.id
     return Batches(loader, begun=True, element=batch_of(run, loader, node))
 

@@ -249,7 +249,9 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
     loader = next((found for v in call.args if (found := loader_in(run.settle(v)))), None)
     if loader is not None:
         begun = isinstance(value, Batches) and value.begun
-        return Batches(loader, begun, _batch(run, last, call))
+        if last == "cycle":
+            begin_by_iter(run, loader, call.node, kept=True)
+        return Batches(loader, begun or last == "cycle", _batch(run, last, call))
     if last == "enumerate":
         counted = read_all(run, value)
         begin = constant(call.arg(1, "start") or Const(0))
