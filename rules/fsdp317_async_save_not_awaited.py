@@ -15,7 +15,8 @@ class AsyncSaveNotAwaited(Rule):
 
     ## What it does
     Finds `torch.distributed.checkpoint.async_save` where the program drops the result, and later writes or
-    reads another distributed checkpoint, or calls `destroy_process_group`.
+    reads a distributed checkpoint, or calls `destroy_process_group`. Also finds it where the program keeps the result,
+    and certainly waits for nothing in between.
 
     ## Why is this bad?
     The save goes on in the background, with collectives of its own. A second save at the same time mixes
@@ -42,7 +43,8 @@ class AsyncSaveNotAwaited(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
         for event in trace.of(Saved):
-            if not event.dropped or event.site in seen:
+            kept = event.unawaited and trace.complete and not event.ranks.partial
+            if not (event.dropped or kept) or event.site in seen:
                 continue
             after = _next_use(trace, event)
             if after is None:

@@ -62,7 +62,8 @@ _SETTLED = re.compile(r"(accelerate|importlib|lightning|os|platform|sys|torch|tr
 
 # Functions that certainly do not wait for another rank.
 _NEVER_WAITS = re.compile(
-    r"(builtins|json|math|numpy|random|torch(?!\.distributed|\.multiprocessing))\."
+    r"(builtins|collections|copy|functools|itertools|json|math|numpy|os\.path|random|re"
+    r"|torch(?!\.distributed|\.multiprocessing))\."
 )
 
 

@@ -255,6 +255,8 @@ class Saved(Event):
     per_rank: whether the path differs, or may differ, between ranks.
     path: the file, or the code that computes its path; "" if unknown.
     dropped: whether the program drops the result of `async_save`, by which it could wait.
+    unawaited: whether the program keeps this result, and nothing has waited for it at the next
+        checkpoint or the end of the process group (static traces only).
     own_group: whether a process group is passed that may be another one than the default group.
     one_rank: whether a dict of tensors in it has entries on one rank, and is empty on the others.
     of_position: as for `Collective`.
@@ -271,6 +273,7 @@ class Saved(Event):
     per_rank: bool = combined(differs, source="path", default=False)
     path: str = ""
     dropped: bool = False
+    unawaited: bool = unrecorded("a record does not have the waiting", default=False)
     own_group: bool = False
     one_rank: bool = combined(differs, default=False)
     of_position: str = unrecorded("a record has the ranks", default="")

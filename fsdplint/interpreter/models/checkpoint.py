@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import meta_device
+from fsdplint.interpreter import meta_device, unfinished_saves
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.later_reads import states_read_later
 from fsdplint.interpreter.models.registry import function
@@ -178,6 +178,7 @@ def dcp_save(run: Run, name: str, call: Call) -> Value:
     if not name.endswith("save_state_dict"):
         state = with_states(run, run.settle(state), call)
     per_rank = _differs_between_ranks(path)
+    unfinished_saves.note_use(run)
     is_statement = isinstance(run.source.parent(call.node), cst.Expr)
     emit_saved(
         run,
@@ -219,6 +220,7 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
     states = state if name.endswith("load_state_dict") else with_states(run, state, call)
     found = contents(run, states)
     ids = tuple(one.id for one in found if isinstance(one, StateValue))
+    unfinished_saves.note_use(run)
     event = run.emit(
         Loaded,
         call.node,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fsdplint.interpreter import unfinished_saves
 from fsdplint.interpreter.decided_values import try_other_options
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
@@ -88,6 +89,7 @@ def _address(origin: str) -> str:
 def destroy_group(run: Run, name: str, call: Call) -> Value:
     group = call.arg(0, "group")
     if (group is None or is_none(group)) and not call.open:
+        unfinished_saves.note_use(run)
         run.emit(ProcessGroupDestroyed, call.node)
     return Const(None)
 
