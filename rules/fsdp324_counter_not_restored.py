@@ -28,6 +28,10 @@ class CounterNotRestored(Rule):
     a loop (`while app.step < total`, `range(app.epoch, n)`), and `load_state_dict` sets a sharded model and does not
     read the key of this attribute.
 
+    Also finds a number in the dict that `torch.distributed.checkpoint.load` gets, if nothing reads it from the dict
+    after the load, and a loop begins at the variable that the dict got it from. The load puts the saved number into
+    the dict, and not into the variable.
+
     Also finds a number that the program computes from such a counter before the load, if a loop begins at it after
     the load: `range(start, n)`, a test that skips batches, or a `while` loop that counts it up.
 
@@ -64,10 +68,15 @@ class CounterNotRestored(Rule):
             if step is None or not _is_written(trace, event):
                 continue
             seen.add(event.site)
+            advice = f"Restore `{event.name}` in `load_state_dict`."
+            what = f"this restores `{class_name(trace, restored.into)}` and not `{event.name}`, which the checkpoint has"
+            if event.in_dict:
+                what = f"this puts the saved `{event.name}` into the dict, and a loop begins at the number from before"
+                advice = f"Read `{event.name}` from the dict after the load."
             yield self.finding(
                 event,
-                f"this restores `{class_name(trace, restored.into)}` and not `{event.name}`, which the checkpoint has",
-                help=f"Restore `{event.name}` in `load_state_dict`.",
+                what,
+                help=advice,
                 because=[(restored, "the model is restored here"), (step, "trains on")],
             )
         for early in trace.of(CounterReadEarly):

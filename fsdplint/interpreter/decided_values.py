@@ -42,7 +42,11 @@ def with_keys(value: Value, keys: abc.Sequence[str]) -> Value:
     if isinstance(value, LibraryObject | Sequence):
         value.decided_by = value.decided_by or known
         return value
-    return value if known == value.decided_by else replace(value, decided_by=known)
+    if known == value.decided_by:
+        return value
+    if isinstance(value, Const):
+        return replace(value, decided_by=known, copy_of=value.copy_of or value)
+    return replace(value, decided_by=known)
 
 
 def chosen_value(value: Value, keys: abc.Sequence[str], begin: int) -> Value:

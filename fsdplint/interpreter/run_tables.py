@@ -50,6 +50,8 @@ class TensorTables:
         self.global_counts: set[Value] = set()  # `global_counts`
         self.set_orders: set[Value] = set()  # lists in the order of a set, `set_orders`
         self.probes: dict[Value, Any] = {}  # by the dataset, `data_probes`
+        # `loaded_numbers`: the numbers that entries of a dict had before a load
+        self.replaced_numbers: dict[Value, Any] = {}
         # `rank_factors`: products with the number of ranks, and numbers that are computed of it
         self.rank_powers: dict[Value, int] = {}
         self.computed_of_ranks: set[Value] = set()

@@ -314,12 +314,15 @@ class CounterDropped(Event):
     """A distributed checkpoint gave an object a state with a counter that the object does not read.
 
     name: the attribute that the object saves. path: as for `Loaded`.
+    in_dict: whether the load has put it into a dict that nothing reads, and `name` is the key. The
+        event is then at the load, and follows when a loop begins at the number from before.
     """
 
     kind: ClassVar[str] = "counter-dropped"
     static_only: ClassVar[str] = "a recorder does not see which attributes a class saves"
     name: str = ""
     path: str = ""
+    in_dict: bool = False
 
 
 @event

@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.interpreter import (
     branch_conditions,
     collective_arguments,
+    loaded_numbers,
     losses,
     pending_results,
     rank_factors,
@@ -201,6 +202,8 @@ def arithmetic(
     if run.pending and node is not None:
         pending_results.note_read(run, "operator", [left, right], node)
     result = _arithmetic(run, left, right, op, node)
+    if run.replaced_numbers:
+        loaded_numbers.note_result(run, left, right, result)
     if run.has_own_data and isinstance(op, cst.Multiply):
         losses.note_product(run, left, right)
     if isinstance(constant(left), str):

@@ -9,6 +9,7 @@ import libcst as cst
 from fsdplint.interpreter import (
     gradient_writes,
     lazy,
+    loaded_numbers,
     losses,
     possible_lists,
     rank_means,
@@ -149,6 +150,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     if adds and is_list_of_parameters(left):
         assign(run, node.target, concatenate(run, left, right))
         return
+    if isinstance(node.operator, cst.AddAssign) and run.loop_depth and run.replaced_numbers:
+        loaded_numbers.note_begin(run, left)
     scales: cst.BaseBinaryOp | None = None
     if isinstance(node.operator, cst.DivideAssign):
         scales = cst.Divide()

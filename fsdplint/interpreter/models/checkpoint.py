@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import meta_device, unfinished_saves
+from fsdplint.interpreter import loaded_numbers, meta_device, unfinished_saves
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.later_reads import states_read_later
 from fsdplint.interpreter.models.registry import function
@@ -238,6 +238,8 @@ def dcp_load(run: Run, name: str, call: Call) -> Value:
     )
     if not name.endswith("load_state_dict"):
         load_states(run, state, states, call, path_pattern(path))
+        if states is state:
+            loaded_numbers.note_loaded(run, state, call, path_pattern(path))
     return NoResult(None, event=event)
 
 

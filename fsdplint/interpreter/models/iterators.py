@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, set_orders
+from fsdplint.interpreter import lazy, loaded_numbers, set_orders
 from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
@@ -196,6 +196,8 @@ def apply(run: Run, name: str, call: Call) -> Value:
 @function("builtins.range")
 def make_range(run: Run, name: str, call: Call) -> Value:
     last = call.args[0] if len(call.args) == 1 else None
+    if len(call.args) > 1 and run.replaced_numbers:
+        loaded_numbers.note_begin(run, call.args[0])
     # The default of a setting is not the number of turns: tests of the setting are not decided.
     number = last.value if isinstance(last, Const) and isinstance(last.value, int) else None
     every = number is not None and number <= MAX_ELEMENTS and isinstance(call.args[0], Length)

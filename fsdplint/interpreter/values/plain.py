@@ -19,10 +19,12 @@ class Const(Value):
 
     decided_by: the keys of conditions that decided, at an assignment or in a function that returned
         it, that it is this one, in the order of their decisions.
+    copy_of: the first value of which it is a copy that only has other keys.
     """
 
     value: Any
     decided_by: tuple[str, ...] = ()
+    copy_of: Const | None = field(default=None, repr=False, kw_only=True)
 
 
 @dataclass(eq=False, repr=False)
