@@ -7,9 +7,10 @@ from typing import Any
 
 import libcst as cst
 
+from fsdplint.interpreter.torch_values import Columns
 from fsdplint.interpreter.values import Class, Function, RankLocal, Scope, Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Called, Guard, TensorParallel
+from fsdplint.trace import Called, Guard
 
 MAX_STEPS = 200_000  # nodes evaluated in one run
 MAX_EVENTS = 20_000  # in one run; rules compare events pairwise
@@ -137,7 +138,7 @@ class OutputFacts:
     """
 
     dtype: str = ""
-    columns: TensorParallel | None = None
+    columns: Columns | None = None
 
 
 @dataclass

@@ -7,17 +7,22 @@ By default, each rank gets its columns as a plain tensor.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import libcst as cst
 
+from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.torch_values import Columns, TensorValue
 from fsdplint.interpreter.values import Const, LibraryObject, Sequence, Unknown, Value, constant
 from fsdplint.trace import ColumnsCompared, ColumnsViewed, TensorParallel
 
 _VIEWS = frozenset({"reshape", "view"})
 _PLAIN = re.compile(r"[\w.]+(\(\))?(\.\w+)+|[\w.]+(\[[\w\"']+\])+")  # `args.heads`
+_RESHAPES = _VIEWS | {"flatten"}
 _COLUMNS, _OUTPUT = "ColwiseParallel", "PrepareModuleOutput"
+# Functions and methods that compare the elements of a dimension.
+_CHOOSES = frozenset("argmax log_softmax softmax topk".split())
 # Operations that keep the columns of their first operand.
 _KEEPS = frozenset(
     "bfloat16 clone contiguous cpu cuda div double flatten float half mul reshape to type type_as "
@@ -28,18 +33,24 @@ _KEEPS = frozenset(
 def note_style(run: Run, event: TensorParallel, module: str, style: Value) -> None:
     """Note what the output of a module is under a style of a plan."""
     name = style.name.rpartition(".")[2] if isinstance(style, LibraryObject) else ""
-    if name == _COLUMNS and isinstance(style, LibraryObject) and _gives_columns(run, style):
-        run.column_layers[module] = event
+    found = _columns_of(run, event, style) if name == _COLUMNS else None
+    if found is not None:
+        run.column_layers[module] = found
     elif name in (_COLUMNS, _OUTPUT):
         run.column_layers.pop(module, None)
 
 
-def _gives_columns(run: Run, style: LibraryObject) -> bool:
-    """Whether a style certainly splits the output by its columns, as a plain tensor."""
+def _columns_of(run: Run, event: TensorParallel, style: Value) -> Columns | None:
+    """The columns of the output under a style that certainly splits it by its columns."""
+    if not isinstance(style, LibraryObject) or style.open:
+        return None
     local, layout = style.get("use_local_output"), style.get("output_layouts")
     local = run.settle(local) if local is not None else Const(True)
-    splits = layout is None or _is_last(run, run.settle(layout))
-    return splits and not style.open and isinstance(local, Const) and local.value is True
+    if layout is not None and not _is_last(run, run.settle(layout)):
+        return None
+    if not isinstance(local, Const) or not isinstance(local.value, bool):
+        return None
+    return Columns(event, as_dtensor=not local.value)
 
 
 def _is_last(run: Run, layout: Value) -> bool:
@@ -49,7 +60,7 @@ def _is_last(run: Run, layout: Value) -> bool:
     return isinstance(layout, Const) and layout.value is None
 
 
-def note_output(run: Run, module: str, output: Value, returned: TensorParallel | None) -> None:
+def note_output(run: Run, module: str, output: Value, returned: Columns | None) -> None:
     """The output of a call has the columns of the rank, if the layer or what it returns has."""
     found = run.column_layers.get(module, returned)
     if found is not None:
@@ -59,8 +70,28 @@ def note_output(run: Run, module: str, output: Value, returned: TensorParallel |
 def note_operation(run: Run, name: str, operands: list[Value], result: Value) -> None:
     """Note that the result of an operation has the columns of the rank."""
     found = run.columns.get(operands[0]) if operands else None
-    if found is not None and name in _KEEPS and isinstance(result, Unknown | TensorValue):
-        run.columns.setdefault(result, found)
+    if found is None or not isinstance(result, Unknown | TensorValue):
+        return
+    if name == "to_local" and found.as_dtensor:
+        run.columns.setdefault(result, replace(found, as_dtensor=False))
+    elif name in _KEEPS:
+        reshaped = found.reshaped or name in _RESHAPES
+        run.columns.setdefault(result, replace(found, reshaped=reshaped))
+
+
+def note_rows(run: Run, value: Value, node: cst.Subscript, result: Value) -> None:
+    """`logits[:, -1]` and `logits[:, -1, :]` have the columns of the whole."""
+    found = run.columns.get(value)
+    parts = [one.slice for one in node.slice]
+    if found is None or len(parts) not in (2, 3) or not _is_whole(parts[0]):
+        return
+    if isinstance(parts[1], cst.Index) and (len(parts) == 2 or _is_whole(parts[2])):
+        if isinstance(result, Unknown | TensorValue) and result is not value:
+            run.columns.setdefault(result, found)
+
+
+def _is_whole(part: cst.BaseSlice) -> bool:
+    return isinstance(part, cst.Slice) and part.lower is None and part.upper is None
 
 
 def note_view(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> None:
@@ -70,14 +101,14 @@ def note_view(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> 
     the heads may be right, so that the name of the number counts.
     """
     found = run.columns.get(operands[0]) if operands and name in _VIEWS else None
-    if found is None or not isinstance(node, cst.Call):
+    if found is None or found.as_dtensor or not isinstance(node, cst.Call):
         return
     sizes = [one for operand in operands[1:] for one in _sizes(run, operand)]
     texts = [run.text(one) for argument in node.args for one in _nodes(argument.value)]
     if len(sizes) != len(texts) or len(sizes) < 2 or constant(sizes[-1]) != -1:
         return
     if "head" in texts[-2].lower() and _is_setting(sizes[-2]):
-        run.emit(ColumnsViewed, node, parallel=found.index, heads=texts[-2])
+        run.emit(ColumnsViewed, node, parallel=found.parallel.index, heads=texts[-2])
 
 
 def _sizes(run: Run, value: Value) -> list[Value]:
@@ -102,5 +133,18 @@ def _is_setting(value: Value) -> bool:
 def note_loss(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> None:
     """Record a cross entropy of such an output, which needs the columns of all ranks."""
     found = run.columns.get(operands[0]) if operands and name == "cross_entropy" else None
-    if found is not None:
-        run.emit(ColumnsCompared, node, parallel=found.index)
+    if found is not None and not found.as_dtensor:
+        run.emit(ColumnsCompared, node, parallel=found.parallel.index)
+
+
+def note_choice(run: Run, name: str, operands: list[Value], call: Call) -> None:
+    """Record a choice among the columns of one rank: `argmax`, `topk`, `softmax` over the last
+    dimension."""
+    found = run.columns.get(operands[0]) if operands and name in _CHOOSES else None
+    if found is None or found.as_dtensor or found.reshaped:
+        return
+    given = call.kwargs.get("dim")
+    if given is None and name != "topk" and len(operands) > 1:
+        given = operands[1]
+    if (given is None and name == "topk") or constant(given) == -1:
+        run.emit(ColumnsCompared, call.node, parallel=found.parallel.index, api=name)

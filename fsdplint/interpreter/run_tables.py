@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsdplint.interpreter.torch_values import MeshPosition, Rows
+from fsdplint.interpreter.torch_values import Columns, MeshPosition, Rows
 from fsdplint.interpreter.values import Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Collective, DifferentiableGradient, MeansSummed, Split, TensorParallel
+from fsdplint.trace import Collective, DifferentiableGradient, MeansSummed, Split
 
 
 class TensorTables:
@@ -35,8 +35,8 @@ class TensorTables:
         self.precisions: dict[str, Any] = {}
         self.units: dict[tuple[str, int, int], str | None] = {}
         # `local_columns`: layers whose outputs are columns, and such outputs
-        self.column_layers: dict[str, TensorParallel] = {}
-        self.columns: dict[Value, TensorParallel] = {}
+        self.column_layers: dict[str, Columns] = {}
+        self.columns: dict[Value, Columns] = {}
         self.second_order: dict[Value, DifferentiableGradient] = {}  # `second_order`
         self.plain_tensors: set[Value] = set()  # `plain_tensors`
         # `mesh_positions`: numbers that are computed of a position in a mesh, and the places where

@@ -39,6 +39,7 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
         second_order.note_gradient(run, function, call, result)
         mean_losses.note_loss(run, name, function, call, result)
         local_columns.note_loss(run, name, operands, call.node)
+        local_columns.note_choice(run, name, operands, call)
         local_columns.note_view(run, name, operands, call.node)
         note_operation(run, name, operands, result)
         if isinstance(function, Symbol):

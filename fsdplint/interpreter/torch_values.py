@@ -18,7 +18,15 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Collective, KnownParameter, Layout, Loaded, ParameterMarked, Ranks
+from fsdplint.trace import (
+    Collective,
+    KnownParameter,
+    Layout,
+    Loaded,
+    ParameterMarked,
+    Ranks,
+    TensorParallel,
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -498,3 +506,16 @@ class Rows:
     gathers: tuple[Gather, ...]
     ordered: bool = False
     scores: bool = False
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns a rank has of an output.
+
+    parallel: the event of the tensor parallelism. as_dtensor: whether the output is a DTensor, of
+    which `to_local()` has the columns. reshaped: whether the last dimension may be another one.
+    """
+
+    parallel: TensorParallel
+    as_dtensor: bool = False
+    reshaped: bool = False

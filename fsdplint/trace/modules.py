@@ -213,12 +213,14 @@ class Sharded(Event):
 class ColumnsCompared(Event):
     """A cross entropy of an output of which each rank of tensor parallelism has its own columns.
 
-    parallel: the index of the event of the tensor parallelism.
+    parallel: the index of the event of the tensor parallelism. api: the function, if it is another
+        one that compares the columns with each other, such as "argmax".
     """
 
     kind: ClassVar[str] = "columns-compared"
     static_only: ClassVar[str] = "uses of a tensor are not recorded"
     parallel: int | None = numbered(default=None)
+    api: str = ""
 
 
 @event

@@ -90,3 +90,48 @@ def test_other_layouts(tmp_path: Path, style: str) -> None:
 )
 def test_whole_outputs(tmp_path: Path, returned: str, loss: str) -> None:
     assert not is_found(tmp_path, "ColwiseParallel()", returned, loss)
+
+
+WHOLE = "ColwiseParallel(use_local_output=False)"
+
+
+@pytest.mark.parametrize(
+    ("style", "use"),
+    [
+        ("ColwiseParallel()", "logits.argmax(dim=-1)"),
+        ("ColwiseParallel()", "torch.argmax(logits[:, -1], dim=-1)"),
+        ("ColwiseParallel()", "logits[:, -1, :].float().topk(5)"),
+        ("ColwiseParallel()", "F.softmax(logits.float() / 0.7, dim=-1)"),
+        ("ColwiseParallel()", "logits.log_softmax(-1)"),
+        (WHOLE, "logits.to_local().argmax(dim=-1)"),
+        (WHOLE, "torch.softmax(logits.to_local(), dim=-1)"),
+        (WHOLE, "F.cross_entropy(logits.to_local(), y)"),
+    ],
+)
+def test_a_choice_among_some_columns(tmp_path: Path, style: str, use: str) -> None:
+    assert is_found(tmp_path, style, loss=f"({use})")
+
+
+@pytest.mark.parametrize(
+    ("style", "use"),
+    [
+        ("ColwiseParallel(output_layouts=Replicate())", "logits.argmax(dim=-1)"),
+        (WHOLE, "logits.argmax(dim=-1)"),
+        (WHOLE, "logits.full_tensor().argmax(dim=-1)"),
+        (WHOLE, "logits.redistribute(placements=[Replicate()]).to_local().argmax(dim=-1)"),
+        (WHOLE, "F.cross_entropy(logits, y)"),
+        ("ColwiseParallel()", "logits.argmax(dim=0)"),
+        ("ColwiseParallel()", "logits.softmax(dim=1)"),
+        ("ColwiseParallel()", "logits.view(4, 2, -1).softmax(dim=-1)"),
+        ("ColwiseParallel()", "gather(logits).argmax(dim=-1)"),
+        ("ColwiseParallel()", "logits.mean(dim=-1)"),
+        ("ColwiseParallel()", "(logits @ weight).softmax(dim=-1)"),
+    ],
+)
+def test_other_choices(tmp_path: Path, style: str, use: str) -> None:
+    assert not is_found(tmp_path, style, loss=f"({use})")
+
+
+def test_a_choice_that_the_ranks_put_together(tmp_path: Path) -> None:
+    loss = "best = logits.max(); place = logits.argmax(dim=-1); dist.all_reduce(best)\n    (best)"
+    assert not is_found(tmp_path, "ColwiseParallel()", loss=loss)

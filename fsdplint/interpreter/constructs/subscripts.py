@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from fsdplint.interpreter import gathered_rows, losses, second_order, set_orders
+from fsdplint.interpreter import gathered_rows, local_columns, losses, second_order, set_orders
 from fsdplint.interpreter.attributes import subscript
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.mesh_positions import position_of
@@ -102,7 +102,9 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     if selection.is_slice and isinstance(value, ModulesOf):
         return replace(value, some=True)
     if selection.is_slice:
-        return gathered_rows.part_of(run, value, part_of_tensor(run, value, node))
+        part = part_of_tensor(run, value, node)
+        local_columns.note_rows(run, value, node, part)
+        return gathered_rows.part_of(run, value, part)
     element = subscript(run, value, index, node)
     second_order.note_part(run, value, element)
     losses.keep_sum_of_element(value, element)
