@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fsdplint.interpreter.module_tree import child_values
+from fsdplint.interpreter.parameter_sizes import parameters_below
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import NameTest, ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import (
@@ -16,7 +17,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Escaped, GuardKind, RequiresGradSet
+from fsdplint.trace import Escaped, GuardKind, KnownParameter, RequiresGradSet
 
 
 def set_frozen(
@@ -34,6 +35,32 @@ def set_frozen(
                 held.some_frozen = frozen and surely
                 held.all_frozen = frozen and (held.all_frozen or (wholly and not run.guards))
                 _note_flags(held, Const(not frozen) if wholly and not run.guards else Unknown())
+
+
+def frozen_parameters(run: Run, module: ModuleValue) -> Iterator[KnownParameter]:
+    """The known parameters of a module, parts included, that are certainly frozen now."""
+    for parameter in parameters_below(run, module):
+        owner = run.objects.get(parameter.owner)
+        if isinstance(owner, ModuleValue) and owner.all_frozen:
+            yield parameter
+
+
+def thawed_by(
+    run: Run, modules: Iterable[ModuleValue], value: Value | None, *, wholly: bool = True
+) -> frozenset[KnownParameter]:
+    """The frozen parameters of modules that a new value of `requires_grad` certainly unfreezes.
+
+    wholly: whether it is set on all parameters of the modules.
+    """
+    if not wholly or not (value is None or constant(value) is True):
+        return frozenset()
+    return frozenset(one for module in modules for one in frozen_parameters(run, module))
+
+
+def are_all(parameters: ParametersOf) -> bool:
+    """Whether an element of a loop stands for all parameters of its modules, one after another."""
+    chosen = parameters.name or parameters.filtered_by or parameters.by_name or parameters.left_out
+    return parameters.each and not (chosen or parameters.derived or parameters.trainable)
 
 
 def note_construction(run: Run, module: ModuleValue) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.freezing import frozen_parameters
 from fsdplint.interpreter.ignored_parameters import leaves_out
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.module_tree import sharding_inside
@@ -28,10 +29,12 @@ from fsdplint.interpreter.values import (
     constant,
 )
 from fsdplint.trace import (
+    KnownParameter,
     Layout,
     OptimizerBuilt,
     OptimizerStepped,
     ParameterPart,
+    RequiresGradSet,
     Sharding,
     Wrapped,
 )
@@ -100,6 +103,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         filtered_by=tuple(sorted(filters_of(run, parameters))),
         selected_by_name=selected_by_name(run, parameters),
         parts=tuple(_parts(run, parameters)),
+        lacks=_frozen_without(run, parameters),
         equal_rates=_groups_with_equal_rates(run, parameters),
         again=is_built_again(run, optimizer, call),
         stale=stale_modules(run, parameters),
@@ -121,6 +125,42 @@ def _groups_with_equal_rates(run: Run, value: Value | None) -> int:
         return 0
     known = all(isinstance(one, Dict) and not one.open and "lr" not in one.items for one in groups)
     return len(groups) if known else 0
+
+
+def _lists_in(run: Run, value: Value | None) -> Iterator[ParametersOf]:
+    """The parameters, and lists of them, in the argument of an optimizer."""
+    value = run.settle(value) if value is not None else Unknown()
+    if isinstance(value, ParametersOf):
+        yield value
+    elif isinstance(value, Sequence):
+        for part in value.items:
+            yield from _lists_in(run, part)
+    elif isinstance(value, Dict):
+        yield from _lists_in(run, value.items.get("params"))
+
+
+def _frozen_without(run: Run, value: Value | None) -> frozenset[KnownParameter]:
+    """The frozen parameters that tests of `requires_grad` leave out of an optimizer."""
+    lists = list(_lists_in(run, value))
+    held = {part for one in lists if not _takes_trainable(run, one) for part in _parts_of(run, one)}
+    return frozenset(
+        parameter
+        for one in lists
+        if _takes_trainable(run, one)
+        for module in one.modules
+        for parameter in frozen_parameters(run, module)
+        if parameter.owner not in held
+    )
+
+
+def _parts_of(run: Run, value: ParametersOf) -> list[str]:
+    return list(run.trace.submodules(*(module.id for module in value.modules)))
+
+
+def _takes_trainable(run: Run, value: ParametersOf) -> bool:
+    """Whether a list has no parameter that is certainly frozen now."""
+    since = run.trace.events[value.taken_at :] if value.taken_at is not None else ()
+    return value.trainable and not any(isinstance(one, RequiresGradSet) for one in since)
 
 
 def _parts(run: Run, value: Value | None) -> Iterator[ParameterPart]:
@@ -163,6 +203,8 @@ def lose_optimizer(run: Run, value: Value) -> None:
     Nothing changes what the first step of an optimizer has updated.
     """
     for optimizer in optimizers_in(value, run.settle):
+        for event in run.trace.of(OptimizerBuilt):
+            event.regrouped = event.regrouped or event.optimizer == optimizer.id
         if any(step.optimizer == optimizer.id for step in run.trace.of(OptimizerStepped)):
             continue
         for event in run.trace.of(OptimizerBuilt):

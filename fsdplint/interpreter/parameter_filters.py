@@ -28,7 +28,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
-from fsdplint.source.positions import code_children
+from fsdplint.source.positions import code_children, descend
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import ANY_ATTRIBUTE, GuardKind
 
@@ -162,6 +162,8 @@ def with_filters(run: Run, value: Value, tests: Iterable[Held]) -> Value:
         return value
     held_tests = list(tests)
     nodes = [test for test, _ in held_tests]
+    if any(holds and selects_trainable(test) for test, holds in held_tests):
+        value = _as_trainable(value)
     found, by_name = filters_in(run, nodes), any(_reads_name(run, node) for node in nodes)
     if not (found or by_name or any(_reads_identity(run, node) for node in nodes)):
         return value
@@ -178,8 +180,54 @@ def with_filters(run: Run, value: Value, tests: Iterable[Held]) -> Value:
     )
 
 
-def with_current_filters(run: Run, value: Value) -> Value:
-    """Add the filters of the active guards to a value that is put into a list."""
+def selects_trainable(test: cst.CSTNode) -> bool:
+    """Whether a test holds only for parameters that get gradients: `p.requires_grad and ...`."""
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return selects_trainable(test.left) or selects_trainable(test.right)
+    return isinstance(test, cst.Attribute) and test.attr.value == "requires_grad"
+
+
+def _as_trainable(value: Value) -> Value:
+    if isinstance(value, ParametersOf):
+        return dataclasses.replace(value, trainable=True)
+    assert isinstance(value, Sequence)
+    return dataclasses.replace(
+        value,
+        items=[
+            dataclasses.replace(one, trainable=True) if isinstance(one, ParametersOf) else one
+            for one in value.items
+        ],
+    )
+
+
+def _is_under_test_of_gradients(run: Run, node: cst.CSTNode) -> bool:
+    """Whether an `if` around a node, or one before it that skips the turn, selects the parameters
+    with `requires_grad`."""
+    below, around = node, run.source.parent(node)
+    while around is not None and not isinstance(around, cst.FunctionDef | cst.Lambda):
+        if isinstance(around, cst.If) and below is around.body and selects_trainable(around.test):
+            return True
+        if isinstance(around, cst.For):
+            return any(map(_skips_frozen, around.body.body))
+        below, around = around, run.source.parent(around)
+    return False
+
+
+def _skips_frozen(statement: cst.CSTNode) -> bool:
+    """`if not p.requires_grad: continue`"""
+    if not isinstance(statement, cst.If) or not isinstance(statement.test, cst.UnaryOperation):
+        return False
+    negated = isinstance(statement.test.operator, cst.Not)
+    skips = any(isinstance(one, cst.Continue) for one in descend(statement.body))
+    return negated and skips and selects_trainable(statement.test.expression)
+
+
+def with_current_filters(run: Run, value: Value, node: cst.CSTNode) -> Value:
+    """Add the filters of the active guards, and of `if`s around a node, to a value that is put into
+    a list there."""
+    if isinstance(value, ParametersOf) and value.element:
+        if _is_under_test_of_gradients(run, node):
+            value = _as_trainable(value)
     tests = [
         (entry.guard.site.node, entry.guard.holds)
         for entry in run.guards

@@ -89,6 +89,7 @@ class ParametersOf(Value):
     each: whether a loop over all parameters of the modules visits it.
     optimizer: the optimizer whose `param_groups[...]["params"]` these are.
     dtype: that of copies, if it is certain.
+    trainable: whether a test of `requires_grad` has selected them.
     """
 
     modules: tuple[ModuleValue, ...]
@@ -108,6 +109,7 @@ class ParametersOf(Value):
     each: bool = False
     optimizer: OptimizerValue | None = None
     dtype: str = ""
+    trainable: bool = False
 
     @property
     def stands_for_all(self) -> bool:

@@ -16,6 +16,7 @@ from fsdplint.trace.fields import (
     reference,
     unrecorded,
 )
+from fsdplint.trace.training import KnownParameter
 
 
 @event
@@ -336,11 +337,15 @@ class ParameterMarked(Event):
 
 @event
 class RequiresGradSet(Event):
-    """`requires_grad` was set on parameters of these modules (static traces only)."""
+    """`requires_grad` was set on parameters of these modules (static traces only).
+
+    thawed: the parameters that were certainly frozen before and get gradients from now on.
+    """
 
     kind: ClassVar[str] = "requires-grad-set"
     static_only: ClassVar[str] = "a recorder sees the parameters at the sharding"
     modules: tuple[str, ...] = reference()
+    thawed: frozenset[KnownParameter] = frozenset()
 
 
 @event

@@ -82,6 +82,9 @@ class OptimizerBuilt(Event):
         "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
     selected_by_name: whether a test of names selects all of its parameters (static traces only).
     parts: the lists of parameters that make up its groups (static traces only).
+    lacks: the frozen parameters of `modules` that tests of `requires_grad` certainly leave out
+        (static traces only).
+    regrouped: whether its groups may have got other parameters later (static traces only).
     equal_rates: the number of its groups if none has a learning rate of its own, 0 if that is not
         known (static traces only).
     empty_groups: the number of its groups without parameters (recorded traces only).
@@ -99,6 +102,10 @@ class OptimizerBuilt(Event):
     filtered_by: tuple[str, ...] = unrecorded("groups are made before the call", default=())
     selected_by_name: bool = unrecorded("groups are made before the call", default=False)
     parts: tuple[ParameterPart, ...] = unrecorded("a record has the parameters", default=())
+    lacks: frozenset[KnownParameter] = unrecorded(
+        "a record has the parameters", default=frozenset()
+    )
+    regrouped: bool = unrecorded("a record has the parameters of each step", default=False)
     equal_rates: int = unrecorded("a record has the learning rates themselves", default=0)
     empty_groups: int = 0
     again: bool = unrecorded("a record does not have the options of a turn", default=False)

@@ -127,7 +127,7 @@ def make_dict(run: Run, name: str, call: Call) -> Value:
 @method("Sequence", "append", "add")
 def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
     if call.args:
-        element = with_current_filters(run, call.args[0])
+        element = with_current_filters(run, call.args[0], call.node)
         if tested_in_loop(run):
             doubt_filter(run, call.args[0])
             if _is_class_of_modules(element):

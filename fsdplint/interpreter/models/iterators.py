@@ -21,7 +21,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_numbers import own_numbers
-from fsdplint.interpreter.parameter_filters import doubt_filter
+from fsdplint.interpreter.parameter_filters import doubt_filter, selects_trainable
 from fsdplint.interpreter.rank_turns import on_each_side, turns_by_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
@@ -153,7 +153,10 @@ def reverse(run: Run, name: str, call: Call) -> Value:
 def filter_items(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[1]) if len(call.args) > 1 else Unknown()
     if isinstance(value, ParametersOf):
-        return replace(value, created_at=None, every=False)
+        test = run.settle(call.args[0])
+        body = test.node.body if isinstance(test, Function) else None
+        chosen = value.trainable or (body is not None and selects_trainable(body))
+        return replace(value, created_at=None, every=False, trainable=chosen)
     node = call.node
     if not isinstance(value, Sequence | ModulesOf | ModuleValue | Lazy):
         return value
