@@ -16,7 +16,9 @@ class TrainedInEvaluationMode(Rule):
     ## What it does
     Finds training steps of a sharded model in evaluation mode that follow an evaluation, if the model
     trained in training mode before: the evaluation calls `model.eval()`, and nothing calls `model.train()`
-    before the next step. The model has a dropout or batch norm of `torch.nn`, for which the mode matters.
+    before the next step. The model has a dropout or batch norm of `torch.nn`, for which the mode matters, or
+    code of its own that acts in training mode alone: `F.dropout(x, 0.1, self.training)`, or `if self.training:`
+    around code that draws random numbers or changes a buffer.
 
     A model that never trains in training mode, parts of a model in evaluation mode (a frozen batch norm),
     and programs that read `model.training`, other than for a message or an assertion, are not reported.

@@ -8,7 +8,7 @@ class does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
@@ -63,8 +63,13 @@ def _splits(value: Instance, held: set[str], groups: bool) -> bool:
 
 def giving_methods(klass: Class) -> list[cst.FunctionDef]:
     """The methods that give the data, and those that they call."""
+    return methods_from(klass, _GIVING)
+
+
+def methods_from(klass: Class, first: Iterable[str]) -> list[cst.FunctionDef]:
+    """The methods of a class with some names, and those that they call."""
     found: list[cst.FunctionDef] = []
-    names = [*_GIVING]
+    names = [*first]
     for name in names:
         method = klass.lookup(name)
         node = method.node if isinstance(method, Function) else None

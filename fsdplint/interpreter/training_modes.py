@@ -13,6 +13,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.mode_code import acts_by_mode
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import ModuleValue, Unknown, constant
 from fsdplint.syntax.dotted import dotted_name
@@ -149,7 +150,8 @@ def mode_of(run: Run, module: ModuleValue) -> bool | None:
         return None
     parts = run.trace.submodules(module.id)
     held = (run.objects.get(part) for part in parts)
-    if not any(isinstance(one, ModuleValue) and one.by_mode for one in held):
+    modules = [one for one in held if isinstance(one, ModuleValue)]
+    if not any(one.by_mode or acts_by_mode(run, one) for one in modules):
         return None
     while module.inner is not None:
         module = module.inner

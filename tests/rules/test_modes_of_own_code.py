@@ -1,0 +1,89 @@
+"""FSDP419: models whose own code acts in training mode alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import findings, program
+
+HEAD = """
+import torch.nn.functional as F
+
+class Router(nn.Module):
+    def __init__(self, dropout=0.1):
+        super().__init__()
+        self.gate = nn.Linear(8, 8)
+        self.dropout = dropout
+        self.register_buffer("load", torch.zeros(8))
+
+    def forward(self, x):
+        scores = self.gate(x)
+        {code}
+        return scores
+
+    def count(self, scores):
+        if self.training:
+            self.load.add_(scores.sum(0))
+
+model = nn.Sequential(Router({chance}), nn.Linear(8, 8))
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters())
+
+@torch.no_grad()
+def evaluate():
+    model.eval()
+    total = model(torch.randn(2, 8)).mean()
+    {after}
+    return total
+
+for step in range(8):
+    model(torch.randn(2, 8)).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step % 4 == 0:
+        evaluate()
+"""
+LOAD = "if self.training:\n            self.load += scores.detach().sum(0)"
+
+
+def _found(folder: Path, code: str, chance: str = "", after: str = "pass") -> list[str]:
+    body = HEAD.format(code=code, chance=chance, after=after)
+    return [one.message for one in findings(program(folder, body), "FSDP419")]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        LOAD,
+        "if self.training:\n            with torch.no_grad():\n                self.load[0] += 1",
+        "self.count(scores)",
+        "if self.training:\n            scores = scores + torch.randn_like(scores)",
+        "scores = F.dropout(scores, 0.1, self.training)",
+        "scores = F.dropout(scores, p=self.dropout, training=self.training)",
+        "scores = nn.functional.dropout(scores, training=self.training)",
+    ],
+)
+def test_code_that_acts_in_training_mode(tmp_path: Path, code: str) -> None:
+    assert len(_found(tmp_path, code)) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "chance", "after"),
+    [
+        (LOAD, "", "model.train()"),
+        (LOAD, "", "model.train(mode=True)"),
+        ("scores = F.dropout(scores, 0.0, self.training)", "", "pass"),
+        ("scores = F.dropout(scores, self.dropout, self.training)", "0.0", "pass"),
+        ("scores = F.dropout(scores, 0.1)", "", "pass"),
+        ("if self.training:\n            scores = scores.float()", "", "pass"),
+        ("if self.training and self.dropout:\n            self.load += 1", "", "pass"),
+        ("if self.training:\n            assert scores.ndim == 2", "", "pass"),
+        ("if not self.training:\n            self.load += 1", "", "pass"),
+        ("self.load += scores.detach().sum(0)", "", "pass"),
+    ],
+)
+def test_code_for_which_the_mode_may_not_matter(
+    tmp_path: Path, code: str, chance: str, after: str
+) -> None:
+    assert _found(tmp_path, code, chance, after) == []
