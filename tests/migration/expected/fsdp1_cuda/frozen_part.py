@@ -78,11 +78,11 @@ def main():
     fully_shard(model, **fsdp_kwargs)
     # All ranks start from rank 0's weights and buffers.
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if not isinstance(parameter, DTensor):
+        for name, fsdp_parameter in model.named_parameters():
+            if not isinstance(fsdp_parameter, DTensor):
                 continue
-            full = full_parameters[name].to(parameter.device_mesh.device_type)
-            parameter.copy_(distribute_tensor(full, parameter.device_mesh, parameter.placements))
+            full = full_parameters[name].to(fsdp_parameter.device_mesh.device_type)
+            fsdp_parameter.copy_(distribute_tensor(full, fsdp_parameter.device_mesh, fsdp_parameter.placements))
     for buffer in model.buffers():
         dist.broadcast(buffer, src=0)
     del full_parameters
