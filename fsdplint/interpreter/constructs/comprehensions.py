@@ -23,6 +23,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue
 from fsdplint.interpreter.values import Const, Dict, Scope, Sequence, Value
+from fsdplint.trace import Ranks
 
 
 @evaluates(cst.ListComp)
@@ -84,6 +85,7 @@ def _comprehension(
     source: Value | None = None,
 ) -> Sequence:
     result = Sequence([], kind, created_at=run.site(node), every=True, made_at=run.steps)
+    result.chosen = bool(run.guards) and run.ranks() is not Ranks.ALL
     frame = run.frames[-1]
     scope = Scope(run.source, run.scope, "function", run.scope.module_name)
     inner = Frame(frame.function, scope, frame.receiver, frame.owner, of_comprehension=True)

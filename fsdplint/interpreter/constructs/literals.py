@@ -36,6 +36,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
+from fsdplint.trace import Ranks
 
 
 @evaluates(cst.Integer)
@@ -143,6 +144,7 @@ def eval_set(run: Run, node: cst.Set) -> Value:
 
 def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequence:
     result = Sequence([], kind, created_at=run.site(node), made_at=run.steps)
+    result.chosen = bool(run.guards) and run.ranks() is not Ranks.ALL
     begin = len(run.decisions.asked)
     for element in node.elements:
         value = run.eval(element.value)

@@ -373,8 +373,8 @@ def _repeat(value: Sequence, times: Value) -> Sequence:
     """`[x] * n`"""
     number = times.value if isinstance(times, Const) else None
     if type(number) is not int or value.open or len(value.items) * number > MAX_ELEMENTS:
-        return Sequence(list(value.items), value.kind, True)
-    return Sequence(value.items * number, value.kind)
+        return Sequence(list(value.items), value.kind, True, chosen=value.chosen)
+    return Sequence(value.items * number, value.kind, chosen=value.chosen)
 
 
 def _set_of_constants(left: Sequence, right: Sequence, op: cst.BaseBinaryOp) -> Sequence | None:

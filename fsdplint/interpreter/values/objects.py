@@ -144,7 +144,8 @@ class Sequence(Value):
     made_at: the step of the run at which a display, comprehension or `dict` made it, else 0.
     own_length: set if each rank may hold another number of elements: see `own_lengths`.
     length: the number of elements where one of them stands for all: see `list_lengths`.
-    chosen: whether something chooses between it and another value, for which it stands, too.
+    chosen: whether something chooses between it and another value, for which it stands, too, or
+        only some ranks have made it.
     decided_by: see `LibraryObject`.
     """
 
