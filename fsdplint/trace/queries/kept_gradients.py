@@ -82,7 +82,9 @@ def clipped_in_each_turn(trace: Trace) -> Iterator[tuple[Clipped, BackwardRun]]:
         if not trace.complete or clipped.ranks.partial:
             continue
         before = [*trace.before(clipped, BackwardRun, Clipped, OptimizerStepped, GradientsZeroed)]
-        last = max(i for i, event in enumerate(before) if event.site == clipped.site)
+        last = max((i for i, event in enumerate(before) if _is_same(event, clipped)), default=None)
+        if last is None:
+            continue
         since = before[last + 1 :]
         passes = [event for event in since if isinstance(event, BackwardRun)]
         if len(passes) == 1 and all(
@@ -94,6 +96,12 @@ def clipped_in_each_turn(trace: Trace) -> Iterator[tuple[Clipped, BackwardRun]]:
                 for step in trace.after(clipped, OptimizerStepped)
             ):
                 yield clipped, passes[0]
+
+
+def _is_same(event: Event, clipped: Clipped) -> bool:
+    """Whether an event is the same clipping in an earlier turn; a helper may make all calls."""
+    same = event.site == clipped.site and event.stack == clipped.stack
+    return isinstance(event, Clipped) and same
 
 
 def _is_in_some_turns(event: Event, clipped: Clipped) -> bool:
