@@ -16,7 +16,7 @@ from fsdplint.trace import (
     PartialRead,
     Trace,
 )
-from fsdplint.trace.queries.clipping import optimizers_of, turns_of
+from fsdplint.trace.queries.clipping import may_only_measure, optimizers_of, turns_of
 from fsdplint.trace.queries.common import class_name
 
 
@@ -52,7 +52,7 @@ class ClippingAfterStep(Rule):
         yield from self._by_hand(trace)
         seen = set()
         for event in trace.of(Clipped):
-            if event.site in seen or event.max_norm == float("inf"):
+            if event.site in seen or may_only_measure(event):
                 continue
             step = _step_before(trace, event)
             if step is None or not _zeroed_next(trace, event):

@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from fsdplint.interpreter.library_classes import is_report
 from fsdplint.interpreter.run import Run
 from fsdplint.source.positions import descend
 from fsdplint.syntax.dotted import dotted_name
@@ -15,7 +16,8 @@ from fsdplint.trace import BackwardRun, Called, ErrorCaught, Ranks
 _ON_ALL = re.compile(
     r"Attribute|Import|ModuleNotFound|NotImplemented|StopIteration|Keyboard|SystemExit|Generator"
 )
-_EXITS = frozenset({"abort", "exit", "_exit", "quit"})
+# Calls at the end of a handler after which the loop certainly goes on, besides reports.
+_GOES_ON = frozenset("append collect empty_cache print print_exc zero_grad".split())
 _LEAVES = (cst.Raise, cst.Return, cst.Break)
 
 
@@ -44,13 +46,14 @@ def _passes(run: Run, handler: cst.ExceptHandler) -> bool:
 
 
 def _leaves(suite: cst.BaseSuite) -> bool:
-    """Whether code certainly leaves the loop around it, or ends the program."""
+    """Whether code may leave the loop around it, or end the program."""
     last = suite.body[-1] if suite.body else None
     if isinstance(last, cst.If):
         return _both_leave(last)
     small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
     if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
-        return dotted_name(small.value.func).rpartition(".")[2] in _EXITS
+        name = dotted_name(small.value.func).rpartition(".")[2]
+        return not (is_report(name) or name in _GOES_ON)  # it may end the program
     return isinstance(small, _LEAVES)
 
 

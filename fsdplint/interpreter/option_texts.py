@@ -29,6 +29,8 @@ def bound(value: Value | None) -> object:
     is an argument of the command line, an attribute, an entry of a file or a variable of the
     environment."""
     if isinstance(value, Unknown) and not value.is_default:
+        if constant(value.default) in (float("inf"), "inf"):
+            return float("inf")  # it measures, unless the user asks for more
         setting = "parse_args()" in value.origin or value.origin.startswith("os.environ[")
         if setting or _ATTRIBUTE.fullmatch(value.origin):
             return value.origin

@@ -32,6 +32,11 @@ def _is_sharded(trace: Trace, module: str, event: Event) -> bool:
     return trace.sharded_within(module, event) is not None or by_framework is not None
 
 
+def may_only_measure(event: Clipped) -> bool:
+    """Whether the bound of a clipping is infinite, or may be."""
+    return event.max_norm == float("inf") or event.max_norm == "?"
+
+
 def turns_of(event: Event) -> set[tuple[object, bool]]:
     """The tests that decide in which turns of a loop an event happens, with their outcomes."""
     tests = (guard for guard in event.guards if guard.kind is GuardKind.VARYING)

@@ -13,7 +13,12 @@ from fsdplint.trace import (
     OptimizerStepped,
     Trace,
 )
-from fsdplint.trace.queries.clipping import is_counter, optimizers_of, turns_of
+from fsdplint.trace.queries.clipping import (
+    is_counter,
+    may_only_measure,
+    optimizers_of,
+    turns_of,
+)
 
 
 def steps_with_used_gradients(trace: Trace) -> Iterator[tuple[str, BackwardRun, OptimizerStepped]]:
@@ -47,7 +52,7 @@ def clipped_before_backward(trace: Trace) -> Iterator[tuple[Clipped, BackwardRun
     """Clipping of gradients that are zero, before the backward pass whose step it is for."""
     for clipped in trace.of(Clipped):
         optimizers = optimizers_of(trace, clipped)
-        if not clipped.without_gradients or clipped.max_norm == float("inf") or not optimizers:
+        if not clipped.without_gradients or may_only_measure(clipped) or not optimizers:
             continue
         if not trace.complete or clipped.ranks.partial:
             continue
@@ -77,7 +82,7 @@ def clipped_in_each_turn(trace: Trace) -> Iterator[tuple[Clipped, BackwardRun]]:
     """Clipping after each backward pass of several that accumulate gradients for one step."""
     for clipped in trace.of(Clipped):
         optimizers = optimizers_of(trace, clipped)
-        if not clipped.again or clipped.max_norm == float("inf") or not optimizers:
+        if not clipped.again or may_only_measure(clipped) or not optimizers:
             continue
         if not trace.complete or clipped.ranks.partial:
             continue
