@@ -22,7 +22,7 @@ _LEAVES = (cst.Raise, cst.Return, cst.Break)
 
 
 def note_caught(run: Run, node: cst.Try, begin: int) -> None:
-    """Note that a loop goes on after an error in code that runs forwards or backwards of all ranks.
+    """Note that a loop goes on after an error in code that trains a model of all ranks.
 
     begin: the number of events before the code.
     """
@@ -30,6 +30,8 @@ def note_caught(run: Run, node: cst.Try, begin: int) -> None:
         return
     inside = [one for one in run.trace.events[begin:] if isinstance(one, BackwardRun | Called)]
     waiting = next((one for one in inside if one.collective and not one.ranks.partial), None)
+    if not any(isinstance(one, BackwardRun) for one in inside):
+        return  # an evaluation, which may be left out
     handler = next((one for one in node.handlers if _passes(run, one)), None)
     if waiting is not None and handler is not None:
         run.emit(ErrorCaught, handler, waiting=waiting.index)

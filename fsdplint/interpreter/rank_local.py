@@ -114,7 +114,9 @@ def local_of(value: Value | None, depth: int = 0) -> RankLocal | None:
 def _of_choice(value: Unknown | TensorValue, depth: int) -> RankLocal | None:
     """What makes one of two values different on each rank between which a test of the rank chooses:
     the other one, on the other ranks, is not the same."""
-    if not isinstance(value, RankChoice) or depth > MAX_DEPTH:
+    if not isinstance(value, RankChoice) or value.agreed or value.test is None:
+        return None
+    if depth > MAX_DEPTH:
         return None
     return local_of(value.one, depth + 1) or local_of(value.two, depth + 1)
 
@@ -542,6 +544,8 @@ def note_agreement(value: Value | None, *, seen: bool = True, depth: int = 0) ->
     if isinstance(value, Unknown | TensorValue):
         if value.rank_local is not None and (seen or not value.rank_local.immutable):
             value.rank_local.agreed = True
+        if isinstance(value, RankChoice):
+            value.agreed = True
         if isinstance(value, Unknown):
             _replace_elements(value)
     elif depth <= MAX_DEPTH:

@@ -451,11 +451,15 @@ class RankSide:
 
 @dataclass(eq=False, repr=False)
 class RankChoice(Unknown):
-    """One of two values, by a test of the rank: `one` where it holds, else `two`."""
+    """One of two values, by a test of the rank: `one` where it holds, else `two`.
+
+    agreed: whether all ranks may have the same value since then.
+    """
 
     test: RankTest | None = None
     one: Value | None = None
     two: Value | None = None
+    agreed: bool = False
 
     def on_ranks(self, ranks: Ranks) -> Value:
         """The value on certain ranks."""
