@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter.rank_local import note_agreement
+from fsdplint.interpreter.rank_agreement import note_agreement
 from fsdplint.interpreter.run import Run
 from fsdplint.source.positions import code_children
 

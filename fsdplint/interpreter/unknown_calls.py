@@ -21,7 +21,7 @@ from fsdplint.interpreter.models.registry import METHODS, find_object_method
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer, optimizer_by_parameters
 from fsdplint.interpreter.parameter_marks import remove_hooks
-from fsdplint.interpreter.rank_local import note_agreement
+from fsdplint.interpreter.rank_agreement import note_agreement
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import NameTest, ParameterName, RankValue, TensorValue

@@ -25,12 +25,8 @@ from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_sizes import gathers_own_sizes, has_own_size
 from fsdplint.interpreter.position_tests import tested_position
-from fsdplint.interpreter.rank_local import (
-    forget_rank,
-    note_agreement,
-    note_sum_of_one_rank,
-    split_of,
-)
+from fsdplint.interpreter.rank_agreement import forget_rank, note_agreement, note_sum_of_one_rank
+from fsdplint.interpreter.rank_local import split_of
 from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
