@@ -11,18 +11,22 @@ from fsdplint.trace import Collective, Trace
 _WRONG = {
     "one tensor": (
         "all results of `{api}` go to the same tensor, which ends with that of one rank",
+        "The results overwrite each other, without an error.",
         "Make a tensor for each rank: `[torch.empty_like(x) for _ in range(world_size)]`.",
     ),
     "list": (
         "each rank passes a list to `{api}`, which only one may pass",
+        "torch raises an error on the other ranks, and the one waits for them.",
         "Pass the list on the rank that sends or receives it, and None on the others.",
     ),
     "rank": (
         "`{api}` names one rank by its number among all ranks, which only one of the groups has",
+        "torch raises an error on the ranks of the other groups.",
         "Pass `group_src=0` or `group_dst=0`, or the rank of `dist.get_global_rank(group, 0)`.",
     ),
     "unread": (
         "nothing reads what the other ranks receive from `{api}`: each goes on with its own object",
+        "The ranks may go on with different objects, without an error.",
         "Keep the list, and read its elements after the call.",
     ),
 }
@@ -67,5 +71,5 @@ class WrongCollectiveArgument(Rule):
         for event in trace.of(Collective):
             if event.wrong and event.site not in seen and not event.ranks.partial:
                 seen.add(event.site)
-                message, help = _WRONG[event.wrong]
-                yield self.finding(event, message.format(api=event.api), help=help)
+                message, why, help = _WRONG[event.wrong]
+                yield self.finding(event, message.format(api=event.api), why=why, help=help)

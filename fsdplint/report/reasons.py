@@ -1,9 +1,12 @@
-"""Why a finding matters, in one sentence."""
+"""Why a finding matters, in one sentence, or two if the first says that there is no error."""
 
 from __future__ import annotations
 
 from fsdplint.diagnostics.finding import Finding, RuleInfo
 from fsdplint.report.pages import section
+
+
+_SILENT = "There is no error. "
 
 
 def why_of(finding: Finding) -> str:
@@ -14,13 +17,18 @@ def why_of(finding: Finding) -> str:
 def reason(rule: type[RuleInfo]) -> str:
     """The first sentence of the section of the rule's page on why it matters.
 
-    An error message that follows the sentence is a part of it. Empty if the section is a list of
-    cases, of which a finding names its own.
+    An error message that follows the sentence is a part of it, and so is what comes after "There is
+    no error." unless it is about one of several cases. Empty if the section is a list of cases, of
+    which a finding names its own.
     """
     first, _, rest = section(rule, "Why is this bad?").partition("\n\n")
     if first.startswith("- "):
         return ""
-    sentence = _first_sentence(" ".join(first.split()))
+    paragraph = " ".join(first.split())
+    sentence = _first_sentence(paragraph)
+    following = _first_sentence(paragraph.removeprefix(_SILENT))
+    if paragraph.startswith(_SILENT) and following and not following.startswith("In the first"):
+        sentence = _SILENT + following
     if not sentence.endswith(":"):
         return sentence
     lines = rest.partition("\n\n")[0].splitlines()

@@ -13,6 +13,9 @@ CASES = {
     "torch 2.6 has `a. b`, which fails. More.": "torch 2.6 has `a. b`, which fails.",
     "The call fails:\n\n    TypeError: no\n\nMore.": "The call fails: TypeError: no",
     "The call fails:\n\n    TypeError: no\n    ValueError: no\n\nMore.": "The call fails.",
+    "There is no error. The step has none.\n\n    a": "There is no error. The step has none.",
+    "There is no error. In the first case, none. In the second, one.": "There is no error.",
+    "There is no error.": "There is no error.",
     "- A case.\n- Another case.": "",
 }
 
