@@ -5,7 +5,6 @@ from __future__ import annotations
 from fsdplint.diagnostics.finding import Finding, RuleInfo
 from fsdplint.report.pages import section
 
-
 _SILENT = "There is no error. "
 
 
