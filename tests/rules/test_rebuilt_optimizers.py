@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tests.interpreter.programs import findings, program
+from programs import findings, program
 
 HEADER = """\
 import argparse
