@@ -9,7 +9,7 @@ from fsdplint.diagnostics.wording import names
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.thawed_parameters import thawed_parameters
+from fsdplint.trace.queries.unfrozen_parameters import unfrozen_parameters
 
 
 class UnfrozenWithoutOptimizer(Rule):
@@ -42,7 +42,7 @@ class UnfrozenWithoutOptimizer(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen: set[object] = set()
-        for found in thawed_parameters(trace):
+        for found in unfrozen_parameters(trace):
             if found.change.site in seen:
                 continue
             seen.add(found.change.site)

@@ -18,7 +18,12 @@ from fsdplint.interpreter.contract_code import leads_to_contract
 from fsdplint.interpreter.decided_values import assigned_value
 from fsdplint.interpreter.early_reads import note_early_reads
 from fsdplint.interpreter.forward_summaries import abstract
-from fsdplint.interpreter.freezing import are_all, freeze_parameters, note_requires_grad, thawed_by
+from fsdplint.interpreter.freezing import (
+    are_all,
+    freeze_parameters,
+    note_requires_grad,
+    parameters_unfrozen_by,
+)
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
@@ -288,10 +293,15 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     elif isinstance(target, ParametersOf):
         mark_parameters(run, target, name)
         if name == "requires_grad":
-            thawed = thawed_by(run, target.modules, value, wholly=are_all(target))
+            found = parameters_unfrozen_by(run, target.modules, value, wholly=are_all(target))
             freeze_parameters(run, target, value)
             modules = tuple(module.id for module in target.modules)
-            run.emit(RequiresGradSet, run.executing, modules=modules, thawed=thawed)
+            run.emit(
+                RequiresGradSet,
+                run.executing,
+                modules=modules,
+                unfrozen_parameters=found,
+            )
     elif isinstance(target, Function | Symbol | LazyImport):
         return
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.iteration import iterable_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Bound,
-    Class,
     Dict,
     Function,
     Instance,
@@ -28,7 +28,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.syntax.words import words_of
 
-_GIVING = ("__iter__", "__getitem__", "__getitems__")
+_BY_INDEX = ("__getitem__", "__getitems__")
 _OF_WORKERS = re.compile(r"worker", re.I)
 
 
@@ -59,15 +59,18 @@ def probe(run: Run, dataset: Instance) -> Probe | None:
 
 
 def _probe(run: Run, dataset: Instance) -> Probe | None:
-    methods = [(name, dataset.cls.lookup(name)) for name in _GIVING]
-    found = [(name, one) for name, one in methods if isinstance(one, Function)]
-    if not found:
+    methods = [dataset.cls.lookup(name) for name in _BY_INDEX]
+    found = [one for one in methods if isinstance(one, Function)]
+    iterates = isinstance(dataset.cls.lookup("__iter__"), Function)
+    if not found and not iterates:
         return None
     made = Probe()
     with _without_traces(run, made):
-        for name, method in found:
-            args = [] if name == "__iter__" else [Unknown(varying=True)]
-            lazy.consume(run, call_function(run, method, dataset, [*args], {}, run.executing))
+        if iterates:
+            lazy.consume(run, iterable_of(run, dataset))
+        for method in found:
+            index = Unknown(varying=True)
+            lazy.consume(run, call_function(run, method, dataset, [index], {}, run.executing))
         made.may_differ = run.has_rank_data
     return made
 
@@ -117,11 +120,7 @@ def repeats_in_workers(run: Run, dataset: Instance) -> bool:
 
     Nothing in the stream asks for the worker, and it draws no random numbers of the process.
     """
-    if any(_OF_WORKERS.search(words_of(one.node)) for one in _classes(dataset.cls)):
+    if any(_OF_WORKERS.search(words_of(one.node)) for one in dataset.cls.mro()):
         return False
     found = probe(run, dataset)
     return found is not None and not (found.draws or found.is_out_of_sight)
-
-
-def _classes(cls: Class) -> Iterator[Class]:
-    return iter(cls.mro())

@@ -45,7 +45,7 @@ def frozen_parameters(run: Run, module: ModuleValue) -> Iterator[KnownParameter]
             yield parameter
 
 
-def thawed_by(
+def parameters_unfrozen_by(
     run: Run, modules: Iterable[ModuleValue], value: Value | None, *, wholly: bool = True
 ) -> frozenset[KnownParameter]:
     """The frozen parameters of modules that a new value of `requires_grad` certainly unfreezes.

@@ -339,13 +339,13 @@ class ParameterMarked(Event):
 class RequiresGradSet(Event):
     """`requires_grad` was set on parameters of these modules (static traces only).
 
-    thawed: the parameters that were certainly frozen before and get gradients from now on.
+    unfrozen_parameters: those that were certainly frozen before and get gradients from now on.
     """
 
     kind: ClassVar[str] = "requires-grad-set"
     static_only: ClassVar[str] = "a recorder sees the parameters at the sharding"
     modules: tuple[str, ...] = reference()
-    thawed: frozenset[KnownParameter] = frozenset()
+    unfrozen_parameters: frozenset[KnownParameter] = frozenset()
 
 
 @event

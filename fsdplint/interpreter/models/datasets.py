@@ -136,10 +136,10 @@ def _same_dataset(run: Run, value: Value) -> bool:
         return False
     if is_code_invariant(run, value.cls):
         return True
-    return is_code_invariant(run, value.cls, may_draw=True) and _draws_alike(run, value)
+    return is_code_invariant(run, value.cls, may_draw=True) and _draws_same_samples(run, value)
 
 
-def _draws_alike(run: Run, dataset: Instance) -> bool:
+def _draws_same_samples(run: Run, dataset: Instance) -> bool:
     """Whether a dataset certainly draws the same random numbers on all ranks."""
     found = data_probes.probe(run, dataset)
     if found is None or found.may_differ or found.is_out_of_sight:

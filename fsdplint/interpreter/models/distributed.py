@@ -47,7 +47,6 @@ from fsdplint.interpreter.values import (
     LibraryObject,
     OptimizerValue,
     Sequence,
-    Symbol,
     Unknown,
     Value,
     constant,
@@ -235,7 +234,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
     if last in AGREED:
         note_agreement(tensor)
         forget_rank(tensor)
-    if last == "reduce" and whole and run.ranks() is Ranks.ALL and not run.decisions.single_rank:
+    if last == "reduce" and whole and _gives_sum_to_one(run, call):
         note_sum_of_one_rank(run, tensor, run.site(call.node))
     gathered_rows.note_gather(run, event, call)
     if last == "all_reduce" and whole:
@@ -252,12 +251,21 @@ def collective(run: Run, name: str, call: Call) -> Value:
     return Unknown()
 
 
+def _gives_sum_to_one(run: Run, call: Call) -> bool:
+    """Whether a call of `reduce` on all ranks leaves the tensor of one rank unlike the others.
+
+    The largest of equal numbers is the same number, but their sum is another one.
+    """
+    op = call.arg(2, "op")
+    adds = losses.is_sum(run.settle(op) if op is not None else None)
+    return adds and run.ranks() is Ranks.ALL and not run.decisions.single_rank
+
+
 def _adds_up_count(run: Run, tensor: Value, call: Call) -> bool:
     """Whether a call adds up what each rank has counted over all ranks already."""
     op = call.arg(1, "op")
     op = run.settle(op) if op is not None else None
-    adds = op is None or (isinstance(op, Symbol) and op.name.endswith(".ReduceOp.SUM"))
-    return adds and global_counts.is_global(run, tensor)
+    return losses.is_sum(op) and global_counts.is_global(run, tensor)
 
 
 def _may_be_any_group(run: Run, group: Value | None, call: Call) -> bool:

@@ -15,8 +15,8 @@ from fsdplint.interpreter.freezing import (
     doubt_frozen,
     freeze_parameters,
     note_requires_grad,
+    parameters_unfrozen_by,
     set_frozen,
-    thawed_by,
 )
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.module_paths import module_at, split_path
@@ -127,11 +127,11 @@ def mode(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
 @method("ModuleValue", "requires_grad_")
 def requires_grad(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     value = call.arg(0, "requires_grad")
-    thawed = thawed_by(run, [receiver], value)
+    found = parameters_unfrozen_by(run, [receiver], value)
     set_frozen(run, [receiver], not (value is None or constant(value) is True))
     if value is not None and constant(value) is not False:
         doubt_frozen(run, [receiver])
-    run.emit(RequiresGradSet, call.node, modules=(receiver.id,), thawed=thawed)
+    run.emit(RequiresGradSet, call.node, modules=(receiver.id,), unfrozen_parameters=found)
     return receiver
 
 
@@ -145,10 +145,10 @@ def same_loss(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value
 @method("ParametersOf", "requires_grad_")
 def parameter_requires_grad(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
     value = call.arg(0, "requires_grad")
-    thawed = thawed_by(run, receiver.modules, value, wholly=are_all(receiver))
+    found = parameters_unfrozen_by(run, receiver.modules, value, wholly=are_all(receiver))
     freeze_parameters(run, receiver, Const(True) if value is None else value)
     modules = tuple(module.id for module in receiver.modules)
-    run.emit(RequiresGradSet, call.node, modules=modules, thawed=thawed)
+    run.emit(RequiresGradSet, call.node, modules=modules, unfrozen_parameters=found)
     return receiver
 
 

@@ -21,7 +21,7 @@ from fsdplint.trace.groups import Groups
 
 
 @dataclass(frozen=True)
-class Thawed:
+class UnfrozenParameters:
     """Parameters that are trained and that no optimizer has.
 
     Attributes:
@@ -37,7 +37,7 @@ class Thawed:
     parameters: tuple[KnownParameter, ...]
 
 
-def thawed_parameters(trace: Trace) -> Iterator[Thawed]:
+def unfrozen_parameters(trace: Trace) -> Iterator[UnfrozenParameters]:
     """The parameters that are unfrozen for no optimizer."""
     builds = list(trace.of(OptimizerBuilt))
     if not trace.complete or not builds or any(True for _ in trace.of(ParameterMarked)):
@@ -49,7 +49,7 @@ def thawed_parameters(trace: Trace) -> Iterator[Thawed]:
         if change.ranks.partial or change.callbacks:
             continue
         found: dict[int, list[KnownParameter]] = {}
-        for parameter in change.thawed:
+        for parameter in change.unfrozen_parameters:
             if any(_has(built, modules, parameter) for built, modules in held):
                 continue
             after = _step_after(trace, change, parameter)
@@ -61,7 +61,7 @@ def thawed_parameters(trace: Trace) -> Iterator[Thawed]:
             built = next((one for one in builds if one.optimizer == step.optimizer), None)
             if built is not None and built.index < change.index:
                 ordered = sorted(parameters, key=lambda one: one.path)
-                yield Thawed(change, built, step, tuple(ordered))
+                yield UnfrozenParameters(change, built, step, tuple(ordered))
 
 
 def _is_known(built: OptimizerBuilt) -> bool:

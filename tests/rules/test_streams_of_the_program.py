@@ -1,0 +1,77 @@
+"""FSDP511 and FSDP522: what the code of a stream of the program may give ranks and workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.engine.check import check
+from fsdplint.interpreter import load
+from fsdplint.registry.rules import rule_by_code
+
+PROGRAM = """\
+import random
+import torch
+import torch.distributed as dist
+from elsewhere import read
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, IterableDataset
+
+class Samples:
+    def __init__(self, size):
+        self.size = size
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        {turn}
+
+class Stream(IterableDataset):
+    def __init__(self, size):
+        self.size = size
+
+    def __iter__(self):
+        {begin}
+
+    def __next__(self):
+        {turn}
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = fully_shard(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(Stream(16), batch_size=4, num_workers=2):
+    model(batch).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+FIXED = "return torch.ones(4) * self.size"
+BEGINS = ("return self", "return Samples(self.size)", "return iter(Samples(self.size))")
+
+
+def found(tmp_path: Path, begin: str, turn: str) -> set[str]:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM.format(begin=begin, turn=turn))
+    rules = [rule_by_code(code)() for code in ("FSDP511", "FSDP522")]
+    return {finding.rule.code for finding in check(load([path]), rules)}
+
+
+@pytest.mark.parametrize("begin", BEGINS)
+def test_ranks_and_workers_get_the_same(begin: str, tmp_path: Path) -> None:
+    assert found(tmp_path, begin, FIXED) == {"FSDP511", "FSDP522"}
+
+
+@pytest.mark.parametrize("begin", BEGINS)
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "return read(self.size)",
+        "return torch.full((4,), random.random())",
+        "return torch.ones(4) * dist.get_rank() + torch.randn(4)",
+    ],
+)
+def test_ranks_or_workers_may_get_others(begin: str, turn: str, tmp_path: Path) -> None:
+    assert found(tmp_path, begin, turn) == set()
