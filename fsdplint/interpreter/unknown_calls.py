@@ -14,7 +14,6 @@ from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import is_report, only_reads
 from fsdplint.interpreter.merging import derives_from_argument
 from fsdplint.interpreter.models import tensors
-from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.distributed import note_reduction
 from fsdplint.interpreter.models.randomness import note_unknown_call
 from fsdplint.interpreter.models.registry import METHODS, find_object_method
@@ -24,6 +23,7 @@ from fsdplint.interpreter.parameter_marks import remove_hooks
 from fsdplint.interpreter.rank_agreement import note_agreement
 from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.seeds import note_seed
 from fsdplint.interpreter.torch_values import NameTest, ParameterName, RankValue, TensorValue
 from fsdplint.interpreter.training_modes import forget_modes
 from fsdplint.interpreter.values import (

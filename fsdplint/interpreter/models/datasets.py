@@ -1,4 +1,4 @@
-"""Whether every rank gets the same data: seeds, and datasets that the program builds.
+"""Whether every rank gets the same data: datasets that the program builds, and loaders of them.
 
 Only certain facts count: a dataset does not if unknown code may have selected a part by rank.
 """
@@ -38,14 +38,6 @@ _LOADED = ("torchvision.datasets.", "datasets.load_")
 _MIXES = re.compile(r"\b(shuffle|train_test_split)\(")  # methods of it that draw random numbers
 _OWN_DATASETS = ([f"{DATA}.Dataset"], [f"{DATA}.IterableDataset"])  # the bases of a class
 _MASKS = re.compile(r"LanguageModeling|WholeWord|SOP|noise|mask", re.I)  # collators by chance
-
-
-def note_seed(run: Run, value: Value | None) -> None:
-    """All ranks set a seed: the same one, or each its own (None, or derived from the rank)."""
-    if value is None or depends_on_rank(value) or (isinstance(value, Unknown) and value.varying):
-        run.seeded = False
-    elif run.seeded is None:
-        run.seeded = True
 
 
 @function(f"{DATA}.Subset")

@@ -9,11 +9,11 @@ import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.mesh_positions import position_of
-from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import data_at, local_of, own_data
 from fsdplint.interpreter.ranks import WORLD_SIZE, is_distinct
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.seeds import note_seed
 from fsdplint.interpreter.torch_values import (
     LOCAL_PART,
     GeneratorValue,
