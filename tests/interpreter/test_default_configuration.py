@@ -42,9 +42,22 @@ IMPORTS = "from torch.distributed.tensor.parallel import ColwiseParallel, parall
 KEY = "argparse.ArgumentParser.parse_args().resume is None"
 
 
+PARSED = {
+    "none": "args = parser.parse_args()",
+    "list": "args = parser.parse_args(None)",
+    "known": "args, _ = parser.parse_known_args()",
+    "first": "args = parser.parse_known_args(None)[0]",
+    "function": "def read(argv=None):\n    return parser.parse_args(argv)\nargs = read()",
+}
+
+
 @pytest.mark.parametrize("default", ["", ", default=None"])
-def test_the_default_needs_no_combination_of_other_settings(tmp_path: Path, default: str) -> None:
-    found = program(tmp_path, IMPORTS + CODE.format(default=default))
+@pytest.mark.parametrize("form", PARSED)
+def test_the_default_needs_no_combination_of_other_settings(
+    tmp_path: Path, form: str, default: str
+) -> None:
+    code = CODE.format(default=default).replace("args = parser.parse_args()", PARSED[form])
+    found = program(tmp_path, IMPORTS + code)
     usual = [
         trace
         for trace in found.traces

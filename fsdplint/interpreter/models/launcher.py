@@ -35,6 +35,16 @@ def add_argument(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return Unknown()
 
 
+@method("Unknown", "parse_args")
+@method("Unknown", "parse_known_args")
+def parse_arguments(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """`parser.parse_args(argv)`: the arguments have one name, whatever list they come from."""
+    result = call_unknown(run, Method(receiver, "parse_args"), call)
+    if isinstance(result, Unknown) and receiver.origin:
+        result.origin = f"{receiver.origin.removesuffix('()')}.parse_args()"
+    return Sequence([result, Unknown()], "tuple") if name == "parse_known_args" else result
+
+
 @method("Unknown", "set_defaults")
 def set_defaults(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """`parser.set_defaults(func=train)`: the arguments name the function that a command runs."""
