@@ -72,9 +72,14 @@ def _library_of(function: Value) -> str:
     return function.library if isinstance(function, Unknown) else ""
 
 
-def _is_backward(function: Unknown) -> bool:
-    """Whether a value is the attribute `backward` of the value that it was read from."""
-    return function.owner is not None and function.owner.parts.get("backward") is function
+def _name_of(function: Value) -> str:
+    """The name under which an unknown function was read from an object; "" if there is none."""
+    if not isinstance(function, Unknown):
+        return ""
+    if function.origin or function.owner is None:
+        return function.origin.rpartition(".")[2]
+    names = (name for name, part in function.owner.parts.items() if part is function)
+    return next((name for name in names if name.isidentifier()), "")
 
 
 def _forget_absent_keys(run: Run, function: Value, call: Call) -> None:
@@ -103,7 +108,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if isinstance(function, Unknown) and isinstance(function.owner, ParameterName):
         return _of_name(run, function.owner, function, call)
     origin = function.origin if isinstance(function, Unknown) else ""
-    name = origin.rpartition(".")[2]
+    name = _name_of(function)
     if isinstance(function, Method):
         name = function.name
     if isinstance(function, Symbol):
@@ -119,8 +124,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         of_object = find_object_method(function.owner, name)
         if of_object is not None:
             return of_object(run, function.owner, name, call)
-        if not origin and function.owner is not None and _is_backward(function):
-            name, origin = "backward", "loss.backward"  # of a value of which nothing is known
+        if not origin and name == "backward":
+            origin = "loss.backward"  # of a value of which nothing is known
         entry = unknown_entries.call_method(run, function.owner, name, call)
         if entry is not None:
             return entry
@@ -236,7 +241,7 @@ def _call_within(run: Run, function: Unknown, call: Call) -> Value:
 
     A part of it whose state is taken or loaded is a module.
     """
-    name = function.origin.rpartition(".")[2]
+    name = _name_of(function)
     if name in _STATES and isinstance(run.settle(function.owner or function), Unknown):
         part = as_module(run, function.owner)
         if part is not None:
