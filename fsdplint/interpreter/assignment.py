@@ -35,6 +35,7 @@ from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_keys import note_key
 from fsdplint.interpreter.parameter_marks import mark_parameters
+from fsdplint.interpreter.replaced_parameters import with_identity
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import (
@@ -208,7 +209,9 @@ def assign_element(
             container.items[key.value] = value
             note_keys(run, {key.value: value})
         else:
+            identities = with_identity(run, container, key)
             container.may_have_more()
+            container.identities = identities
             note_key(run, container, key)
             if isinstance(key, Unknown):
                 override_entries(container)

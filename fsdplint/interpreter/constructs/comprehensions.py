@@ -21,7 +21,7 @@ from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.parameter_keys import note_each_key
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
-from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue
+from fsdplint.interpreter.torch_values import ParameterId, ParametersOf, ShardTensor, StateValue
 from fsdplint.interpreter.values import Const, Dict, Scope, Sequence, Value
 from fsdplint.trace import Ranks
 
@@ -72,6 +72,8 @@ def eval_dict_comp(run: Run, node: cst.DictComp) -> Value:
         made = Dict(held, open=result.open, created_at=result.created_at)
         return begin_dict(run, made)
     made = Dict({f"*{n}": one for n, one in enumerate(result.items)}, open=True)
+    identities = tuple(key for key in keys if isinstance(key, ParameterId))
+    made.identities = identities if len(identities) == len(keys) else None
     note_each_key(run, made, each)
     return begin_dict(run, made)
 

@@ -37,6 +37,7 @@ from fsdplint.interpreter.parameter_filters import (
     with_current_filters,
 )
 from fsdplint.interpreter.removals import forget_items, note_removal
+from fsdplint.interpreter.replaced_parameters import note_membership
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_entries
 from fsdplint.interpreter.torch_values import (
@@ -194,6 +195,7 @@ def dict_view(run: Run, receiver: Dict, name: str, call: Call) -> Value:
 @method("Dict", "get", "pop", "setdefault")
 def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     key = call.args[0] if call.args else Unknown()
+    note_membership(run, call.node, key, receiver)
     value = read_entry(run, receiver, key.value) if isinstance(key, Const) else None
     lacks = receiver.has(key.value) is False if isinstance(key, Const) else not receiver.open
     if isinstance(key, Const) and key.value in receiver.removed and lacks and name == "get":

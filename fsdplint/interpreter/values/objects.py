@@ -183,6 +183,8 @@ class Dict(Value):
     factory: what makes the value of a key that is missing, of a `defaultdict`.
     names_of: the modules whose parameters certainly all have an entry under their names, and the
         number of events when they got it: see `parameter_keys`.
+    identities: the identities of parameters that are keys; None if there may be other keys that are
+        not known.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
@@ -195,6 +197,7 @@ class Dict(Value):
     empty_elsewhere: bool = False
     factory: Value | None = field(default=None, repr=False)
     names_of: tuple[tuple[ModuleValue, ...], int] | None = field(default=None, repr=False)
+    identities: tuple[Value, ...] | None = field(default=(), repr=False)
 
     @property
     def lacks_entries(self) -> bool:
@@ -211,6 +214,7 @@ class Dict(Value):
     def may_have_more(self) -> None:
         """Note that it may have got entries under any key."""
         self.open = True
+        self.identities = None
         self.removed.clear()
 
     def take(self, other: Dict) -> None:
@@ -220,6 +224,7 @@ class Dict(Value):
         self.items.update(other.items)
         self.tensors.update(other.tensors)
         self.open = self.open or other.open
+        self.identities = None if other.open else self.identities
         self.doubtful = self.doubtful or other.doubtful
         self.empty_elsewhere = self.empty_elsewhere and other.empty_elsewhere
 
