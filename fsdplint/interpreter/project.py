@@ -119,6 +119,7 @@ class Project:
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
         self.configs: dict[str, ConfigSource] = {}
+        self._settings_files: dict[str, tuple[tuple[str, str], ...]] = {}  # by root
         self.consulted: dict[FileQuestion, FileAnswer] = {}
         self.file_queries: dict[str, bool] = {}
         self.numbering = Numbering()
@@ -266,6 +267,8 @@ class Project:
                     arguments[0], arguments[1], arguments[2] or None, arguments[3]
                 ).items()
             )
+        if what == "settings_files":
+            return self.settings_files(*arguments)
         if what == "config_names":
             return self.config_names(*arguments)
         if what == "config":
@@ -287,6 +290,16 @@ class Project:
                 break
         self.consulted["config_names", name, file] = names
         return names
+
+    def settings_files(self, file: str) -> tuple[tuple[str, str], ...]:
+        """The settings files of the project of a file, by path from the root, with their texts."""
+        from fsdplint.source.config_files.search import find_settings
+
+        root = str(self.root or project_root(Path(file)))
+        if root not in self._settings_files:
+            self._settings_files[root] = tuple(find_settings(root))
+        self.consulted["settings_files", file] = self._settings_files[root]
+        return self._settings_files[root]
 
     def is_read(self, path: str) -> bool:
         """Whether the project tried to read a file."""

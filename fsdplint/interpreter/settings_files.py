@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, Dict, Unknown, constant
+from fsdplint.interpreter.values import Const, Dict, Sequence, Unknown, Value, constant
 
 if TYPE_CHECKING:
+    from fsdplint.source import config_source
     from fsdplint.source.config_source import Mapping, Node, Scalar
 
-MAX_DEPTH = 6  # of mappings in mappings
+MAX_DEPTH = 6  # of mappings and lists in others
+MAX_ELEMENTS = 64  # of a list
 
 
 def settings_in(run: Run, path: str, origin: str) -> Unknown | None:
@@ -40,14 +42,28 @@ def _settings(mapping: Mapping, result: Unknown, depth: int) -> Unknown:
     return result
 
 
-def _setting(node: Node, result: Unknown, depth: int) -> Unknown:
-    from fsdplint.source.config_source import Mapping, Scalar
+def _setting(node: Node, result: Unknown, depth: int) -> Value:
+    from fsdplint.source import config_source as config
 
-    if isinstance(node, Mapping) and depth < MAX_DEPTH:
+    if isinstance(node, config.Mapping) and depth < MAX_DEPTH:
         return _settings(node, result, depth + 1)
-    if isinstance(node, Scalar) and is_known(node):
+    if isinstance(node, config.Sequence) and depth < MAX_DEPTH:
+        return _list(node, result, depth + 1)
+    if isinstance(node, config.Scalar) and is_known(node):
         result.default = Const(node.value)
     return result
+
+
+def _list(node: config_source.Sequence, result: Unknown, depth: int) -> Value:
+    """A list in a file; what its mappings say are defaults again. An empty one shows nothing."""
+    if not node.items or len(node.items) > MAX_ELEMENTS:
+        return result
+    elements: list[Value] = []
+    for number, item in enumerate(node.items):
+        value = _setting(item, Unknown(f"{result.origin}[{number}]", owner=result), depth)
+        default = value.default if isinstance(value, Unknown) else None
+        elements.append(default if isinstance(default, Const) else value)
+    return Sequence(elements)
 
 
 def is_whole_file(value: object) -> bool:

@@ -14,6 +14,7 @@ from fsdplint.interpreter.imports import import_module, locate_module
 from fsdplint.interpreter.literal_settings import literal_settings
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import build_optimizer, owners_of
+from fsdplint.interpreter.possible_settings import possible_settings
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings_files import default_of, settings_in
 from fsdplint.interpreter.unknown_calls import call_unknown
@@ -120,8 +121,8 @@ def load_stream(run: Run, name: str, call: Call) -> Value:
 
 
 def _read(run: Run, path: Value | None, call: Call) -> Value | None:
-    text = default_text(run, path)
-    return None if text is None else settings_in(run, text, run.text(call.node))
+    text, origin = default_text(run, path), run.text(call.node)
+    return possible_settings(run, origin) if text is None else settings_in(run, text, origin)
 
 
 @function("hydra.main")
