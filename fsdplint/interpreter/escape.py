@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TypeGuard
+
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_wholly_frozen
 from fsdplint.interpreter.run import Run
@@ -11,6 +14,7 @@ from fsdplint.interpreter.torch_values import (
     GeneratorValue,
     HelperState,
     LoaderValue,
+    ParametersOf,
     SamplerValue,
     ScalerValue,
     SchedulerValue,
@@ -26,14 +30,23 @@ from fsdplint.interpreter.values import (
     LibraryObject,
     Method,
     ModuleValue,
+    OptimizerValue,
     Sequence,
     Symbol,
     Unknown,
     Value,
 )
-from fsdplint.trace import DataEscaped, Escaped, HelperStateLoaded, HelperStateTaken, Loaded
+from fsdplint.trace import (
+    DataEscaped,
+    Escaped,
+    HelperStateLoaded,
+    HelperStateTaken,
+    Loaded,
+    OptimizerBuilt,
+)
 
 _WITHOUT_PARTS = (Const, Symbol)
+MAX_DEPTH = 2  # of values in values
 
 
 def escape(run: Run, call: Call) -> None:
@@ -41,7 +54,9 @@ def escape(run: Run, call: Call) -> None:
     for value in call.values:
         if isinstance(value, _WITHOUT_PARTS):
             continue
-        for module in [*modules_in(run, value), *_holder(run, value)]:
+        values = list(_values_in(run, value))
+        modules = [one for one in values if isinstance(one, ModuleValue)]
+        for module in [*modules, *_holder(run, value)]:
             info = run.trace.modules.get(module.id)
             set_mode(run, module, None)
             if not module.wrapper:
@@ -49,11 +64,15 @@ def escape(run: Run, call: Call) -> None:
             if info is not None and not info.escaped:
                 info.escaped = True
                 run.emit(Escaped, call.node, module=module.id)
-        for data in data_in(run, value):
+        for data in (id for one in values for id in _data_of(one)):
             run.emit(DataEscaped, call.node, data=data)
-        run.shared_iterables.update(_iterables_in(run, value))
-        for helper in [*helpers_in(run, value), *_helpers_of_states(run, value)]:
+        run.shared_iterables.update(filter(_is_iterable, values))
+        helpers = [one.id for one in values if isinstance(one, SchedulerValue | ScalerValue)]
+        for helper in [*helpers, *(id for one in values for id in _helpers_of_state(run, one))]:
             run.emit(HelperStateLoaded, call.node, into=helper)
+        optimizers = {_optimizer_of(one) for one in values} - {""}
+        for built in run.trace.of(OptimizerBuilt) if optimizers else ():
+            built.escaped = built.escaped or built.optimizer in optimizers
         held_states = [one for one in contents(run, value) if isinstance(one, StateValue)]
         run.edited_states.update(state.id for state in held_states)
         if isinstance(value, GeneratorValue):
@@ -73,56 +92,47 @@ def _holder(run: Run, value: Value) -> list[ModuleValue]:
     return [held] if held is not None else []
 
 
-def modules_in(run: Run, value: Value, depth: int = 0) -> list[ModuleValue]:
+def modules_in(run: Run, value: Value) -> list[ModuleValue]:
     """The modules that a value is or holds."""
-    value = run.settle(value)
-    if isinstance(value, ModuleValue):
-        return [value]
-    parts = _parts_of(value) if depth <= 2 else []
-    return [m for part in parts for m in modules_in(run, part, depth + 1)]
+    return [one for one in _values_in(run, value) if isinstance(one, ModuleValue)]
 
 
-def data_in(run: Run, value: Value, depth: int = 0) -> list[str]:
-    """The ids of the samplers and loaders that a value is or holds."""
+def _values_in(run: Run, value: Value, depth: int = 0) -> Iterator[Value]:
+    """A value, and those that can be reached through it."""
     value = run.settle(value)
-    if isinstance(value, Batches):
-        value = value.loader
+    yield value
+    for part in _parts_of(value) if depth <= MAX_DEPTH else ():
+        yield from _values_in(run, part, depth + 1)
+
+
+def _data_of(value: Value) -> list[str]:
+    """The ids of a sampler, or of a loader with its sampler."""
     if isinstance(value, SamplerValue):
         return [value.id]
     if isinstance(value, LoaderValue):
         return [value.id, *([value.sampler.id] if value.sampler is not None else [])]
-    parts = _parts_of(value) if depth <= 2 else []
-    return [data for part in parts for data in data_in(run, part, depth + 1)]
+    return []
 
 
-def _iterables_in(run: Run, value: Value, depth: int = 0) -> list[Instance]:
-    """The objects with an `__iter__` of the program that a value is or holds."""
-    value = run.settle(value)
-    if isinstance(value, LoaderValue):
-        return _iterables_in(run, value.order, depth) if value.order is not None else []
-    own = [value] if isinstance(value, Instance) and value.cls.lookup("__iter__") else []
-    parts = _parts_of(value) if depth <= 2 else []
-    return own + [one for part in parts for one in _iterables_in(run, part, depth + 1)]
+def _is_iterable(value: Value) -> TypeGuard[Instance]:
+    """Whether a value is an object with an `__iter__` of the program."""
+    return isinstance(value, Instance) and value.cls.lookup("__iter__") is not None
 
 
-def helpers_in(run: Run, value: Value, depth: int = 0) -> list[str]:
-    """The ids of the schedulers and gradient scalers that a value is or holds."""
-    value = run.settle(value)
-    if isinstance(value, SchedulerValue | ScalerValue):
-        return [value.id]
-    parts = _parts_of(value) if depth <= 2 else []
-    return [helper for part in parts for helper in helpers_in(run, part, depth + 1)]
+def _helpers_of_state(run: Run, value: Value) -> list[str]:
+    """The schedulers and gradient scalers whose loaded states a value has."""
+    if not isinstance(value, HelperState):
+        return []
+    if not any(value.id in loaded.helper_states for loaded in run.trace.of(Loaded)):
+        return []
+    return [taken.of for taken in run.trace.of(HelperStateTaken) if taken.state == value.id]
 
 
-def _helpers_of_states(run: Run, value: Value, depth: int = 0) -> list[str]:
-    """The schedulers and gradient scalers whose loaded states a value is or holds."""
-    value = run.settle(value)
-    if isinstance(value, HelperState):
-        if not any(value.id in loaded.helper_states for loaded in run.trace.of(Loaded)):
-            return []
-        return [taken.of for taken in run.trace.of(HelperStateTaken) if taken.state == value.id]
-    parts = _parts_of(value) if depth <= 2 else []
-    return [of for part in parts for of in _helpers_of_states(run, part, depth + 1)]
+def _optimizer_of(value: Value) -> str:
+    """The id of the optimizer that a value is or belongs to; "" if there is none."""
+    if isinstance(value, Dict | Sequence | ParametersOf) and value.optimizer is not None:
+        return value.optimizer.id
+    return value.id if isinstance(value, OptimizerValue) else ""
 
 
 def _parts_of(value: Value) -> list[Value]:
@@ -133,6 +143,10 @@ def _parts_of(value: Value) -> list[Value]:
         return list(value.items.values())
     if isinstance(value, Instance):
         return list(value.attributes.values())
+    if isinstance(value, Batches):
+        return [value.loader]
+    if isinstance(value, LoaderValue):
+        return [value.order] if value.order is not None else []
     if isinstance(value, LibraryObject) and value.name == "torch.utils.data.BatchSampler":
         return list(value.args.values())
     if isinstance(value, Bound | Method):

@@ -85,6 +85,8 @@ class OptimizerBuilt(Event):
     lacks: the frozen parameters of `modules` that tests of `requires_grad` certainly leave out
         (static traces only).
     regrouped: whether its groups may have got other parameters later (static traces only).
+    escaped: whether code that cannot be followed gets it, or its groups, at any time (static traces
+        only).
     equal_rates: the number of its groups if none has a learning rate of its own, 0 if that is not
         known (static traces only).
     empty_groups: the number of its groups without parameters (recorded traces only).
@@ -106,6 +108,7 @@ class OptimizerBuilt(Event):
         "a record has the parameters", default=frozenset()
     )
     regrouped: bool = unrecorded("a record has the parameters of each step", default=False)
+    escaped: bool = unrecorded("a record has the learning rates themselves", default=False)
     equal_rates: int = unrecorded("a record has the learning rates themselves", default=0)
     empty_groups: int = 0
     again: bool = unrecorded("a record does not have the options of a turn", default=False)
