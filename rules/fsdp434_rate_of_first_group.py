@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import GroupOptionSet, OptimizerBuilt, SchedulerStepped, Trace
-from fsdplint.trace.queries.common import class_name, optimizer_of
+from fsdplint.trace import GroupOptionSet, SchedulerStepped, Trace
+from fsdplint.trace.queries.common import class_name, optimizer_of, sharded_module_of
 
 
 class RateOfFirstGroup(Rule):
@@ -49,8 +49,10 @@ class RateOfFirstGroup(Rule):
             if event.optimizer in others | scheduled or not event.in_loop or event.site in seen:
                 continue
             built = optimizer_of(trace, event.optimizer)
-            module = _sharded(trace, built, event) if built is not None else None
-            if built is None or module is None or built.equal_rates < 2:
+            if built is None or built.equal_rates < 2 or built.escaped:
+                continue
+            module = sharded_module_of(trace, built.modules, event)
+            if module is None:
                 continue
             seen.add(event.site)
             yield self.finding(
@@ -60,9 +62,3 @@ class RateOfFirstGroup(Rule):
                 help="Set `lr` in each group of `optimizer.param_groups`.",
                 because=[(built, "groups made here")],
             )
-
-
-def _sharded(trace: Trace, built: OptimizerBuilt, event: GroupOptionSet) -> str | None:
-    """A sharded module whose parameters an optimizer has; None if one is not seen."""
-    found = (one for one in built.modules if trace.sharded_within(one, event) is not None)
-    return next(found, None)

@@ -8,7 +8,7 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Event, LoaderIterated, OptimizerBuilt, OptimizerStepped, Trace
 from fsdplint.trace.queries.clipping import turns_of
-from fsdplint.trace.queries.common import class_name
+from fsdplint.trace.queries.common import class_name, sharded_module_of
 
 
 class OptimizerOfEachTurn(Rule):
@@ -70,7 +70,7 @@ class OptimizerOfEachTurn(Rule):
 
 def _explained(trace: Trace, built: OptimizerBuilt) -> bool:
     """Whether the model is not certainly sharded, or code out of sight gets it."""
-    if not any(trace.sharded_within(one, built) is not None for one in built.modules):
+    if sharded_module_of(trace, built.modules, built) is None:
         return True
     return any(trace.family_escaped(one, built) for one in built.modules)
 

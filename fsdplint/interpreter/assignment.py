@@ -130,7 +130,7 @@ def _unpack(run: Run, target: cst.Tuple | cst.List, value: Value) -> None:
     else:
         items = _made_for_each(run, held, count) or unpack(run, value, count)
         for at in rests:
-            items[at] = SequenceValue([items[at]], open=True)
+            items[at] = SequenceValue([group_options.any_group(items[at])], open=True)
     for element, item in zip(target.elements, items, strict=True):
         assign(run, element.value, item)
 

@@ -22,6 +22,7 @@ from fsdplint.interpreter.chosen_members import (
 )
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import bind, call_function
+from fsdplint.interpreter.group_options import first_group
 from fsdplint.interpreter.imports import given_by_module, import_module, load_registrations
 from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.meta_device import META_ATTRIBUTES, is_on_meta
@@ -75,6 +76,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    constant,
 )
 from fsdplint.syntax.qualified_names import canonical
 from fsdplint.trace import PickedByRank
@@ -321,6 +323,9 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
             chosen = possible_lists.entries(run, value, index, node)
         return chosen if chosen is not None else _unknown_entry(run, value, node)
     if isinstance(value, Sequence):
+        first = first_group(value) if constant(index) == 0 else None
+        if first is not None:
+            return first
         if isinstance(index, Const) and isinstance(index.value, int):
             if -len(value.items) <= index.value < len(value.items) and not value.open:
                 return value.items[index.value]

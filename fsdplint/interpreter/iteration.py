@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, losses, padded_tensors, rank_local, tensor_marks
+from fsdplint.interpreter import (
+    group_options,
+    lazy,
+    losses,
+    padded_tensors,
+    rank_local,
+    tensor_marks,
+)
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.loop_certainty import loops_in, passes_all_on
 from fsdplint.interpreter.merging import matters
@@ -212,6 +219,8 @@ def unpack(run: Run, value: Value, count: int) -> list[Value]:
     value = as_dict(lazy.consume(run, iterable_of(run, value)))
     if isinstance(value, Sequence) and len(value.items) == count:
         return list(value.items)
+    if isinstance(value, Sequence) and (groups := group_options.unpacked(value, count)):
+        return groups
     if isinstance(value, ModulesOf):
         return [Unknown(varying=True) for _ in range(count)]
     if isinstance(value, TensorValue) and len(value.items) == count:

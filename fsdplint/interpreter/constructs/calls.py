@@ -334,6 +334,7 @@ def _only_key(name: str, call: Call) -> Value | None:
     """The key of the only element of a dict that a method changes."""
     if name in ("__setitem__", "__delitem__", "pop", "setdefault") and call.args:
         return call.args[0]
-    if name == "update" and not call.args and not call.open and "params" not in call.kwargs:
-        return Const("")
+    if name == "update" and not call.open and "params" not in call.kwargs:
+        if all(isinstance(one, Dict) and one.has("params") is False for one in call.args):
+            return Const("")
     return None

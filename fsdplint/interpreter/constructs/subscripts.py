@@ -85,6 +85,8 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         if isinstance(value, Sequence):
             note_slice(run, node, value, selection.bounds, own)
         return own
+    if selection.is_slice and isinstance(value, Sequence) and value.optimizer is not None:
+        return replace(value, optimizer=None)  # a copy of the list with the same groups
     if selection.is_slice and isinstance(value, Sequence):
         if value.every or value.length is not None or value in run.turns:
             return replace(value, items=list(value.items), every=False, length=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import possible_lists, rank_means
+from fsdplint.interpreter import group_options, possible_lists, rank_means
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.choices import choose, is_written_out, read_entry
 from fsdplint.interpreter.decided_values import note_decided_element
@@ -229,6 +229,7 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
 
 @method("Dict", "update")
 def dict_update(run: Run, receiver: Dict, name: str, call: Call) -> Value:
+    group_options.note_update(run, receiver, call)
     for value in map(as_dict, call.args):
         if isinstance(value, Dict):
             add_entries(run, receiver, value)

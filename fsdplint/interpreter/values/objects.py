@@ -185,6 +185,7 @@ class Dict(Value):
         number of events when they got it: see `parameter_keys`.
     identities: the identities of parameters that are keys; None if there may be other keys that are
         not known.
+    is_first: whether it is certainly the first parameter group of `optimizer`.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
@@ -198,6 +199,7 @@ class Dict(Value):
     factory: Value | None = field(default=None, repr=False)
     names_of: tuple[tuple[ModuleValue, ...], int] | None = field(default=None, repr=False)
     identities: tuple[Value, ...] | None = field(default=(), repr=False)
+    is_first: bool = False
 
     @property
     def lacks_entries(self) -> bool:

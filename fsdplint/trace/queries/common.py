@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from fsdplint.trace import (
     ANY_ATTRIBUTE,
@@ -87,6 +87,19 @@ def module_path(trace: Trace, root: str, module: str) -> str:
 def optimizer_of(trace: Trace, name: str) -> OptimizerBuilt | None:
     """The event that built the optimizer of this name; None if there is none."""
     return next((event for event in trace.of(OptimizerBuilt) if event.optimizer == name), None)
+
+
+def sharded_module_of(trace: Trace, modules: Iterable[str], before: Event) -> str | None:
+    """The first of some modules that has sharded parameters; None if no sharding of one is seen.
+
+    The sharding may be that of the module, of its parts, or of what it is a part of.
+    """
+    for module in modules:
+        if trace.sharded_within(module, before) is not None:
+            return module
+        if any(trace.sharding(one, before) is not None for one in trace.ancestors(module)):
+            return module
+    return None
 
 
 def first_step(trace: Trace, built: OptimizerBuilt, after: Event) -> OptimizerStepped | None:

@@ -21,6 +21,7 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.predicates import AllOf, Predicate, truth
 from fsdplint.trace.queries.clipping import is_counter, turns_of
+from fsdplint.trace.queries.common import sharded_module_of
 from fsdplint.trace.queries.last_backward import conditions_of
 
 
@@ -280,10 +281,9 @@ def _sharded_module(trace: Trace, step: OptimizerStepped) -> str | None:
     if step.ranks.partial:
         return None
     communicating = {one.module for one in trace.before(step, Called) if one.collective}
-    for module in _modules_of(trace, step):
-        if module in communicating or trace.sharded_within(module, step) is not None:
-            return module
-    return None
+    modules = _modules_of(trace, step)
+    by_framework = next((one for one in modules if one in communicating), None)
+    return by_framework or sharded_module_of(trace, modules, step)
 
 
 def _modules_of(trace: Trace, step: OptimizerStepped) -> list[str]:

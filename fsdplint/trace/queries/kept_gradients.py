@@ -19,6 +19,7 @@ from fsdplint.trace.queries.clipping import (
     optimizers_of,
     turns_of,
 )
+from fsdplint.trace.queries.common import sharded_module_of
 
 
 def steps_with_used_gradients(trace: Trace) -> Iterator[tuple[str, BackwardRun, OptimizerStepped]]:
@@ -42,9 +43,9 @@ def _module_of(trace: Trace, step: OptimizerStepped) -> str | None:
             continue
         if any(trace.any_escaped(trace.family(one), trace.last_step) for one in built.modules):
             return None
-        for module in built.modules:
-            if trace.sharded_within(module, step) is not None:
-                return module
+        module = sharded_module_of(trace, built.modules, step)
+        if module is not None:
+            return module
     return None
 
 
