@@ -15,7 +15,8 @@ def default_number(run: Run, value: Value | None) -> float | None:
     """The number that a value is, or that a setting is by default; None if it is not known."""
     if isinstance(value, Unknown):
         if value.default is None:
-            return _of_argument(run, value.origin)
+            named = run.environment_defaults.get(value.origin)
+            return _number(named) if named is not None else _of_argument(run, value.origin)
         value = value.default
     return _number(value) if isinstance(value, Const) else None
 

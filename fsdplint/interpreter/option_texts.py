@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fsdplint.interpreter.default_numbers import default_number
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -18,19 +20,21 @@ from fsdplint.interpreter.values import (
 
 PRECISION = "torch.distributed.fsdp.MixedPrecision"
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
-INFINITE = (float("inf"), "math.inf", "numpy.inf", "torch.inf")  # bounds that clip nothing
+INFINITE = float("inf")  # the bound of a clipping that clips nothing
+_INFINITE = frozenset({"math.inf", "numpy.inf", "torch.inf"})
 # `settings.clip`, and what a file of settings has: `json.load(f).train.clip`.
 _ENTRY = r"(\.\w+|\[['\"]\w+['\"]\])+"
 _ATTRIBUTE = re.compile(r"([A-Za-z_]\w*|(json|yaml|toml|tomllib)\.\w+\([^()]*\))" + _ENTRY)
 
 
-def bound(value: Value | None) -> object:
+def bound(run: Run, value: Value | None) -> object:
     """The bound of a clipping: see `option`. The origin of a setting of the program's users, which
     is an argument of the command line, an attribute, an entry of a file or a variable of the
     environment."""
+    named = isinstance(value, Symbol) and value.name in _INFINITE
+    if named or default_number(run, value) == INFINITE:
+        return INFINITE  # it measures, unless the user asks for more
     if isinstance(value, Unknown) and not value.is_default:
-        if constant(value.default) in (float("inf"), "inf"):
-            return float("inf")  # it measures, unless the user asks for more
         setting = "parse_args()" in value.origin or value.origin.startswith("os.environ[")
         if setting or _ATTRIBUTE.fullmatch(value.origin):
             return value.origin

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsdplint.interpreter.torch_values import Columns, MeshPosition, Rows
-from fsdplint.interpreter.values import Value
+from fsdplint.interpreter.values import Const, Value
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Collective, DifferentiableGradient, MeansSummed, Split
 
@@ -92,6 +92,7 @@ class ArgumentTables:
         self.argument_texts: dict[str, str | None] = {}  # the defaults
         self.argument_defaults: dict[str, tuple[object, ...]] = {}  # () for an unknown one
         self.setting_defaults: dict[str, Value] = {}  # of fields of dataclasses, by their origin
+        self.environment_defaults: dict[str, Const] = {}
         self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
         self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False
 

@@ -271,7 +271,7 @@ def clip_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value
         call.node,
         api="method",
         modules=(receiver.id,),
-        max_norm=bound(call.arg(0, "max_norm")),
+        max_norm=bound(run, call.arg(0, "max_norm")),
         without_gradients=gradient_writes.are_zero_in(run, [receiver]),
         again=gradient_writes.are_clipped(run, call.node),
         collective=sharding_inside(run, receiver) is not None,

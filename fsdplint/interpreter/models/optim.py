@@ -253,7 +253,7 @@ def clip_with_norm(run: Run, name: str, call: Call) -> Value:
             call.node,
             api="with_norm",
             modules=tuple(module.id for module in modules),
-            max_norm=bound(call.arg(1, "max_norm")),
+            max_norm=bound(run, call.arg(1, "max_norm")),
         )
     sharded = tensors.has_sharded_gradients(run, call.arg(0, "parameters"))
     if sharded and local_of(norm) is not None:
@@ -279,7 +279,7 @@ def clip(run: Run, name: str, call: Call) -> Value:
     modules, _ = owners_of(run, call.arg(0, "parameters"))
     last = name.rpartition(".")[2]
     by_norm = "norm" in last
-    if bound(call.arg(1, "max_norm")) in INFINITE:  # it only measures the norm
+    if bound(run, call.arg(1, "max_norm")) == INFINITE:  # it only measures the norm
         try_other_options(run, call)
     # Under FSDP1, the function clips by the norm of the rank's part, without communication.
     sharded = any(sharding_inside(run, module) is Sharding.FSDP2 for module in modules)
@@ -290,7 +290,7 @@ def clip(run: Run, name: str, call: Call) -> Value:
         modules=tuple(m.id for m in modules),
         stale=stale_modules(run, call.arg(0, "parameters")),
         by_norm=by_norm,
-        max_norm=bound(call.arg(1, "max_norm")),
+        max_norm=bound(run, call.arg(1, "max_norm")),
         whole=_is_whole(run, call.arg(0, "parameters")),
         without_gradients=gradient_writes.are_zero_in(run, modules),
         again=gradient_writes.are_clipped(run, call.node),

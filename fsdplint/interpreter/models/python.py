@@ -198,7 +198,10 @@ def import_function(run: Run, name: str, call: Call) -> Value:
 
 @function("os.getenv", "os.environ.get", "os.environ.setdefault")
 def getenv(run: Run, name: str, call: Call) -> Value:
-    return environment(call.arg(0, "key") or Unknown())
+    value, default = environment(call.arg(0, "key") or Unknown()), call.arg(1, "default")
+    if isinstance(value, Unknown) and isinstance(default, Const):
+        run.environment_defaults[value.origin] = default
+    return value
 
 
 @function("os.path.")
