@@ -6,7 +6,6 @@ executes it once, notes what may give ranks or workers other data, and drops the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,10 +25,8 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
-from fsdplint.syntax.words import words_of
 
 _BY_INDEX = ("__getitem__", "__getitems__")
-_OF_WORKERS = re.compile(r"worker", re.I)
 
 
 @dataclass
@@ -41,11 +38,13 @@ class Probe:
         draws: whether numbers are drawn from the generator of the process, which is another one in
             each worker.
         is_out_of_sight: whether code is called that is not known.
+        by_process: whether code asks for the worker, or for its process.
     """
 
     may_differ: bool = False
     draws: bool = False
     is_out_of_sight: bool = False
+    by_process: bool = False
 
 
 def probe(run: Run, dataset: Instance) -> Probe | None:
@@ -120,7 +119,5 @@ def repeats_in_workers(run: Run, dataset: Instance) -> bool:
 
     Nothing in the stream asks for the worker, and it draws no random numbers of the process.
     """
-    if any(_OF_WORKERS.search(words_of(one.node)) for one in dataset.cls.mro()):
-        return False
     found = probe(run, dataset)
-    return found is not None and not (found.draws or found.is_out_of_sight)
+    return found is not None and not (found.draws or found.is_out_of_sight or found.by_process)

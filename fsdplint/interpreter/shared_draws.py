@@ -59,6 +59,8 @@ _SPLITS = re.compile(
     r"\.utils\.data\.|scatter|all_to_all|\brecv|\.P2POp|context_parallel|tensor\.parallel"
     r"|distributed_sampler|\.urandom$|\.getpid$|\.fork_rng$|\.seed$"
 )
+# Functions whose results differ between the processes of one rank.
+_BY_PROCESS = re.compile(r"\.(?:get_worker_info|getpid|urandom|uuid[14])$")
 # They get the rank for something else than data.
 _TAKES_RANK = re.compile(
     r"torch\.(?:distributed\.|cuda\.|device$|accelerator\.|xpu\.|save$|profiler\.)"
@@ -108,6 +110,7 @@ def _note_in_probe(run: Run, function: Value, call: Call) -> None:
     if isinstance(function, Symbol):
         root = function.name.partition(".")[0]
         probe.draws = probe.draws or _draws_from_process(function.name, call)
+        probe.by_process = probe.by_process or _BY_PROCESS.search(function.name) is not None
         probe.is_out_of_sight = probe.is_out_of_sight or root not in _COMPUTES | _REPORTS
     elif isinstance(function, Unknown) and function.owner is None:
         probe.is_out_of_sight = probe.is_out_of_sight or not function.library

@@ -75,3 +75,26 @@ def test_ranks_and_workers_get_the_same(begin: str, tmp_path: Path) -> None:
 )
 def test_ranks_or_workers_may_get_others(begin: str, turn: str, tmp_path: Path) -> None:
     assert found(tmp_path, begin, turn) == set()
+
+
+WORKER = "from torch.utils.data import get_worker_info as ask\nimport torch.utils.data as data\n"
+ASKS = {
+    "by another name": "w = ask()\n        return torch.ones(4) * (w.id if w else 0)",
+    "by its module": "w = data.get_worker_info()\n        return torch.ones(4) * w.id",
+    "by getattr": "w = getattr(data, 'get_' + 'worker_info')()\n        return torch.ones(4) * w.id",
+    "in a function": "return torch.ones(4) * part()",
+    "the number of the process": "return torch.ones(4) * (os.getpid() % 2)",
+}
+
+
+@pytest.mark.parametrize("form", ASKS)
+def test_a_stream_asks_for_the_worker(form: str, tmp_path: Path) -> None:
+    helper = "import os\n\ndef part():\n    w = ask()\n    return w.id if w is not None else 0\n"
+    path = tmp_path / "train.py"
+    path.write_text(WORKER + helper + PROGRAM.format(begin="return self", turn=ASKS[form]))
+    assert list(check(load([path]), [rule_by_code("FSDP522")()])) == []
+
+
+def test_the_word_worker_asks_for_none(tmp_path: Path) -> None:
+    turn = "worker = 2  # num_workers, get_worker_info()\n        return torch.ones(4) * worker"
+    assert "FSDP522" in found(tmp_path, "return self", turn)
