@@ -6,19 +6,37 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter.library_classes import is_report
+from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.signals import EXITS
+from fsdplint.interpreter.values import (
+    Bound,
+    Class,
+    Function,
+    Instance,
+    Method,
+    Partial,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
 from fsdplint.source.positions import descend
-from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import BackwardRun, Called, ErrorCaught, Ranks
 
 # Errors that come on all ranks at once, or end a loop or program.
 _ON_ALL = re.compile(
     r"Attribute|Import|ModuleNotFound|NotImplemented|StopIteration|Keyboard|SystemExit|Generator"
 )
-# Calls at the end of a handler after which the loop certainly goes on, besides reports.
-_GOES_ON = frozenset("append collect empty_cache print print_exc zero_grad".split())
+_ENDS = EXITS | {"os.abort", "os.kill", "os.killpg", "signal.raise_signal"}
 _LEAVES = (cst.Raise, cst.Return, cst.Break)
+_COMPOUND = (cst.For, cst.Match, cst.Try, cst.TryStar, cst.While, cst.With)
+_BINDS = (cst.AnnAssign, cst.AssignTarget, cst.AugAssign, cst.For, cst.NamedExpr)
+# Libraries whose functions return, but for those that end the program.
+_KNOWN = frozenset(
+    "builtins gc logging loguru rich time torch tqdm traceback wandb warnings".split()
+)
+MAX_DEPTH = 3  # of functions that a handler calls
 
 
 def note_caught(run: Run, node: cst.Try, begin: int) -> None:
@@ -30,37 +48,112 @@ def note_caught(run: Run, node: cst.Try, begin: int) -> None:
         return
     inside = [one for one in run.trace.events[begin:] if isinstance(one, BackwardRun | Called)]
     waiting = next((one for one in inside if one.collective and not one.ranks.partial), None)
-    if not any(isinstance(one, BackwardRun) for one in inside):
+    if waiting is None or not any(isinstance(one, BackwardRun) for one in inside):
         return  # an evaluation, which may be left out
     handler = next((one for one in node.handlers if _passes(run, one)), None)
-    if waiting is not None and handler is not None:
+    if handler is not None:
         run.emit(ErrorCaught, handler, waiting=waiting.index)
 
 
 def _passes(run: Run, handler: cst.ExceptHandler) -> bool:
     """Whether the loop may go on after a handler, and the error may come on one rank alone."""
-    caught = "" if handler.type is None else run.text(handler.type)
-    if _ON_ALL.search(caught):
-        return False
+    if handler.type is not None:
+        caught = run.settle(run.eval(handler.type))
+        kinds = caught.items if isinstance(caught, Sequence) else [caught]
+        if any(map(_ON_ALL.search, (name for one in kinds for name in _names(run, one)))):
+            return False
     if any(isinstance(one, cst.Continue) for one in descend(handler.body)):
         return True
-    return not _leaves(handler.body)
+    return not _may_leave(run, handler.body)
 
 
-def _leaves(suite: cst.BaseSuite) -> bool:
-    """Whether code may leave the loop around it, or end the program."""
+def _names(run: Run, error: Value) -> list[str]:
+    """The names of a class of errors and its bases, as far as they are known."""
+    error = run.settle(error)
+    if isinstance(error, Class):
+        return [*(one.name for one in error.mro()), *error.library_bases()]
+    if isinstance(error, Symbol):
+        return [error.name]
+    return [error.origin] if isinstance(error, Unknown) else []
+
+
+def _may_leave(run: Run, suite: cst.BaseSuite, inside: tuple[Function, ...] = ()) -> bool:
+    """Whether the end of some code may leave the loop around it, or end the program.
+
+    inside: the functions that the handler calls, the last of which has the code.
+    """
     last = suite.body[-1] if suite.body else None
     if isinstance(last, cst.If):
-        return _both_leave(last)
+        return _both_leave(run, last, inside)
+    if isinstance(last, _COMPOUND):
+        return any(_leaves(run, one, inside) for one in descend(last))
     small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
-    if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
-        name = dotted_name(small.value.func).rpartition(".")[2]
-        return not (is_report(name) or name in _GOES_ON)  # it may end the program
-    return isinstance(small, _LEAVES)
+    return small is not None and _leaves(run, small, inside)
 
 
-def _both_leave(node: cst.If) -> bool:
-    if node.orelse is None or not _leaves(node.body):
+def _both_leave(run: Run, node: cst.If, inside: tuple[Function, ...]) -> bool:
+    if node.orelse is None or not _may_leave(run, node.body, inside):
         return False
     other = node.orelse
-    return _leaves(other.body) if isinstance(other, cst.Else) else _both_leave(other)
+    if isinstance(other, cst.Else):
+        return _may_leave(run, other.body, inside)
+    return _both_leave(run, other, inside)
+
+
+def _leaves(run: Run, node: cst.CSTNode, inside: tuple[Function, ...]) -> bool:
+    """Whether a statement may leave the loop, or calls a function that may end the program."""
+    if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
+        return _may_end(run, _called(run, node.value.func, inside), inside)
+    return isinstance(node, _LEAVES) and not (inside and isinstance(node, cst.Return))
+
+
+def _called(run: Run, node: cst.BaseExpression, inside: tuple[Function, ...]) -> Value:
+    """The function that code calls, which is not executed here."""
+    if not inside:
+        return run.settle(run.eval(node))
+    if isinstance(node, cst.Attribute):
+        return read_attribute(run, _called(run, node.value, inside), node.attr.value, node)
+    if not isinstance(node, cst.Name) or _is_local(inside[-1], node.value):
+        return Unknown()
+    return run.settle(inside[-1].scope.lookup(node.value) or Unknown())
+
+
+def _is_local(function: Function, name: str) -> bool:
+    """Whether a name may be one of the parameters and variables of a function."""
+    params = function.node.params
+    every = (*params.posonly_params, *params.params, *params.kwonly_params)
+    bound = (one.target for one in descend(function.node.body) if isinstance(one, _BINDS))
+    names = [one.name.value for one in every]
+    names += [one.value for target in bound for one in descend(target) if isinstance(one, cst.Name)]
+    return name in names
+
+
+def _may_end(run: Run, function: Value, inside: tuple[Function, ...]) -> bool:
+    """Whether a function may end the program, or raises an error."""
+    if isinstance(function, Partial | Bound):
+        return _may_end(run, run.settle(function.function), inside)
+    if isinstance(function, Function):
+        body = function.node.body
+        if len(inside) >= MAX_DEPTH or not isinstance(body, cst.BaseSuite):
+            return True
+        return _may_leave(run, body, (*inside, function))
+    if isinstance(function, Symbol):
+        return function.name in _ENDS or not _is_known(function.name)
+    if isinstance(function, Method):
+        return isinstance(run.settle(function.receiver), Instance)
+    if isinstance(function, Unknown):
+        return not _is_known(function.library or _library_of(function))
+    return True
+
+
+def _library_of(function: Unknown) -> str:
+    """The library whose object has a method; "" if that is not known."""
+    owner = function.owner
+    while owner is not None and not owner.library:
+        owner = owner.owner
+    return owner.library if owner is not None else ""
+
+
+def _is_known(name: str) -> bool:
+    """Whether the functions of a library return, but for those that end the program."""
+    return name.partition(".")[0] in _KNOWN

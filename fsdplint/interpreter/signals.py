@@ -9,6 +9,9 @@ import libcst as cst
 from fsdplint.interpreter.values import Value
 from fsdplint.source.source import Source
 
+# Functions that end the program.
+EXITS = frozenset({"builtins.exit", "builtins.quit", "os._exit", "sys.exit"})
+
 
 @dataclass
 class Signal:

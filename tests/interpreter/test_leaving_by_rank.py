@@ -55,3 +55,24 @@ def test_a_setting_beside_a_test_of_the_rank_is_tried(
         one.rule.code for one in findings(program(tmp_path, code.format(test=test)), "FSDP501")
     }
     assert codes == ({"FSDP501"} if found else set())
+
+
+EXITS = """
+import os
+import sys
+from sys import exit as leave
+
+stop = os._exit
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+model = fully_shard(Net())
+if rank > 0:
+    {exit}
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("exit", ["sys.exit()", "leave()", "stop(0)", "exit()"])
+def test_a_rank_that_ends_its_program(tmp_path: Path, exit: str) -> None:
+    found = findings(program(tmp_path, EXITS.format(exit=exit)), "FSDP501")
+    assert [one.rule.code for one in found] == ["FSDP501"]

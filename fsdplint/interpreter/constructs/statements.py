@@ -48,7 +48,7 @@ from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.records import is_record
 from fsdplint.interpreter.removals import note_removal, remove_item
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.signals import Signal, exit_fails, is_exit, raises
+from fsdplint.interpreter.signals import EXITS, Signal, exit_fails, is_exit, raises
 from fsdplint.interpreter.torch_values import ParametersOf, PossibleLists, TensorValue
 from fsdplint.interpreter.turn_tests import number_of_operation
 from fsdplint.interpreter.values import (
@@ -82,8 +82,14 @@ def execute_expr(run: Run, node: cst.Expr) -> Signal | None:
     if choice is not None:
         return execute_choice(run, node.value, choice)
     run.eval(node.value)
-    exits = isinstance(node.value, cst.Call) and is_exit(node.value)
+    exits = isinstance(node.value, cst.Call) and _ends_program(run, node.value)
     return Signal("exit", fails=exit_fails(node.value)) if exits else None
+
+
+def _ends_program(run: Run, call: cst.Call) -> bool:
+    """Whether a call is one of `sys.exit` or the like, by whatever name."""
+    function = run.settle(run.evaluations.get(call.func, Unknown()))
+    return is_exit(call) or (isinstance(function, Symbol) and function.name in EXITS)
 
 
 @executes(cst.Assign)

@@ -1,0 +1,114 @@
+"""FSDP528 knows by values whether a loop goes on after the handler of an error in a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.engine.check import check
+from fsdplint.interpreter import load
+from fsdplint.registry.rules import rule_by_code
+
+PROGRAM = """\
+import logging
+import os
+import sys
+from sys import exit as leave
+from elsewhere import cleanup
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+Ended = StopIteration
+bad, halt, logger = [], sys.exit, logging.getLogger(__name__)
+
+
+class Interrupted(KeyboardInterrupt):
+    pass
+
+
+def finish(text):
+    logger.error(text)
+    halt(1)
+
+
+def remember(text):
+    bad.append(text)
+
+
+def at_end(print):
+    print(1)
+
+
+def fail(text):
+    raise RuntimeError(text)
+
+
+note, say = remember, logger.error
+net = fully_shard(nn.Linear(8, 8))
+engine = torch.optim.SGD(net.parameters(), lr=0.1)
+for batch in torch.randn(4, 2, 8):
+    try:
+        net(batch).sum().backward()
+        engine.step()
+        engine.zero_grad()
+    except {error}:
+        {handler}
+"""
+GOES_ON = {
+    "pass": "pass",
+    "print": "print(1)",
+    "a list": "bad.append(batch)",
+    "a function of the program": "remember('x')",
+    "its variable": "note('x')",
+    "a logger by another name": "say('x')",
+    "empty_cache": "torch.cuda.empty_cache()",
+    "in a with": "with torch.no_grad():\n            engine.zero_grad()",
+    "one way": "if len(batch) > 1:\n            raise\n        engine.zero_grad()",
+}
+LEAVES = {
+    "raise": "raise",
+    "exit": "sys.exit(1)",
+    "exit by another name": "leave(1)",
+    "exit in a variable": "halt(1)",
+    "abort": "os.abort()",
+    "a function that exits": "finish('x')",
+    "a function that raises": "fail('x')",
+    "code out of sight": "cleanup()",
+    "a function that gets the exit": "at_end(halt)",
+    "in a with": "with torch.no_grad():\n            sys.exit(1)",
+    "in a finally": "try:\n            print(1)\n        finally:\n            os._exit(1)",
+    "in a loop": "while True:\n            sys.exit(1)",
+    "both ways": "if len(batch) > 1:\n            raise\n        else:\n            halt(1)",
+}
+
+
+def findings(tmp_path: Path, handler: str, error: str = "ValueError") -> int:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM.format(handler=handler, error=error))
+    rule = rule_by_code("FSDP528")
+    assert rule is not None
+    return len(list(check(load([path]), [rule()])))
+
+
+@pytest.mark.parametrize("form", GOES_ON)
+def test_a_handler_after_which_the_loop_goes_on(tmp_path: Path, form: str) -> None:
+    assert findings(tmp_path, GOES_ON[form]) == 1
+
+
+@pytest.mark.parametrize("form", LEAVES)
+def test_a_handler_that_may_leave(tmp_path: Path, form: str) -> None:
+    assert findings(tmp_path, LEAVES[form]) == 0
+
+
+@pytest.mark.parametrize(
+    "error", ["Ended", "Interrupted", "(ValueError, Ended)", "KeyboardInterrupt", "ImportError"]
+)
+def test_errors_of_all_ranks(tmp_path: Path, error: str) -> None:
+    assert findings(tmp_path, "pass", error) == 0
+
+
+@pytest.mark.parametrize("error", ["Exception", "(OSError, ValueError)", "torch.OutOfMemoryError"])
+def test_errors_of_one_rank(tmp_path: Path, error: str) -> None:
+    assert findings(tmp_path, "pass", error) == 1
