@@ -14,8 +14,8 @@ class HeadsOfAllRanks(Rule):
 
     ## What it does
     Finds `x.view(batch, length, heads, -1)` of the output of a layer that a plan for `parallelize_module` splits
-    with `ColwiseParallel()`, where `heads` is a setting of the program that nothing divides. The code of the number has to contain the word "head", since
-    other numbers than that of the heads may be right.
+    with `ColwiseParallel()`, where `heads` is a setting of the program that nothing divides, and an attention gets the
+    view: `scaled_dot_product_attention`, or a product of two such views. For another use, the numbers may be right.
 
     ## Why is this bad?
     `ColwiseParallel` gives each of N ranks the columns of 1/N of the heads. With the number of all heads, the size

@@ -30,6 +30,15 @@ _KEEPS = frozenset(
 )
 
 
+# Further ones, which keep the division of the columns into heads.
+_KEEPS_HEADS = frozenset(
+    "add expand movedim mul neg permute repeat_interleave sub swapaxes swapdims transpose".split()
+)
+_ATTENTION = "scaled_dot_product_attention"
+_INPUTS = 3  # query, key and value, or the equation and operands of `einsum`
+_PRODUCTS = frozenset("baddbmm bmm einsum matmul".split())  # of queries and keys
+
+
 def note_style(run: Run, event: TensorParallel, module: str, style: Value) -> None:
     """Note what the output of a module is under a style of a plan."""
     name = style.name.rpartition(".")[2] if isinstance(style, LibraryObject) else ""
@@ -74,7 +83,7 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         return
     if name == "to_local" and found.as_dtensor:
         run.columns.setdefault(result, replace(found, as_dtensor=False))
-    elif name in _KEEPS:
+    elif name in _KEEPS or (found.heads and name in _KEEPS_HEADS):
         reshaped = found.reshaped or name in _RESHAPES
         run.columns.setdefault(result, replace(found, reshaped=reshaped))
 
@@ -94,11 +103,11 @@ def _is_whole(part: cst.BaseSlice) -> bool:
     return isinstance(part, cst.Slice) and part.lower is None and part.upper is None
 
 
-def note_view(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> None:
-    """Record a view of such an output with the number of all heads, a setting of the program.
+def note_view(run: Run, name: str, operands: list[Value], node: cst.CSTNode, result: Value) -> None:
+    """Note that a view of such an output has a setting of the program before its last dimension.
 
-    The size of a head, which torch computes for `-1`, is then too small. Other numbers than that of
-    the heads may be right, so that the name of the number counts.
+    If an attention gets the view, the setting is the number of all heads, and the size of a head,
+    which torch computes for `-1`, is too small. For another use, the numbers may be right.
     """
     found = run.columns.get(operands[0]) if operands and name in _VIEWS else None
     if found is None or found.as_dtensor or not isinstance(node, cst.Call):
@@ -107,8 +116,21 @@ def note_view(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> 
     texts = [run.text(one) for argument in node.args for one in _nodes(argument.value)]
     if len(sizes) != len(texts) or len(sizes) < 2 or constant(sizes[-1]) != -1:
         return
-    if "head" in texts[-2].lower() and _is_setting(sizes[-2]):
-        run.emit(ColumnsViewed, node, parallel=found.parallel.index, heads=texts[-2])
+    if _is_setting(sizes[-2]) and isinstance(result, Unknown | TensorValue):
+        made = replace(found, reshaped=True, heads=texts[-2], viewed_at=run.site(node))
+        run.columns[result] = made
+
+
+def note_attention(run: Run, name: str, operands: list[Value]) -> None:
+    """Record an attention over such views, at the first of them."""
+    found = [run.columns.get(one) for one in operands]
+    views = [one for one in found[:_INPUTS] if one is not None and one.viewed_at is not None]
+    is_product = name in _PRODUCTS and len(views) > 1
+    if views and (is_product or name == _ATTENTION):
+        event = run.emit(
+            ColumnsViewed, run.executing, parallel=views[0].parallel.index, heads=views[0].heads
+        )
+        event.site = views[0].viewed_at or event.site
 
 
 def _sizes(run: Run, value: Value) -> list[Value]:

@@ -40,8 +40,8 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
         mean_losses.note_loss(run, name, function, call, result)
         local_columns.note_loss(run, name, operands, call.node)
         local_columns.note_choice(run, name, operands, call)
-        local_columns.note_view(run, name, operands, call.node)
         note_operation(run, name, operands, result)
+        local_columns.note_view(run, name, operands, call.node, result)
         if isinstance(function, Symbol):
             plain_tensors.note_new(run, function.name, call, result)
             tensor_dtypes.note_new(run, function.name, call, result)
@@ -68,6 +68,7 @@ def has_marks(run: Run) -> bool:
         or run.global_counts
         or run.plain_tensors
         or run.dtypes
+        or run.columns
     )
     return bool(marks) or run.has_own_data
 
@@ -96,6 +97,7 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         second_order.note_operation(run, name, operands, result)
     if run.columns:
         local_columns.note_operation(run, name, operands, result)
+        local_columns.note_attention(run, name, operands)
     if run.has_own_data:
         rank_means.note_operation(run, name, operands, result)
     if run.part_sizes:

@@ -520,8 +520,12 @@ class Columns:
 
     parallel: the event of the tensor parallelism. as_dtensor: whether the output is a DTensor, of
     which `to_local()` has the columns. reshaped: whether the last dimension may be another one.
+    heads, viewed_at: the code of a setting into which a view has certainly divided the columns, and
+    the view.
     """
 
     parallel: TensorParallel
     as_dtensor: bool = False
     reshaped: bool = False
+    heads: str = ""
+    viewed_at: NodeSite | None = None

@@ -9,6 +9,8 @@ from programs import findings, program
 
 CODE = """
 from dataclasses import dataclass
+import torch.nn.functional as F
+from elsewhere import k
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -16,20 +18,26 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 @dataclass
 class Config:
     dim: int = 16
-    heads: int = 4
+    parts: int = 4
     local_heads: int = 4
+
+
+def attend(one, two):
+    one = one.transpose(1, 2)
+    return F.scaled_dot_product_attention(one, two, two)
 
 
 class Attention(nn.Module):
     def __init__(self, c):
         super().__init__()
-        self.c, self.n_heads = c, {heads}
+        self.c, self.count = c, {heads}
         self.query = nn.Linear(c.dim, c.dim)
 
     def forward(self, x):
         b, n, _ = x.shape
         q = self.query(x)
-        return {view}
+        q = {view}
+        return {use}
 
 
 dist.init_process_group("gloo")
@@ -42,11 +50,12 @@ for x in batches():
     model(x).sum().backward()
 """
 PLAN = "parallelize_module(model, mesh['tp'], {'query': ColwiseParallel()})"
-VIEW = "q.view(b, n, self.n_heads, -1)"
+VIEW = "q.view(b, n, self.count, -1)"
+ATTENTION = "F.scaled_dot_product_attention(q.transpose(1, 2), k, k)"
 
 
 def _found(tmp_path: Path, **parts: str) -> bool:
-    given = {"heads": "c.heads", "view": VIEW, "plan": PLAN, "after": "", **parts}
+    given = {"heads": "c.parts", "view": VIEW, "use": ATTENTION, "plan": PLAN, "after": "", **parts}
     code = CODE.format(**given).replace("load(Config)", "Config(**settings())")
     return bool(findings(program(tmp_path, code), "FSDP150"))
 
@@ -55,10 +64,16 @@ def _found(tmp_path: Path, **parts: str) -> bool:
     "parts",
     [
         {},
-        {"view": "q.reshape(b, n, self.n_heads, -1)"},
-        {"view": "q.view((b, n, self.n_heads, -1))"},
-        {"view": "q.view(b, n, self.c.heads, -1)"},
-        {"view": "q.to(x.dtype).view(b * n, self.n_heads, -1)"},
+        {"view": "q.reshape(b, n, self.count, -1)"},
+        {"view": "q.view((b, n, self.count, -1))"},
+        {"view": "q.view(b, n, self.c.parts, -1)"},
+        {"view": "q.to(x.dtype).view(b * n, self.count, -1)"},
+        {"use": "F.scaled_dot_product_attention(query=k, key=q, value=k)"},
+        {"use": "attend(q, k)"},
+        {"use": "(q.transpose(1, 2) @ q.permute(0, 2, 3, 1)).softmax(-1)"},
+        {"use": "torch.matmul(q.transpose(1, 2), q.permute(0, 2, 3, 1))"},
+        {"use": "torch.einsum('bqhd,bkhd->bhqk', q, q)"},
+        {"use": "F.scaled_dot_product_attention(q * k + q * k, k, k)"},
     ],
     ids=str,
 )
@@ -69,15 +84,19 @@ def test_all_heads_are_found(tmp_path: Path, parts: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "parts",
     [
+        {"use": "q"},
+        {"use": "q.mean(-1)"},
+        {"use": "q @ k"},
+        {"use": "torch.einsum('bnhd,hde->bnhe', q, k)"},
         {"view": "q.view(b, n, -1, 4)"},
         {"view": "q.view(b, n, -1)"},
         {"view": "q.view(b, -1, self.c.dim)"},
-        {"heads": "c.heads // 2"},
+        {"heads": "c.parts // 2"},
         {"heads": "c.local_heads"},
-        {"heads": "c.heads // dist.get_world_size()"},
-        {"heads": "split(c.heads)"},
-        {"after": "model.n_heads = model.n_heads // mesh['tp'].size()"},
-        {"after": "model.n_heads //= 2"},
+        {"heads": "c.parts // dist.get_world_size()"},
+        {"heads": "split(c.parts)"},
+        {"after": "model.count = model.count // mesh['tp'].size()"},
+        {"after": "model.count //= 2"},
         {"plan": ""},
         {"plan": PLAN.replace("ColwiseParallel()", "ColwiseParallel(use_local_output=False)")},
     ],
