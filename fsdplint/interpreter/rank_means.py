@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-import libcst as cst
-
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.library_classes import is_report
 from fsdplint.interpreter.losses import is_sum
 from fsdplint.interpreter.rank_local import local_of, of_loader
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.shown_values import shows
 from fsdplint.interpreter.torch_values import LoaderValue, SamplerValue, TensorValue
 from fsdplint.interpreter.values import Const, Dict, Sequence, Symbol, Unknown, Value
-from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import MeansSummed
 
 # Functions and methods of which the result is the same number.
@@ -82,7 +80,7 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
     elif isinstance(function, Symbol) and function.name in _MEANS and len(call.values) == 1:
         if local_of(call.values[0]) is not None:
             run.share_means.add(result)
-    elif run.mean_sums and _shows(call):
+    elif run.mean_sums and shows(run, function):
         for value in call.values:
             note_shown(run, value)
     elif _is_list_sum(function, call) and isinstance(result, Unknown | TensorValue):
@@ -91,12 +89,6 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
 
 def _is_list_sum(function: Value, call: Call) -> bool:
     return isinstance(function, Symbol) and function.name == "builtins.sum" and bool(call.args)
-
-
-def _shows(call: Call) -> bool:
-    """Whether a call shows its arguments, as the name of the function or method says."""
-    node = call.node
-    return isinstance(node, cst.Call) and is_report(dotted_name(node.func).rpartition(".")[2])
 
 
 def note_shown(run: Run, value: Value | None, depth: int = 0) -> None:

@@ -90,6 +90,26 @@ BAD = {
         "print(f'{evaluate()}')",
     ),
 }
+MEAN = "t = torch.tensor(total / len(loader)); dist.all_reduce(t); return t.item()"
+SHOWN = {
+    "logger in a variable": "say = logger.info\nsay('%s', evaluate())",
+    "print in a variable": "show = print\nshow(evaluate())",
+    "a board": "from torch.utils.tensorboard import SummaryWriter as W\nW().add_scalar('a', evaluate(), 1)",
+    "a text": "text = '{:.3f}'.format(evaluate())",
+    "a file of JSON": "import json\njson.dump({'a': evaluate()}, open('a.json', 'w'))",
+    "a run of wandb": "import wandb as w\nw.init().log({'a': evaluate()})",
+    "a progress bar": "bar = tqdm([1])\nbar.set_postfix(a=evaluate())",
+    "a function of the program": "def keep(x):\n    print(x)\n\nkeep(evaluate())",
+    "a tracker that is not known": "from elsewhere import tracker\ntracker.log(evaluate())",
+}
+NOT_SHOWN = {
+    "a logarithm": "value = math.log(evaluate())",
+    "a logarithm of torch": "value = torch.log(torch.tensor(evaluate()))",
+    "a function with such a name": "def log(x):\n    return x > 1\n\nlog(evaluate())",
+    "a class with such a method": (
+        "class Best:\n    def log(self, x):\n        self.x = x\n\nBest().log(evaluate())"
+    ),
+}
 GOOD = {
     "number of ranks in the divisor": (
         SUM,
@@ -174,3 +194,13 @@ def test_a_sum_of_means_that_is_shown_is_found(tmp_path: Path, case: str) -> Non
 @pytest.mark.parametrize("case", GOOD)
 def test_a_sum_that_is_divided_or_not_shown_is_fine(tmp_path: Path, case: str) -> None:
     assert _codes(tmp_path, *GOOD[case]) == set()
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_what_shows_a_number(tmp_path: Path, case: str) -> None:
+    assert _codes(tmp_path, SUM, MEAN, SHOWN[case]) == {"FSDP429"}
+
+
+@pytest.mark.parametrize("case", NOT_SHOWN)
+def test_what_shows_no_number(tmp_path: Path, case: str) -> None:
+    assert _codes(tmp_path, SUM, MEAN, NOT_SHOWN[case]) == set()
