@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter.attributes import read_attribute
+from fsdplint.interpreter.method_names import library_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import EXITS
 from fsdplint.interpreter.values import (
@@ -142,16 +143,8 @@ def _may_end(run: Run, function: Value, inside: tuple[Function, ...]) -> bool:
     if isinstance(function, Method):
         return isinstance(run.settle(function.receiver), Instance)
     if isinstance(function, Unknown):
-        return not _is_known(function.library or _library_of(function))
+        return not _is_known(function.library or library_of(function))
     return True
-
-
-def _library_of(function: Unknown) -> str:
-    """The library whose object has a method; "" if that is not known."""
-    owner = function.owner
-    while owner is not None and not owner.library:
-        owner = owner.owner
-    return owner.library if owner is not None else ""
 
 
 def _is_known(name: str) -> bool:

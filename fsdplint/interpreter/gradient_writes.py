@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.rank_local import attribute_name
+from fsdplint.interpreter.method_names import attribute_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import LocalGradient, ShardTensor, TensorValue
 from fsdplint.interpreter.values import (

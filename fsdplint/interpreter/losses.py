@@ -9,7 +9,8 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.rank_local import local_of, of_method
+from fsdplint.interpreter.rank_local import local_of
+from fsdplint.interpreter.rank_local_calls import of_method
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.tensor_devices import copies_to_cpu

@@ -11,6 +11,7 @@ from fsdplint.interpreter import (
     mean_losses,
     meta_device,
     rank_local,
+    rank_local_calls,
     second_order,
     tensor_dtypes,
     training_modes,
@@ -160,7 +161,7 @@ def _enter(
     if via == "call" and not run.calling:
         unset_buffers.note_end_of_forward(run, module, event)
     if via in {"call", "forward"}:
-        local = rank_local.of_forward(run, call, event)
+        local = rank_local_calls.of_forward(run, call, event)
         output = TensorValue("output", (module,), rank_local=local)
         output.items = _returned_items(run, forward, returned)
         gathered_rows.note_output(run, output, event, returned)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsdplint.interpreter.rank_local import computes, draws, local_of, own_data
+from fsdplint.interpreter.rank_local import local_of, own_data
+from fsdplint.interpreter.rank_local_calls import computes, draws
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Dict, RankLocal, Sequence, Symbol, Unknown, Value
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.mesh_positions import position_of
-from fsdplint.interpreter.rank_local import data_at, is_global_rank, own_data
+from fsdplint.interpreter.rank_local import data_at, own_data
+from fsdplint.interpreter.rank_local_calls import is_global_rank
 from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import RankLocal

@@ -6,7 +6,8 @@ Such a length differs between ranks, unlike the other sizes of a batch.
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.rank_local import attribute_name, local_of
+from fsdplint.interpreter.method_names import attribute_name
+from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, RankLocal, Symbol, Unknown, Value, constant
 

@@ -7,7 +7,7 @@ or resets no weights, freezes nothing, and the options are the same in each turn
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.rank_local import attribute_name
+from fsdplint.interpreter.method_names import attribute_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import (

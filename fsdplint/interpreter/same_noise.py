@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from fsdplint.interpreter import grad_mode
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.randomness import differs_by_rank
-from fsdplint.interpreter.rank_local import draws, local_of
+from fsdplint.interpreter.rank_local import local_of
+from fsdplint.interpreter.rank_local_calls import draws
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.shared_draws import in_model

@@ -14,8 +14,10 @@ import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.library_classes import is_report
+from fsdplint.interpreter.method_names import attribute_name
 from fsdplint.interpreter.rank_invariance import is_code_invariant
-from fsdplint.interpreter.rank_local import attribute_name, draws, is_global_rank, local_of
+from fsdplint.interpreter.rank_local import local_of
+from fsdplint.interpreter.rank_local_calls import draws, is_global_rank
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (

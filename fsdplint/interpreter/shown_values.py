@@ -6,7 +6,7 @@ The function that is called decides it. Its name counts if nothing else is known
 from __future__ import annotations
 
 from fsdplint.interpreter.library_classes import is_report
-from fsdplint.interpreter.rank_local import attribute_name
+from fsdplint.interpreter.method_names import attribute_name, library_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Method, Sequence, Symbol, Unknown, Value
 
@@ -33,7 +33,7 @@ def shows(run: Run, function: Value) -> bool:
         return formats or (function.name in _OF_PROGRESS and isinstance(receiver, Sequence))
     if not isinstance(function, Unknown):
         return False
-    return _reports(f"{_library_of(function)}.{attribute_name(function)}")
+    return _reports(f"{library_of(function)}.{attribute_name(function)}")
 
 
 def _reports(name: str) -> bool:
@@ -43,11 +43,3 @@ def _reports(name: str) -> bool:
     if root in _REPORTING or name.startswith(_BOARD):
         return True
     return root not in _COMPUTING and is_report(last)
-
-
-def _library_of(function: Unknown) -> str:
-    """The library whose object has a method; "" if that is not known."""
-    owner = function.owner
-    while owner is not None and not owner.library:
-        owner = owner.owner
-    return owner.library if owner is not None else ""

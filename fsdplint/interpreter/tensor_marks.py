@@ -24,7 +24,8 @@ from fsdplint.interpreter import (
     tensor_dtypes,
 )
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.rank_local import COMMUNICATES, attribute_name
+from fsdplint.interpreter.method_names import attribute_name
+from fsdplint.interpreter.rank_local_calls import COMMUNICATES
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ScalerValue, TensorValue
 from fsdplint.interpreter.values import LibraryObject, Method, Symbol, Unknown, Value

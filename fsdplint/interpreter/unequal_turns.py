@@ -14,7 +14,7 @@ import libcst as cst
 from fsdplint.interpreter.default_numbers import default_count, default_number
 from fsdplint.interpreter.frames import Call, Turns
 from fsdplint.interpreter.list_lengths import list_length
-from fsdplint.interpreter.rank_local import is_global_rank
+from fsdplint.interpreter.rank_local_calls import is_global_rank
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Batches

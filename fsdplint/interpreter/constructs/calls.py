@@ -15,7 +15,7 @@ from fsdplint.interpreter import (
     own_sizes,
     padded_tensors,
     plain_tensors,
-    rank_local,
+    rank_local_calls,
     rebuilt_optimizers,
     scalars,
     shared_draws,
@@ -118,7 +118,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     unset_buffers.note_call(run, function, call)
     tensor_marks.note_operands(run, function, call)
     result = run.call(function, call)
-    rank_local.through_call(run, function, call, result, begin)
+    rank_local_calls.through_call(run, function, call, result, begin)
     padded_tensors.note_call(run, function, call, result)
     losses.keep_sum_and_size(function, result)
     scalars.note_call(function, call, result)
@@ -193,7 +193,7 @@ def call_partial(run: Run, partial: Partial, call: Call) -> Value:
     )
     begin = len(run.trace.events)
     result = run.call(partial.function, whole)
-    rank_local.through_call(run, run.settle(partial.function), whole, result, begin)
+    rank_local_calls.through_call(run, run.settle(partial.function), whole, result, begin)
     tensor_marks.note_call(run, run.settle(partial.function), whole, result)
     shared_draws.note_call(run, run.settle(partial.function), whole)
     gradient_writes.note_call(run, run.settle(partial.function), whole)

@@ -18,10 +18,10 @@ from fsdplint.interpreter.rank_local import (
     derive_rank_local,
     elements_of_part,
     is_batch,
-    is_global_rank,
     local_of,
     own_data,
 )
+from fsdplint.interpreter.rank_local_calls import is_global_rank
 from fsdplint.interpreter.ranks import depends_on_rank, is_distinct
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.shared_draws import note_selection

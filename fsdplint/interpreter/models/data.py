@@ -11,7 +11,8 @@ from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.own_parts import gives_own_part, position_of_part
-from fsdplint.interpreter.rank_local import batch_of, is_global_rank, local_of
+from fsdplint.interpreter.rank_local import batch_of, local_of
+from fsdplint.interpreter.rank_local_calls import is_global_rank
 from fsdplint.interpreter.ranks import WORLD_SIZE, depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
