@@ -114,7 +114,7 @@ def _draws_order(function: Value) -> bool:
 def _begins(function: Value, call: Call) -> bool:
     """Whether a call gives the rank data of its own."""
     own = _reads_clock(function, call) or _takes_part(function, call) or draws(function)
-    return own or _names_process(function)
+    return own or names_process(function)
 
 
 def draws(function: Value) -> bool:
@@ -180,7 +180,8 @@ def _reads_clock(function: Value, call: Call) -> bool:
     return now or function.name in CLOCKS
 
 
-def _names_process(function: Value) -> bool:
+def names_process(function: Value) -> bool:
+    """Whether the result of a function is another one in each process."""
     return isinstance(function, Symbol) and function.name in _NAMES_OF_PROCESSES
 
 
@@ -199,7 +200,7 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
         if _reads_clock(function, call) and not run.decisions.single_rank:
             run.clocks.add(run.site(call.node))
             return own_data(run, run.site(call.node), immutable=True)
-        if _names_process(function) and not run.decisions.single_rank:
+        if names_process(function) and not run.decisions.single_rank:
             run.names_of_processes.add(run.site(call.node))
             return own_data(run, run.site(call.node), immutable=True)
         if draws(function) and _draws_own(run, function, call) and not run.decisions.single_rank:

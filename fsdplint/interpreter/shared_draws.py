@@ -17,7 +17,7 @@ from fsdplint.interpreter.library_classes import is_report
 from fsdplint.interpreter.method_names import attribute_name
 from fsdplint.interpreter.rank_invariance import is_code_invariant
 from fsdplint.interpreter.rank_local import local_of
-from fsdplint.interpreter.rank_local_calls import draws, is_global_rank
+from fsdplint.interpreter.rank_local_calls import draws, is_global_rank, names_process
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
@@ -61,8 +61,6 @@ _SPLITS = re.compile(
     r"\.utils\.data\.|scatter|all_to_all|\brecv|\.P2POp|context_parallel|tensor\.parallel"
     r"|distributed_sampler|\.urandom$|\.getpid$|\.fork_rng$|\.seed$"
 )
-# Functions whose results differ between the processes of one rank.
-_BY_PROCESS = re.compile(r"\.(?:get_worker_info|getpid|urandom|uuid[14])$")
 # They get the rank for something else than data.
 _TAKES_RANK = re.compile(
     r"torch\.(?:distributed\.|cuda\.|device$|accelerator\.|xpu\.|save$|profiler\.)"
@@ -112,7 +110,8 @@ def _note_in_probe(run: Run, function: Value, call: Call) -> None:
     if isinstance(function, Symbol):
         root = function.name.partition(".")[0]
         probe.draws = probe.draws or _draws_from_process(function.name, call)
-        probe.by_process = probe.by_process or _BY_PROCESS.search(function.name) is not None
+        asks = function.name.endswith(".get_worker_info") or names_process(function)
+        probe.by_process = probe.by_process or asks
         probe.is_out_of_sight = probe.is_out_of_sight or root not in _COMPUTES | _REPORTS
     elif isinstance(function, Unknown) and function.owner is None:
         probe.is_out_of_sight = probe.is_out_of_sight or not function.library
