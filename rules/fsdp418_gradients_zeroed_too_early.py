@@ -9,7 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.dropped_gradients import (
+from fsdplint.trace.queries.zeroed_gradients import (
     Dropped,
     zeroed_before_step,
     zeroed_between_steps,

@@ -9,7 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.kept_gradients import steps_with_used_gradients
+from fsdplint.trace.queries.zeroed_gradients import steps_with_used_gradients
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program

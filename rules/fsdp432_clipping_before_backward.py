@@ -8,7 +8,7 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.kept_gradients import clipped_before_backward
+from fsdplint.trace.queries.early_clipping import clipped_before_backward
 
 
 class ClippingBeforeBackward(Rule):

@@ -1,4 +1,4 @@
-"""Gradients that are set to zero before an optimizer step has used them."""
+"""Gradients that are set to zero before an optimizer step has used them, or never."""
 
 from __future__ import annotations
 
@@ -290,3 +290,30 @@ def _modules_of(trace: Trace, step: OptimizerStepped) -> list[str]:
     """The modules whose parameters the optimizer of a step has."""
     built = [one for one in trace.before(step, OptimizerBuilt) if one.optimizer == step.optimizer]
     return [module for one in built for module in one.modules]
+
+
+def steps_with_used_gradients(trace: Trace) -> Iterator[tuple[str, BackwardRun, OptimizerStepped]]:
+    """Steps that get the gradients of the last step again, with a sharded module and the pass.
+
+    Only optimizers of torch count: those of a program may set the gradients to zero themselves.
+    """
+    for step in trace.of(OptimizerStepped):
+        if not step.adds_to_used or not trace.complete or step.ranks.partial:
+            continue
+        module = _module_of_torch(trace, step)
+        backward = [*trace.before(step, BackwardRun)][-1]
+        if module is not None and isinstance(backward, BackwardRun):
+            yield module, backward, step
+
+
+def _module_of_torch(trace: Trace, step: OptimizerStepped) -> str | None:
+    """A sharded module that an optimizer of torch has, if no other code may use its gradients."""
+    for built in trace.before(step, OptimizerBuilt):
+        if built.optimizer != step.optimizer or built.library != "torch" or not built.complete:
+            continue
+        if any(trace.any_escaped(trace.family(one), trace.last_step) for one in built.modules):
+            return None
+        module = sharded_module_of(trace, built.modules, step)
+        if module is not None:
+            return module
+    return None

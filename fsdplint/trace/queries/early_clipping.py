@@ -1,4 +1,4 @@
-"""Gradients that nothing sets to zero, and clipping that comes before there are any."""
+"""Clipping that comes before all gradients of its step are there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from fsdplint.trace import (
     Clipped,
     Event,
     GradientsZeroed,
-    OptimizerBuilt,
     OptimizerStepped,
     Trace,
 )
@@ -19,34 +18,6 @@ from fsdplint.trace.queries.clipping import (
     optimizers_of,
     turns_of,
 )
-from fsdplint.trace.queries.common import sharded_module_of
-
-
-def steps_with_used_gradients(trace: Trace) -> Iterator[tuple[str, BackwardRun, OptimizerStepped]]:
-    """Steps that get the gradients of the last step again, with a sharded module and the pass.
-
-    Only optimizers of torch count: those of a program may set the gradients to zero themselves.
-    """
-    for step in trace.of(OptimizerStepped):
-        if not step.adds_to_used or not trace.complete or step.ranks.partial:
-            continue
-        module = _module_of(trace, step)
-        backward = [*trace.before(step, BackwardRun)][-1]
-        if module is not None and isinstance(backward, BackwardRun):
-            yield module, backward, step
-
-
-def _module_of(trace: Trace, step: OptimizerStepped) -> str | None:
-    """A sharded module that an optimizer of torch has, if no other code may use its gradients."""
-    for built in trace.before(step, OptimizerBuilt):
-        if built.optimizer != step.optimizer or built.library != "torch" or not built.complete:
-            continue
-        if any(trace.any_escaped(trace.family(one), trace.last_step) for one in built.modules):
-            return None
-        module = sharded_module_of(trace, built.modules, step)
-        if module is not None:
-            return module
-    return None
 
 
 def clipped_before_backward(trace: Trace) -> Iterator[tuple[Clipped, BackwardRun]]:
