@@ -27,7 +27,7 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import BackwardRun, Clipped, GradientsZeroed, OptimizerStepped
+from fsdplint.trace import BackwardRun, Clipped, Event, GradientsZeroed, OptimizerStepped
 
 # In place, and zero stays zero.
 KEEPS_ZERO = frozenset(
@@ -76,13 +76,9 @@ def are_clipped(run: Run, node: cst.CSTNode) -> bool:
 
     The optimizer may step and set them to zero in between, but not in each turn of a loop.
     """
-    makes_new = False
-    for event in reversed(run.trace.events):
-        if isinstance(event, BackwardRun):
-            makes_new = True
-        elif isinstance(event, Clipped) and getattr(event.site, "node", None) is node:
-            return makes_new and run.gradients_dropped_at <= event.index
-    return False
+    clippings = (one for one in reversed(run.trace.events) if isinstance(one, Clipped))
+    last = next((one for one in clippings if _is_at(one, node)), None)
+    return last is not None and _adds_to(run, last)
 
 
 def are_kept(run: Run, optimizer: str, node: cst.CSTNode) -> bool:
@@ -90,16 +86,21 @@ def are_kept(run: Run, optimizer: str, node: cst.CSTNode) -> bool:
 
     Nothing sets gradients to zero after that, and a backward pass makes new ones.
     """
-    makes_new = False
-    for event in reversed(run.trace.events):
-        if isinstance(event, BackwardRun):
-            makes_new = True
-        elif isinstance(event, GradientsZeroed) and event.optimizer == optimizer:
-            return False
-        elif isinstance(event, OptimizerStepped) and event.optimizer == optimizer:
-            same = isinstance(event.site, NodeSite) and event.site.node is node
-            return same and makes_new and run.gradients_dropped_at <= event.index
-    return False
+    kinds = GradientsZeroed, OptimizerStepped
+    uses = (one for one in reversed(run.trace.events) if isinstance(one, kinds))
+    last = next((one for one in uses if getattr(one, "optimizer", "") == optimizer), None)
+    stepped = isinstance(last, OptimizerStepped) and _is_at(last, node)
+    return last is not None and stepped and _adds_to(run, last)
+
+
+def _is_at(event: Event, node: cst.CSTNode) -> bool:
+    return isinstance(event.site, NodeSite) and event.site.node is node
+
+
+def _adds_to(run: Run, last: Event) -> bool:
+    """Whether backward passes add to the gradients that an event has used, which stay until now."""
+    passes = (one for one in run.trace.events[last.index :] if isinstance(one, BackwardRun))
+    return run.gradients_dropped_at <= last.index and next(passes, None) is not None
 
 
 def note_call(run: Run, function: Value, call: Call) -> None:
