@@ -37,7 +37,9 @@ def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped]:
 
     A run that broke says nothing about its last steps.
     """
-    steps = [event for event in trace.of(OptimizerStepped) if _steps_over_shards(trace, event)]
+    steps = [
+        event for event in trace.of(OptimizerStepped) if over_shards(trace, event.optimizer, event)
+    ]
     scaled = {event.optimizer for event in trace.of(ScalerStepped)}
     steps = [event for event in steps if event.optimizer not in scaled]
     if not any(event.ranks.partial or own_data_tests(event) for event in steps):
@@ -68,7 +70,7 @@ def schedules_of_some_ranks(trace: Trace) -> Iterator[SchedulerStepped | GroupOp
         *trace.of(SchedulerStepped),
         *trace.of(GroupOptionSet),
     ]
-    steps = [event for event in made if _steps_over_shards(trace, event)]
+    steps = [event for event in made if over_shards(trace, event.optimizer, event)]
     hangs = {guard.site for event in unmatched_collectives(trace) for guard in event.guards}
     for event in steps:
         guard = deciding_test(event)
@@ -88,9 +90,9 @@ def deciding_test(event: Event) -> Guard | None:
     return None
 
 
-def _steps_over_shards(trace: Trace, event: _Step) -> bool:
-    """Whether the optimizer holds parameters that all ranks have sharded together."""
-    built = optimizer_of(trace, event.optimizer)
+def over_shards(trace: Trace, optimizer: str, event: Event) -> bool:
+    """Whether an optimizer holds parameters that all ranks have sharded together before an event."""
+    built = optimizer_of(trace, optimizer)
     if built is None or built.ranks.partial:
         return False
     parts = {part for module in built.modules for part in trace.submodules(module)}
