@@ -62,7 +62,7 @@ _FSDP1 = re.compile(r"FullyShardedDataParallel|torch\.distributed\.fsdp\b(?!\._)
 # Code on which a rule may have something to say.
 CONTRACT_WORDS = re.compile(
     r"fsdp|shard|optim|state_dict|no_sync|requires_gradient_sync|clip_grad|deepcopy|_wrap|wrap_"
-    r"|full_tensor|precision|offload|torch\.save|dcp|to_empty|init_process_group|parallelize",
+    r"|full_tensor|precision|offload|torch\.save|dcp|to_empty|init_process_group|parallelize|peft|_adapter",
     re.IGNORECASE,
 )
 # Code that may make a model or do something with one.

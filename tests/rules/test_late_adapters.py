@@ -35,6 +35,8 @@ ADAPTERS = [
     'model.add_adapter(LoraConfig(r=8), adapter_name="second")\n',
     "model = get_peft_model(model, LoraConfig(r=8))\n",
     "model = inject_adapter_in_model(LoraConfig(r=8), model)\n",
+    'model.load_adapter("adapter", adapter_name="second")\n',
+    'model.load_lora_adapter("adapter", prefix=None, hotswap=False)\n',
     "inject_adapter_in_model(peft_config=LoraConfig(r=8), model=model)\n",
 ]
 
@@ -89,3 +91,8 @@ fully_shard(model)
 model.add_adapter(None)
 """
     assert late(tmp_path, body) == 0
+
+
+def test_weights_of_an_adapter_that_the_model_has(tmp_path: Path) -> None:
+    load = 'model.load_lora_adapter("adapter", adapter_name="first", hotswap=True)\n'
+    assert late(tmp_path, ADAPTERS[0] + SHARD + load) == 0

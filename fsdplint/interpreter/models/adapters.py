@@ -56,10 +56,11 @@ def inject_adapters(run: Run, name: str, call: Call) -> Value:
     return call_unknown(run, Symbol(name), call)
 
 
-@method("ModuleValue", "add_adapter")
+@method("ModuleValue", "add_adapter", "load_adapter", "load_lora_adapter")
 def add_to_library_model(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """The same for a model of Transformers or Diffusers."""
-    if _put_into_sharded(run, receiver, call):
+    swapped = constant(call.kwargs.get("hotswap", Const(False))) is not False
+    if not swapped and _put_into_sharded(run, receiver, call):
         return Const(None)
     return call_library_method(run, receiver, name, call)
 
