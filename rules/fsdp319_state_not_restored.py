@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import StateTaken, Trace
+from fsdplint.trace import SchedulerBuilt, StateTaken, Trace
 from fsdplint.trace.queries.common import class_name, optimizer_named
 from fsdplint.trace.queries.dropped_loads import dropped_loads, puts_back
+from fsdplint.trace.queries.own_states_loaded import own_states_loaded
 from fsdplint.trace.queries.resumed_training import (
     NotRestored,
     Part,
@@ -40,6 +41,9 @@ class StateNotRestored(Rule):
 
     Also finds a distributed checkpoint that is loaded into copies of the parameters, which nothing reads after it,
     before the model trains. The full state of a model has copies, and so have all states of FSDP1 but the local one.
+
+    Also finds a scheduler or scaler that loads its own state, because the program puts this state into the dict only
+    after the checkpoint was loaded into it.
 
     Also finds `FSDP.optim_state_dict_to_load`, and the older `FSDP.shard_full_optim_state_dict` and
     `FSDP.scatter_full_optim_state_dict`, whose result the program drops. They return the state that the optimizer
@@ -94,8 +98,27 @@ class StateNotRestored(Rule):
                 ],
             )
 
+        yield from self._own(trace, seen)
         yield from self._dropped(trace, seen)
         yield from self._into_copies(trace, seen)
+
+    def _own(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
+        for found in own_states_loaded(trace):
+            if found.event.site not in seen:
+                seen.add(found.event.site)
+                of_scheduler = any(
+                    one.scheduler == found.event.into for one in trace.of(SchedulerBuilt)
+                )
+                yield self.finding(
+                    found.event,
+                    f"this loads the {'scheduler' if of_scheduler else 'gradient scaler'}'s own state, which "
+                    "no checkpoint was read into",
+                    help="Put the state into the dict before the checkpoint is loaded into it.",
+                    because=[
+                        (found.taken, "state taken here"),
+                        (found.read, "checkpoint read here"),
+                    ],
+                )
 
     def _dropped(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
         for event, built in dropped_conversions(trace):

@@ -54,7 +54,7 @@ def escape(run: Run, call: Call) -> None:
     for value in call.values:
         if isinstance(value, _WITHOUT_PARTS):
             continue
-        values = list(_values_in(run, value))
+        values = list(values_in(run, value))
         modules = [one for one in values if isinstance(one, ModuleValue)]
         for module in [*modules, *_holder(run, value)]:
             info = run.trace.modules.get(module.id)
@@ -94,15 +94,15 @@ def _holder(run: Run, value: Value) -> list[ModuleValue]:
 
 def modules_in(run: Run, value: Value) -> list[ModuleValue]:
     """The modules that a value is or holds."""
-    return [one for one in _values_in(run, value) if isinstance(one, ModuleValue)]
+    return [one for one in values_in(run, value) if isinstance(one, ModuleValue)]
 
 
-def _values_in(run: Run, value: Value, depth: int = 0) -> Iterator[Value]:
+def values_in(run: Run, value: Value, depth: int = 0) -> Iterator[Value]:
     """A value, and those that can be reached through it."""
     value = run.settle(value)
     yield value
     for part in _parts_of(value) if depth <= MAX_DEPTH else ():
-        yield from _values_in(run, part, depth + 1)
+        yield from values_in(run, part, depth + 1)
 
 
 def _data_of(value: Value) -> list[str]:

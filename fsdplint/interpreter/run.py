@@ -191,6 +191,7 @@ class Run(TensorTables, ArgumentTables, LastEvents):
         self.classes_by_mode: dict[Class, tuple[bool, list[str | float]]] = {}
         self.first_modes_known = True  # those in which the program makes its modules
         self.edited_states: set[str] = set()  # the names of states that the program edits in place
+        self.unchanged_states: list[Value] = []  # of helpers, which nothing can have changed
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}

@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter import gradient_writes, lazy, meta_device, unknown_entries
 from fsdplint.interpreter.dispatch import calls
-from fsdplint.interpreter.escape import escape
+from fsdplint.interpreter.escape import escape, values_in
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import is_report, only_reads
@@ -102,6 +102,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if isinstance(function, Method):
             lazy.consume(run, function.receiver)  # `generator.send(...)`
         lazy.consume_arguments(run, call)
+    if run.unchanged_states:
+        _forget_passed_states(run, call)
     for value in call.values if run.has_own_data else ():
         note_agreement(run.settle(value), seen=False)
         run.shares.discard(run.settle(value))
@@ -173,6 +175,16 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if any(isinstance(v, TensorValue) for v in call.values):
             return TensorValue("derived", scaled=True)
     return result
+
+
+def _forget_passed_states(run: Run, call: Call) -> None:
+    """Code that cannot be followed may change the states that it gets."""
+    held = [one for value in call.values for one in values_in(run, value)]
+    run.unchanged_states = [
+        state
+        for state in run.unchanged_states
+        if not call.open and state not in held
+    ]
 
 
 def _of_name(run: Run, name: ParameterName, function: Unknown, call: Call) -> Value:

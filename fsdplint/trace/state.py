@@ -107,11 +107,14 @@ class HelperStateLoaded(Event):
     """A state was loaded into a helper of an optimizer (`into`), or the program sets it by hand.
 
     state: the state, or the file that it comes from; None if unknown.
+    unchanged: whether no code of the program or of an unknown library can have changed the state
+        since the program took it.
     """
 
     kind: ClassVar[str] = "helper-state-loaded"
     into: str = reference(distinct=True)
     state: str | None = reference(default=None)
+    unchanged: bool = unrecorded("a dict does not show what changed it", default=False)
 
 
 @event

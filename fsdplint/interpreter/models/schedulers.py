@@ -106,6 +106,7 @@ def take_state(
     run: Run, receiver: SchedulerValue | ScalerValue, name: str, call: Call
 ) -> HelperState:
     state = HelperState(id=run.new_id("state"))
+    run.unchanged_states.append(state)
     run.emit(HelperStateTaken, call.node, state=state.id, of=receiver.id)
     return state
 
@@ -116,5 +117,6 @@ def load_state(run: Run, receiver: SchedulerValue | ScalerValue, name: str, call
     state = run.settle(call.arg(0, "state_dict") or Unknown())
     note_result_use(state)
     known = state.id if isinstance(state, StateValue | HelperState) else None
-    run.emit(HelperStateLoaded, call.node, into=receiver.id, state=known)
+    unchanged = isinstance(state, HelperState) and not state.parts and state in run.unchanged_states
+    run.emit(HelperStateLoaded, call.node, into=receiver.id, state=known, unchanged=unchanged)
     return Unknown()

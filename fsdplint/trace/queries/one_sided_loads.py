@@ -30,9 +30,12 @@ def loads_of_some_ranks(trace: Trace) -> Iterator[tuple[_Load, str]]:
     if any(end != "ok" for end in trace.ends.values()):
         return
     owners = {built.scheduler: built.optimizer for built in trace.of(SchedulerBuilt)}
-    own = [event for event in trace.of(StateLoaded) if event.api == _OWN]
-    for event in [*trace.of(HelperStateLoaded), *own]:
-        optimizer = owners.get(event.into, event.into)
+    loads: list[_Load] = [
+        *trace.of(HelperStateLoaded),
+        *(event for event in trace.of(StateLoaded) if event.api == _OWN),
+    ]
+    for event in loads:
+        optimizer = owners.get(event.into) or event.into
         if not over_shards(trace, optimizer, event) or not _steps_after(trace, event, optimizer):
             continue
         if _is_missing_elsewhere(trace, event):
@@ -48,7 +51,8 @@ def _steps_after(trace: Trace, event: _Load, optimizer: str) -> bool:
 
 
 def _is_missing_elsewhere(trace: Trace, event: _Load) -> bool:
-    loads = [one for one in trace.of(type(event)) if one.into == event.into]
+    kinds: type[_Load] = type(event)
+    loads = [one for one in trace.of(kinds) if one.into == event.into]
     if trace.ends:
         counts: Counter[int] = Counter(dict.fromkeys(trace.ends, 0))
         for load in loads:

@@ -91,7 +91,7 @@ def deciding_test(event: Event) -> Guard | None:
 
 
 def over_shards(trace: Trace, optimizer: str, event: Event) -> bool:
-    """Whether an optimizer holds parameters that all ranks have sharded together before an event."""
+    """Whether all ranks have together sharded parameters of an optimizer before an event."""
     built = optimizer_of(trace, optimizer)
     if built is None or built.ranks.partial:
         return False
