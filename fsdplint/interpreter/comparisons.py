@@ -110,6 +110,8 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         if constant(right) == 0:
             note_rank_use(run, node, left)
         return compare_rank(left, op, right)
+    if isinstance(op, _EQUALITIES) and _never_equal(run, left, right):
+        return Unknown(varying=True)
     if isinstance(left, _OF_TENSORS) or isinstance(right, _OF_TENSORS):
         local = derive_rank_local(left, *rights) if isinstance(op, _ORDERS) else None
         return Unknown(varying=True, rank_local=local)  # differs from tensor to tensor
@@ -173,6 +175,18 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         if found is not None:
             return Const(found != isinstance(op, cst.NotIn))
     return _condition(run, node, left, op, right)
+
+
+def _never_equal(run: Run, left: Value, right: Value) -> bool:
+    """Whether one value is a time that a rank reads from its clock, and the other a constant.
+
+    `if self.last_save == 0.0` asks whether the time was read at all, which the ranks agree on.
+    """
+    for one, other in ((left, right), (right, left)):
+        local = local_of(one)
+        if local is not None and local.source in run.clocks and isinstance(other, Const):
+            return True
+    return False
 
 
 def _own_elements(left: Value, right: Value) -> RankLocal | None:

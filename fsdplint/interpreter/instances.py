@@ -33,6 +33,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    is_none,
 )
 from fsdplint.trace import SchedulerBuilt
 
@@ -74,7 +75,8 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
         given = Call(call.node) if isinstance(init, Function) else call
         instance.attributes[ENTRIES] = run.call(Symbol("builtins.dict"), given)
     if isinstance(init, Function):
-        call_function(run, init, instance, call.args, call.kwargs, call.node, call.open)
+        result = call_function(run, init, instance, call.args, call.kwargs, call.node, call.open)
+        instance.attributes_unknown = instance.attributes_unknown or not is_none(result)
     if isinstance(klass.lookup("__post_init__"), Function):
         call_method_if_any(run, instance, "__post_init__")
     return instance

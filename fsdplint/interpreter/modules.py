@@ -103,7 +103,9 @@ def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
     depth: int = run.loop_depth
     run.loop_depth = 0
     if isinstance(init, Function):
-        call_function(run, init, module, call.args, call.kwargs, call.node, call.open)
+        result = call_function(run, init, module, call.args, call.kwargs, call.node, call.open)
+        if not is_none(result):  # an error has left it
+            run.trace.modules[module.id].children_known = False
     else:
         init_container(run, module, call)
     run.loop_depth = depth

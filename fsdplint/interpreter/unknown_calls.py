@@ -181,9 +181,7 @@ def _forget_passed_states(run: Run, call: Call) -> None:
     """Code that cannot be followed may change the states that it gets."""
     held = [one for value in call.values for one in values_in(run, value)]
     run.unchanged_states = [
-        state
-        for state in run.unchanged_states
-        if not call.open and state not in held
+        state for state in run.unchanged_states if not call.open and state not in held
     ]
 
 

@@ -121,3 +121,25 @@ def test_the_passes_that_gather(use: str, passes: str, tmp_path: Path) -> None:
     assert rule is not None
     (found,) = check(load([path]), [rule()])
     assert passes in found.message
+
+
+SENTINEL = """
+last = 0.0
+for x in range(8):
+    now = time.monotonic()
+    if last == 0.0:
+        last = now
+        continue
+    model(torch.randn(2, 8)).sum().backward()
+    last = now
+"""
+
+
+def test_whether_a_clock_was_read_is_the_same_on_all_ranks(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(CLOCK.partition("start =")[0] + SENTINEL)
+    rule = rule_by_code("FSDP501")
+    assert rule is not None
+    assert not check(load([path]), [rule()])
+    path.write_text(path.read_text().replace("last == 0.0", "now - last > 60"))
+    assert check(load([path]), [rule()])
