@@ -16,8 +16,9 @@ class Cut:
         reason: the code that was not followed to its end, and the bound, as text for messages.
         inner: the last place that was reached, if it is another one.
         named_by_user: whether the user named the file.
-        unfinished: whether the first run of the file, which takes every branch, ended there, or
-            values that a name may choose were not tried.
+        unfinished: whether the first run of the file, which takes every branch, ended there.
+        untried: whether values that a name may choose, and that matter to a migration, were not
+            tried.
     """
 
     site: NodeSite
@@ -25,3 +26,4 @@ class Cut:
     inner: NodeSite | None = None
     named_by_user: bool = True
     unfinished: bool = False
+    untried: bool = False

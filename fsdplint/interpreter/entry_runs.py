@@ -128,9 +128,8 @@ class EntryRuns:
         self.project.consulted = result.consulted
         self.coverage.add_excluded(self._unsharded, search.sharding)
         if not search.finished and search.leaves_targets():
-            leaves_choices = search.leaves_choices()
             left = _configurations(len(self._done))
-            self._cut(self.entry.node, left, unfinished=leaves_choices)
+            self._cut(self.entry.node, left, untried=search.leaves_choices())
         counted = any(one.world_size_tests for one in self._done)
         if counted and any(one.shards for one in self._done):
             self._explore_alone()
@@ -229,9 +228,11 @@ class EntryRuns:
         inner: NodeSite | None = None,
         *,
         unfinished: bool = False,
+        untried: bool = False,
     ) -> None:
         site = NodeSite(self.entry.source, node)
-        self.result.cuts.append(Cut(site, what, inner, unfinished=unfinished))
+        cut = Cut(site, what, inner, unfinished=unfinished, untried=untried)
+        self.result.cuts.append(cut)
 
 
 def _configurations(number: int) -> str:

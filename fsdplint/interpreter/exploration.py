@@ -272,7 +272,7 @@ class ProgramLoader:
         path = cut.site.source.path
         cut = replace(cut, named_by_user=path in self.named_by_user)
         known = self.program.cuts.setdefault(path, cut)
-        if cut.unfinished and not known.unfinished:
+        if (cut.unfinished, cut.untried) > (known.unfinished, known.untried):
             self.program.cuts[path] = cut
 
     # What no program reaches -------------------------------------------------------------------

@@ -33,6 +33,12 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
 MAX_USES = 500  # of FSDP1, in one migration
+UNTRIED = "not all classes and functions that a setting may choose were tried"
+UNTRIED_DETAIL = (
+    "The others may have what the new code does not handle: batch norms, buffers, frozen parameters, "
+    "states of their own. Read those that the setting may choose, and run each of them once. Or put "
+    "constants in place of the settings; then run this again."
+)
 ABOUT_REWRITES = (PROGRAM_TOO_LARGE, TOO_MANY_USES, REWRITES_CLASH)  # not about the program
 MAX_ROUNDS = 30  # in which an assisted migration sets statements aside
 
@@ -151,6 +157,7 @@ def _make_plan(
     if plan.blockers:
         return plan
     undecided.write(migration)
+    _note_untried(migration)
     migration.finish()
     try:
         fix = migration.rewrite.fix("Migrate to FSDP2", Safety.SAFE)
@@ -198,6 +205,14 @@ def _cut_short(migration: Migration) -> Blocked | None:
             reason = PROGRAM_TOO_LARGE(limit=cut.reason)
             return Blocked(cut.site.source, cut.site.node, reason)
     return None
+
+
+def _note_untried(migration: Migration) -> None:
+    """Note that other values which a name may choose were not tried: the user knows what they are."""
+    for cut in migration.program.cuts.values():
+        if cut.untried:
+            site = cut.site
+            migration.note(UNTRIED, site.source, site.node, detail=UNTRIED_DETAIL, unsafe=True)
 
 
 def _check_fix(migration: Migration, fix: Fix) -> list[Blocked]:

@@ -229,7 +229,7 @@ def test_a_search_that_ends_before_all_candidates_says_so(
     body += f"KINDS = {{{', '.join(f'{name!r}: {name}' for name in names)}}}\n"
     body += "made = KINDS[args.name]()\nfully_shard(Small())\n"
     found = program(tmp_path, body, header=HEAD)
-    assert [cut.unfinished for cut in found.cuts.values()] == [matters]
+    assert [cut.untried for cut in found.cuts.values()] == [matters]
 
 
 def test_a_branch_that_no_run_took_is_no_choice() -> None:
