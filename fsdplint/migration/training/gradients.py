@@ -23,6 +23,7 @@ from fsdplint.migration.training.finite_tests import finite_test, is_truth
 from fsdplint.migration.training.own_tensors import is_own_tensor
 from fsdplint.migration.training.plain_models import is_never_sharded
 from fsdplint.migration.training.reduced_sums import SAME, SQUARES, is_two
+from fsdplint.migration.training.tensors_of_objects import is_held_by_object
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.enclosing import ancestors, never_runs
@@ -120,6 +121,8 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                 if _is_gathered(migration, source, node):
                     continue
                 if is_own_tensor(migration, source, node.value, symbols):
+                    continue
+                if is_held_by_object(migration, node.value):
                     continue
                 if is_never_sharded(migration, source, function, node.value):
                     continue
