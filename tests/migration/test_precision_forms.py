@@ -106,6 +106,51 @@ FORMS = {
         fully_shard(model, mp_policy=root_policy)
         """,
     ),
+    "comments behind arguments": (
+        """
+        half = MixedPrecision(
+            param_dtype=torch.bfloat16,  # of the computation
+            cast_forward_inputs=True,
+        )
+        whole = MixedPrecision(
+            param_dtype=torch.float32,
+            reduce_dtype=torch.float32,  # of the gradients
+            buffer_dtype=torch.float32,
+        )
+        other = MixedPrecision(
+            param_dtype=torch.float16  # of the computation
+        )
+        model = FSDP(
+            Net(),
+            mixed_precision=half if local_rank else whole if local_rank == 1 else other,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+        )
+        """,
+        """
+        half = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16,  # of the computation
+            reduce_dtype=torch.bfloat16,
+        )
+        whole = MixedPrecisionPolicy(
+            param_dtype=torch.float32,
+            reduce_dtype=torch.float32,  # of the gradients
+            cast_forward_inputs=False,
+        )
+        other = MixedPrecisionPolicy(
+            param_dtype=torch.float16,  # of the computation
+            reduce_dtype=torch.float16,
+            cast_forward_inputs=False
+        )
+        model = Net()
+        mp_policy = half if local_rank else whole if local_rank == 1 else other
+        # The root casts its inputs in any case.
+        root_policy = replace(mp_policy, cast_forward_inputs=True)
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, mp_policy=mp_policy)
+        fully_shard(model, mp_policy=root_policy)
+        """,
+    ),
     "mixed precision of blocks with one input": (
         """
         precision = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)

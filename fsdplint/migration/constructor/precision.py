@@ -24,6 +24,7 @@ from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.facts import Precision
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant, value_end, without
+from fsdplint.syntax.layout import line_end
 
 PARAMETERS = (
     "param_dtype",
@@ -73,20 +74,17 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
         removed_args.remove(inner)
     own = writes_own and inner is None and param is not None
     last = next((arg for arg in reversed(call.args) if arg not in removed_args), None)
-    comma = _comma(source, last) if last is not None else ", "
-    inner_cast = f"{comma}cast_forward_inputs=False" if own else ""
+    added: list[tuple[cst.Arg, str]] = []
     if reduce is not None and is_constant(reduce.value, "None") and param is not None:
         start, end = source.span(reduce.value)
         changes.append((start, end, migration.text(source, param.value)))
     elif reduce is None and param is not None and not is_constant(param.value, "None"):
-        end = source.span(param.value)[1]
-        reduce_text = f"{_comma(source, param)}reduce_dtype={migration.text(source, param.value)}"
-        changes.append((end, end, reduce_text + (inner_cast if last is param else "")))
-        inner_cast = "" if last is param else inner_cast
-    if inner_cast:
+        added.append((param, f"reduce_dtype={migration.text(source, param.value)}"))
+    if own:
         assert last is not None
-        end = value_end(source, last)
-        changes.append((end, end, inner_cast))
+        added.append((last, "cast_forward_inputs=False"))
+    for arg in dict.fromkeys(arg for arg, _ in added):
+        changes += _additions(source, arg, [text for one, text in added if one is arg])
     if param is not None and param.keyword is None:
         start = source.span(param)[0]
         changes.append((start, start, "param_dtype="))
@@ -102,11 +100,22 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
         migration.substitute_span(source, start, end, text)
 
 
-def _comma(source: Source, last: cst.Arg) -> str:
-    """The text between the last argument and a new one: a new line if each has its own line."""
-    start = source.span(last)[0]
+def _additions(source: Source, last: cst.Arg, texts: list[str]) -> list[tuple[int, int, str]]:
+    """The changes that add arguments behind one: on lines of their own if each has its own line.
+
+    A comment behind the argument stays there.
+    """
+    start, end = source.span(last)[0], value_end(source, last)
     indent = source.text[source.line_start(start) : start]
-    return ", " if indent.strip() or not indent else f",\n{indent}"
+    if indent.strip() or not indent:
+        return [(end, end, "".join(f", {text}" for text in texts))]
+    line = line_end(source, end)[0]
+    rest = source.text[end:line].strip()
+    if not rest.removeprefix(",").lstrip().startswith("#"):
+        return [(end, end, "".join(f",\n{indent}{text}" for text in texts))]
+    if rest.startswith(","):
+        return [(line, line, "".join(f"\n{indent}{text}," for text in texts))]
+    return [(end, end, ","), (line, line, ",".join(f"\n{indent}{text}" for text in texts))]
 
 
 def _read_input_casts(
