@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.interpreter.argument_values import outcome_by_default, with_values
 from fsdplint.interpreter.comparisons import name_origin
 from fsdplint.interpreter.decided_values import deciding
+from fsdplint.interpreter.mode_code import module_of_mode
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.module_counts import has_some
 from fsdplint.interpreter.own_lengths import own_length
@@ -32,6 +33,7 @@ from fsdplint.interpreter.values import (
     Const,
     Dict,
     LibraryObject,
+    ModuleValue,
     RankLocal,
     Sequence,
     Unknown,
@@ -61,6 +63,7 @@ class Verdict:
         local: set if each rank tests its own data.
         decided_by: the keys of earlier decisions in functions whose constant results it tests.
         predicate: what the test says; None if that is not known.
+        mode_of: the module that it asks for its mode, which is taken for that of training.
     """
 
     outcome: Truth
@@ -69,6 +72,7 @@ class Verdict:
     local: RankLocal | None = None
     decided_by: tuple[str, ...] = ()
     predicate: Predicate | None = None
+    mode_of: ModuleValue | None = None
 
     def negate(self) -> Verdict:
         outcome = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE}.get(self.outcome, self.outcome)
@@ -76,7 +80,9 @@ class Verdict:
         if test is not None:
             test = test.negate()
         opposite = negated(self.predicate)
-        return Verdict(outcome, self.guards, test, self.local, self.decided_by, opposite)
+        return Verdict(
+            outcome, self.guards, test, self.local, self.decided_by, opposite, self.mode_of
+        )
 
     @property
     def runs_both_sides(self) -> bool:
@@ -213,7 +219,8 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
         return decide(run, condition(run, value, node), node, prefer)
     if isinstance(value, LibraryObject):
         return Verdict(Truth.TRUE, decided_by=value.decided_by)
-    return TRUE
+    module = module_of_mode(run, value)
+    return TRUE if module is None else Verdict(Truth.TRUE, mode_of=module)
 
 
 def _is_true(value: Value) -> bool | None:

@@ -1,112 +1,106 @@
 """Code in the forward of modules of the program that has an effect in training mode alone.
 
-`if self.training:` guards such code if it changes an attribute of the module in place, or draws
-random numbers. `F.dropout(x, 0.1, self.training)` sets elements to zero. A branch that saves memory
-or returns another output is left out: it may make no difference to the training.
+A test of the mode, `if self.training:`, guards such code if it changes an attribute of the module
+in place, or draws random numbers. `F.dropout(x, 0.1, self.training)` sets elements to zero. Code
+that saves memory or returns another output is left out: it may make no difference to the training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import libcst as cst
 
-from fsdplint.interpreter.own_parts import methods_from, receiver_of
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.method_names import attribute_name
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Class, Const, ModuleValue, Unknown, Value
-from fsdplint.source.positions import descend
-from fsdplint.syntax.dotted import dotted_name
+from fsdplint.interpreter.values import Const, Method, ModuleValue, Symbol, Unknown, Value
 
 _DRAWS = frozenset("bernoulli normal rand rand_like randint randint_like randn randn_like".split())
+_DROPOUT = "torch.nn.functional.dropout"
+_USUAL_CHANCE = 0.5
 
 
-def acts_by_mode(run: Run, module: ModuleValue) -> bool:
-    """Whether the forward of a module itself certainly does more in training mode."""
-    if module.cls is None:
-        return False
-    if module.cls not in run.classes_by_mode:
-        run.classes_by_mode[module.cls] = _acts(module.cls)
-    acts, chances = run.classes_by_mode[module.cls]
-    return acts or any(_is_positive(run, module, one) for one in chances)
+def module_of_mode(run: Run, value: Value) -> ModuleValue | None:
+    """The module whose mode a value is: `module.training`."""
+    if not isinstance(value, Method) or value.name != "training":
+        return None
+    module = run.settle(value.receiver)
+    return module if isinstance(module, ModuleValue) else None
 
 
-def _acts(cls: Class) -> tuple[bool, list[str | float]]:
-    """Whether code of a class acts in training mode alone, and the chances of its dropouts.
+@contextmanager
+def in_mode_of(run: Run, module: ModuleValue | None) -> Iterator[None]:
+    """Execute code that runs in the training mode of a module alone."""
+    outer = run.mode_guard
+    run.mode_guard = module or outer
+    try:
+        yield
+    finally:
+        run.mode_guard = outer
 
-    A chance is a number, or the name of the attribute that has it.
+
+def note_call(run: Run, function: Value, call: Call) -> None:
+    """Note a call that acts in training mode alone."""
+    if isinstance(function, Symbol) and function.name == _DROPOUT:
+        _note_dropout(run, call)
+    module = run.mode_guard
+    if module is None:
+        return
+    if isinstance(function, Symbol):
+        library, _, name = function.name.rpartition(".")
+        acts = library == "torch" and name in _DRAWS
+    else:
+        changed, name = _changed(run, function)
+        acts = name.endswith("_") and not name.startswith("_") and _has(run, module, changed)
+    if acts:
+        run.acting_modules.add(module.id)
+
+
+def _changed(run: Run, function: Value) -> tuple[Value | None, str]:
+    """What a method in place would change, and the name of the method."""
+    if isinstance(function, Method):
+        return run.settle(function.receiver), function.name
+    if isinstance(function, Unknown) and function.owner is not None:
+        return function.owner, attribute_name(function)
+    return None, ""
+
+
+def note_update(run: Run, target: cst.BaseExpression, value: Value) -> None:
+    """Note an assignment in place, `self.load += x`, in training mode alone.
+
+    value: that of the target before.
     """
-    chances: list[str | float] = []
-    acts = False
-    for method in methods_from(cls, ("forward",)):
-        receiver = receiver_of(method)
-        for node in descend(method.body):
-            if isinstance(node, cst.If) and _is_training(node.test, receiver):
-                acts = acts or any(_changes(one, receiver) for one in descend(node.body))
-            elif isinstance(node, cst.Call):
-                chances += _chance(node, receiver)
-    return acts, chances
+    module = run.mode_guard
+    if module is not None and (_has(run, module, value) or _is_attribute(run, module, target)):
+        run.acting_modules.add(module.id)
 
 
-def _is_training(test: cst.BaseExpression, receiver: str) -> bool:
-    """Whether a test is `self.training`, alone."""
-    return (
-        isinstance(test, cst.Attribute)
-        and test.attr.value == "training"
-        and isinstance(test.value, cst.Name)
-        and test.value.value == receiver
-    )
-
-
-def _changes(node: cst.CSTNode, receiver: str) -> bool:
-    """Whether code changes an attribute in place or draws random numbers."""
-    if isinstance(node, cst.AugAssign):
-        return _is_own(node.target, receiver)
-    if not isinstance(node, cst.Call):
-        return False
-    name = dotted_name(node.func)
-    if name.startswith("torch.") and name.rpartition(".")[2] in _DRAWS:
-        return True
-    function = node.func
-    if not isinstance(function, cst.Attribute) or not function.attr.value.endswith("_"):
-        return False
-    return not function.attr.value.startswith("_") and _is_own(function.value, receiver)
-
-
-def _is_own(node: cst.BaseExpression, receiver: str) -> bool:
+def _is_attribute(run: Run, module: ModuleValue, node: cst.BaseExpression) -> bool:
+    """Whether code is an attribute of a module, or an element of one."""
     while isinstance(node, cst.Subscript):
         node = node.value
     if isinstance(node, cst.Attribute) and node.attr.value == "data":
         node = node.value
-    own = isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name)
-    return own and isinstance(node, cst.Attribute) and dotted_name(node.value) == receiver
+    return isinstance(node, cst.Attribute) and run.evaluations.get(node.value) is module
 
 
-def _chance(call: cst.Call, receiver: str) -> Iterator[str | float]:
-    """The chance of a functional dropout that the mode of the module switches."""
-    name = dotted_name(call.func)
-    if not name.startswith(("F.", "torch.nn.functional.", "nn.functional.")):
-        return
-    if name.rpartition(".")[2] != "dropout":
-        return
-    given = {arg.keyword.value: arg.value for arg in call.args if arg.keyword is not None}
-    places = [arg.value for arg in call.args if arg.keyword is None and not arg.star]
-    training = given.get("training") or (places[2] if len(places) > 2 else None)
-    if training is None or not _is_training(training, receiver):
-        return
-    chance = given.get("p") or (places[1] if len(places) > 1 else None)
-    if chance is None:
-        yield 0.5
-    elif isinstance(chance, cst.Float | cst.Integer):
-        yield float(chance.evaluated_value)
-    elif isinstance(chance, cst.Attribute) and _is_own(chance, receiver):
-        yield chance.attr.value
+def _has(run: Run, module: ModuleValue, value: Value | None) -> bool:
+    """Whether a value is an attribute of a module."""
+    if value is None or isinstance(value, Const):
+        return False
+    return any(run.settle(one) is value for one in module.attributes.values())
 
 
-def _is_positive(run: Run, module: ModuleValue, chance: str | float) -> bool:
-    if not isinstance(chance, str):
-        return chance > 0
-    value: Value = run.settle(module.attributes.get(chance, Unknown()))
-    if isinstance(value, Unknown) and value.default is not None:
-        value = value.default
-    number = value.value if isinstance(value, Const) else 0
-    return isinstance(number, int | float) and number > 0
+def _note_dropout(run: Run, call: Call) -> None:
+    """Note a functional dropout that the mode of a module switches."""
+    switch = call.arg(2, "training")
+    module = module_of_mode(run, run.settle(switch)) if switch is not None else None
+    given = call.arg(1, "p")
+    chance = run.settle(given) if given is not None else Const(_USUAL_CHANCE)
+    if isinstance(chance, Unknown) and chance.default is not None:
+        chance = chance.default
+    number = chance.value if isinstance(chance, Const) else 0
+    if module is not None and isinstance(number, int | float) and number > 0:
+        run.acting_modules.add(module.id)

@@ -116,9 +116,10 @@ def _enter(
         **summoned_details(run, module),
         collective=via in {"call", "forward"} and communicates(run, module),
     )
+    mode = None
     if via != "forward" and not run.calling:
-        event.training = training_modes.mode_of(run, module)
-        if event.training:
+        mode = training_modes.current_mode(run, module)
+        if mode:
             event.drops_while_frozen = training_modes.drops_while_frozen(run, module)
             event.statistics = training_modes.own_statistics(run, module)
             event.drops_without_gradients = (
@@ -158,6 +159,8 @@ def _enter(
     finally:
         run.calling.pop()
         run.loop_depth = depth
+    if mode is not None and training_modes.acts_by_mode(run, module):
+        event.training = mode
     if via == "call" and not run.calling:
         unset_buffers.note_end_of_forward(run, module, event)
     if via in {"call", "forward"}:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsdplint.interpreter.torch_values import Columns, MeshPosition, Rows
-from fsdplint.interpreter.values import Const, Value
+from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Collective, DifferentiableGradient, MeansSummed, Split
 
@@ -34,6 +34,10 @@ class TensorTables:
         # `unit_precisions`: the mixed precision of units, and the units of layers, a cache
         self.precisions: dict[str, Any] = {}
         self.units: dict[tuple[str, int, int], str | None] = {}
+        # `mode_code`: the module in whose training mode alone the executed code runs, and modules
+        # with such code that has an effect
+        self.mode_guard: ModuleValue | None = None
+        self.acting_modules: set[str] = set()
         # `local_columns`: layers whose outputs are columns, and such outputs
         self.column_layers: dict[str, Columns] = {}
         self.columns: dict[Value, Columns] = {}

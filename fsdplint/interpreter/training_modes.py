@@ -13,7 +13,6 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.mode_code import acts_by_mode
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import ModuleValue, Unknown, constant
 from fsdplint.syntax.dotted import dotted_name
@@ -144,17 +143,27 @@ def note_mode_set(run: Run) -> None:
         run.modes_known = False
 
 
-def mode_of(run: Run, module: ModuleValue) -> bool | None:
-    """Whether a module is in training mode; None if it is not known, or makes no difference."""
+def current_mode(run: Run, module: ModuleValue) -> bool | None:
+    """Whether a module is in training mode; None if it is not known."""
     if not run.modes_known:
-        return None
-    parts = run.trace.submodules(module.id)
-    held = (run.objects.get(part) for part in parts)
-    modules = [one for one in held if isinstance(one, ModuleValue)]
-    if not any(one.by_mode or acts_by_mode(run, one) for one in modules):
         return None
     while module.inner is not None:
         module = module.inner
     own = module.cls is not None or (module.library_class or "").startswith("torch.nn.")
     made = True if own and run.first_modes_known else None
     return run.modes.get(module.id, made)
+
+
+def acts_by_mode(run: Run, module: ModuleValue) -> bool:
+    """Whether the mode of a module makes a difference, as far as its forward was executed."""
+    parts = run.trace.submodules(module.id)
+    held = (run.objects.get(part) for part in parts)
+    return any(
+        isinstance(one, ModuleValue) and (one.by_mode or one.id in run.acting_modules)
+        for one in held
+    )
+
+
+def mode_of(run: Run, module: ModuleValue) -> bool | None:
+    """Whether a module is in training mode; None if it is not known, or makes no difference."""
+    return current_mode(run, module) if acts_by_mode(run, module) else None

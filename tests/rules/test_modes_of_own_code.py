@@ -9,6 +9,15 @@ from programs import findings, program
 
 HEAD = """
 import torch.nn.functional as F
+from torch.nn.functional import dropout as thin
+
+draw = torch.randn_like
+
+def is_trained(module):
+    return module.training
+
+def add(counts):
+    counts += 1
 
 class Router(nn.Module):
     def __init__(self, dropout=0.1):
@@ -62,6 +71,16 @@ def _found(folder: Path, code: str, chance: str = "", after: str = "pass") -> li
         "scores = F.dropout(scores, 0.1, self.training)",
         "scores = F.dropout(scores, p=self.dropout, training=self.training)",
         "scores = nn.functional.dropout(scores, training=self.training)",
+        "mode = self.training\n        if mode:\n            self.load += 1",
+        "if is_trained(self):\n            self.load += 1",
+        "if not self.training:\n            pass\n        else:\n            self.load += 1",
+        "while self.training:\n            self.load += 1\n            break",
+        "counts = self.load\n        if self.training:\n            counts += 1",
+        "me = self\n        if me.training:\n            me.load.add_(1)",
+        "if self.training:\n            add(self.load)",
+        "if self.training:\n            scores = scores + draw(scores)",
+        "scores = thin(scores, 0.1, self.training)",
+        "scores = thin(scores, 0.1, is_trained(self))",
     ],
 )
 def test_code_that_acts_in_training_mode(tmp_path: Path, code: str) -> None:
@@ -81,6 +100,10 @@ def test_code_that_acts_in_training_mode(tmp_path: Path, code: str) -> None:
         ("if self.training:\n            assert scores.ndim == 2", "", "pass"),
         ("if not self.training:\n            self.load += 1", "", "pass"),
         ("self.load += scores.detach().sum(0)", "", "pass"),
+        ("if self.training:\n            torch.zeros(8).add_(1)", "", "pass"),
+        ("if self.training:\n            scores = scores + 1\n        self.load += 1", "", "pass"),
+        ("training = True\n        if training:\n            self.load += 1", "", "pass"),
+        ("scores = thin(scores, 0.1, training=True)", "", "pass"),
     ],
 )
 def test_code_for_which_the_mode_may_not_matter(

@@ -26,6 +26,7 @@ from fsdplint.interpreter.merging import (
     join_by_turn,
     join_returned,
 )
+from fsdplint.interpreter.mode_code import in_mode_of
 from fsdplint.interpreter.narrowing import narrow
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, falls_to_raise, guard_end, terminates
@@ -124,7 +125,7 @@ def branch(
     taken, skipped_ends = (
         (then, else_ends) if verdict.outcome is Truth.TRUE else (orelse, then_ends)
     )
-    with run.under_guards(verdict.guards):
+    with run.under_guards(verdict.guards), in_mode_of(run, verdict.mode_of):
         signal = taken()
     leaves = skipped_ends in {"return", "break", "continue"}  # a failing check does not count
     if signal is None and leaves and skipped_ends is not None and verdict.guards:

@@ -12,6 +12,7 @@ from fsdplint.interpreter import (
     gradient_writes,
     lazy,
     losses,
+    mode_code,
     own_sizes,
     padded_tensors,
     plain_tensors,
@@ -128,6 +129,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     shared_draws.note_call(run, function, call)
     gradient_writes.note_call(run, function, call)
     rebuilt_optimizers.note_call(run, function, call)
+    mode_code.note_call(run, function, call)
     if result.created_at is None:
         result.created_at = run.site(node)
     return result

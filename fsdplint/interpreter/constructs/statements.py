@@ -11,6 +11,7 @@ from fsdplint.interpreter import (
     lazy,
     loaded_numbers,
     losses,
+    mode_code,
     possible_lists,
     rank_means,
 )
@@ -136,6 +137,7 @@ def _counting_data(run: Run) -> RankLocal | None:
 def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     left, right = run.eval(node.target), run.eval(node.value)
     note_group_change(run, left)
+    mode_code.note_update(run, node.target, left)
     if isinstance(left, SequenceValue):
         right = lazy.consume(run, right)
         left.every = False
