@@ -19,12 +19,6 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
         ("all_seen_elsewhere", "FSDP151/running_mean"),
         ("model_seen_elsewhere", "FSDP151/running_mean"),
     ],
-    "the bound of clipping that a setting converts may be infinite": [
-        ("argparse_defaults", "FSDP432/before_backward"),
-        ("argparse_defaults", "FSDP432/end_of_turn"),
-        ("argparse_defaults", "FSDP433/every_fourth_turn"),
-        ("argparse_defaults", "FSDP433/in_the_loop"),
-    ],
     "a negated test is not seen to hold in every Nth turn": [
         ("negated_test", "FSDP433/every_fourth_turn"),
     ],
