@@ -13,60 +13,27 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+from layout_mutations import (
+    LINES_WITH_ENDS,
+    blank_lines,
+    comment,
+    continuation,
+    cookie,
+    crlf,
+    docstring,
+    form_feed,
+    no_end,
+    one_crlf,
+    other_bytes,
+    own_line_comment,
+    parenthesised_break,
+    tabs,
+    trailing_space,
+    wide_indent,
+)
+from snippets import ATOMS, EXPRESSIONS, HEADERS, LINES, NAMES
 
-HEADERS = (
-    "if flag:", "if rank == 0:", "if dist.get_rank() == 0:", "if args.fsdp:", "if not flag:",
-    "try:", "with torch.no_grad():", "with open('x') as stream, lock:", "for step in range(3):",
-    "for layer in model.layers:", "while True:", "def helper():", "async def helper():",
-    "class Holder:", "def helper(model, *args, key=None, **kwargs):", "if __name__ == '__main__':",
-    "async with session:", "async for item in source():", "match mode:\n    case 'fsdp':",
-    "with model.no_sync():", "with FSDP.state_dict_type(model, kind):", "if (n := len(x)) > 1:",
-    "@torch.no_grad()\ndef helper():", "@record\ndef main():", "else_ = 1\nif else_:",
-    "with contextlib.nullcontext():", "for _, block in enumerate(model.blocks):",
-)  # fmt: skip
-EXPRESSIONS = (
-    "({})", "[{}][0]", "({} if flag else {})", "(lambda: {})()", "({},)[0]", "({} or None)",
-    "(value := {})", "f'{{{}}}'", "f\"{{f'{{{}}}'}}\"", "{}.module", "list({})", "next(iter([{}]))",
-    "{{'a': {}}}['a']", "getattr({}, 'forward')", "[{} for _ in range(2)]", "(await {})",
-    "{}.to(device)", "copy.deepcopy({})", "torch.compile({})", "(yield {})", "(\n    {}  # inner\n)",
-    "{}()", "not {}", "*{}", "**{}",
-)  # fmt: skip
-ATOMS = (
-    "None", "True", "False", "0", "-1", "'x'", "model", "FSDP", "optimizer", "rank", "...",
-    "torch", "self", "lambda m: m", "[]", "{}", "()", "FSDP(model)", "model.parameters()",
-    "model.state_dict()", "fully_shard(model)", "dist.get_rank()", "b'x'", "1e400", "'\\ud800'",
-    "self.model", "args.fsdp", "world_size", "ShardingStrategy.FULL_SHARD", "x'y", "f'{x!r:>{w}}'",
-)  # fmt: skip
-LINES = (
-    "model = FSDP(model)", "fully_shard(model)", "optimizer = torch.optim.AdamW(model.parameters())",
-    "state = model.state_dict()", "torch.save(model.state_dict(), 'model.pt')",
-    "model.load_state_dict(torch.load('model.pt'))", "loss.backward()", "optimizer.step()",
-    "model.clip_grad_norm_(1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
-    "global model", "nonlocal model", "del model", "return model", "continue", "break", "pass",
-    "raise SystemExit", "yield model", "model: nn.Module = FSDP(model)", "import torch",
-    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy",
-    "from torch.distributed.fsdp import *", "from torch.distributed.fsdp import (\n    fully_shard,  # why\n)",
-    "assert model", "a, b = model, optimizer", "(a, [b, *c]) = rest", "model = model2 = FSDP(model)",
-    "model, optimizer = FSDP(model), 1", "model.module.x = 1", "dist.barrier()", "exec('x = 1')",
-    "model = copy.deepcopy(model)", "for p in model.parameters(): p.data.zero_()", "x = y = z",
-    "with FSDP.summon_full_params(model): print(model)", "type X = int", "if flag: model = FSDP(model)",
-    "model.layers[0] = FSDP(model.layers[0])", "FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)",
-    "model = FSDP(module=model, auto_wrap_policy=policy, **options)", "model = FSDP(*args)",
-    "try: model = FSDP(model)\nexcept* ValueError: pass", "locals()['model'] = 1", "x = [FSDP(m) for m in ms]",
-)  # fmt: skip
-COMMENTS = (
-    "# a comment", "#", "# noqa", "# noqa: FSDP103", "# noqa: E501,FSDP101", "#noqa:FSDP201 why",
-    "# type: ignore", "# fsdplint: ignore[FSDP101]", "# fsdplint: ignore-next-line[FSDP201]",
-    "# fsdplint: file-ignore", "# fsdplint: disable=FSDP103", "# fsdplint: enable", "# fmt: off",
-    "# -*- coding: utf-8 -*-", "# \N{SNOWMAN} \U0001f600", "#!shebang", "# a # b  # c", "#\t tab\t",
-    "# fsdplint: ignore", "# pragma: no cover", "#: documented", "# \x0c form feed",
-)  # fmt: skip
-NAMES = (
-    "\u00e4\u00f6\u00fc", "\u540d\u524d", "\ufb01x", "\u00b5", "_", "__", "match", "case", "type", "model_1", "FSDP",
-    "fully_shard", "torch", "self", "l", "print", "x" * 90, "__init__", "forward",
-)  # fmt: skip
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
 @dataclass(frozen=True)
@@ -85,7 +52,7 @@ class Program:
     def __init__(self, text: str) -> None:
         """Raises SyntaxError, ValueError or RecursionError."""
         self.text = text
-        self.lines = [match.group() for match in _LINES.finditer(text)]
+        self.lines = [match.group() for match in LINES_WITH_ENDS.finditer(text)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.tree = ast.parse(text)
@@ -157,9 +124,9 @@ class Mutator:
             self._one_line, self._semicolon,
         ]  # fmt: skip
         self._noise: list[Callable[[str, random.Random], str]] = [
-            _tabs, _crlf, _one_crlf, _form_feed, _trailing_space, _comment, _comment, _comment,
-            _own_line_comment, _own_line_comment, _blank_lines, _continuation, _cookie, _no_end,
-            _wide_indent, _docstring, _parenthesised_break,
+            tabs, crlf, one_crlf, form_feed, trailing_space, comment, comment, comment,
+            own_line_comment, own_line_comment, blank_lines, continuation, cookie, no_end,
+            wide_indent, docstring, parenthesised_break,
         ]  # fmt: skip
 
     def mutate(self, data: bytes, seed: int) -> bytes:
@@ -179,7 +146,7 @@ class Mutator:
             bom = not bom
         result = text.encode(encoding, "replace" if encoding == "latin-1" else "surrogatepass")
         if chance.random() < 0.01:
-            result = _bytes(result, chance)
+            result = other_bytes(result, chance)
         return b"\xef\xbb\xbf" + result if bom else result
 
     def _step(self, text: str, chance: random.Random) -> str:
@@ -429,124 +396,3 @@ def _is_python(text: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
-
-
-# How it is written --------------------------------------------------------------------------------
-
-
-def _line(text: str, chance: random.Random) -> tuple[list[str], int]:
-    lines = [match.group() for match in _LINES.finditer(text)] or ["\n"]
-    return lines, chance.randrange(len(lines))
-
-
-def _tabs(text: str, chance: random.Random) -> str:
-    width = chance.choice((4, 8))
-    return re.sub(
-        rf"^(?: {{{width}}})+", lambda m: "\t" * (len(m.group()) // width), text, flags=re.M
-    )
-
-
-def _wide_indent(text: str, chance: random.Random) -> str:
-    unit = chance.choice((" ", "  ", "   ", "        "))
-    return re.sub(r"^(?:    )+", lambda m: unit * (len(m.group()) // 4), text, flags=re.M)
-
-
-def _crlf(text: str, chance: random.Random) -> str:
-    return text.replace("\r\n", "\n").replace("\n", "\r\n")
-
-
-def _one_crlf(text: str, chance: random.Random) -> str:
-    lines, at = _line(text, chance)
-    lines[at] = lines[at].rstrip("\r\n") + chance.choice(("\r\n", "\r\n", "\n", "\r"))
-    return "".join(lines)
-
-
-def _form_feed(text: str, chance: random.Random) -> str:
-    lines, at = _line(text, chance)
-    if chance.random() < 0.5:
-        lines[at] = "\x0c" + lines[at]
-    else:
-        lines.insert(at, "\x0c\n")
-    return "".join(lines)
-
-
-def _trailing_space(text: str, chance: random.Random) -> str:
-    lines, at = _line(text, chance)
-    bare = lines[at].rstrip("\r\n")
-    lines[at] = bare + chance.choice((" ", "   ", "\t", " \t ")) + lines[at][len(bare) :]
-    return "".join(lines)
-
-
-def _comment(text: str, chance: random.Random) -> str:
-    lines, at = _line(text, chance)
-    bare = lines[at].rstrip("\r\n")
-    space = chance.choice(("  ", "", " ", "\t"))
-    lines[at] = bare + space + chance.choice(COMMENTS) + lines[at][len(bare) :]
-    return "".join(lines)
-
-
-def _own_line_comment(text: str, chance: random.Random) -> str:
-    lines, at = _line(text, chance)
-    indent = re.match(r"[ \t]*", lines[at])
-    assert indent is not None
-    before = chance.choice((indent.group(), "", indent.group() + "  "))
-    lines.insert(at, before + chance.choice(COMMENTS) + "\n")
-    return "".join(lines)
-
-
-def _blank_lines(text: str, chance: random.Random) -> str:
-    lines, at = _line(text, chance)
-    lines.insert(at, chance.choice(("\n", "\n\n\n", "   \n", "\t\n", "\r\n")))
-    return "".join(lines)
-
-
-def _continuation(text: str, chance: random.Random) -> str:
-    places = [match.start() for match in re.finditer(r"(?<=\S) (?=\S)", text)]
-    if not places:
-        return text
-    at = chance.choice(places)
-    return text[:at] + chance.choice((" \\\n    ", "\\\n", " \\\n\t")) + text[at + 1 :]
-
-
-def _parenthesised_break(text: str, chance: random.Random) -> str:
-    places = [match.end() for match in re.finditer(r"[(\[{,]", text)]
-    if not places:
-        return text
-    at = chance.choice(places)
-    return text[:at] + chance.choice(("\n", "  # inside\n", "\n\n", "\n#\n")) + text[at:]
-
-
-def _cookie(text: str, chance: random.Random) -> str:
-    cookie = chance.choice(
-        ("# -*- coding: latin-1 -*-", "# coding: utf-8", "# vim: set fileencoding=cp1252 :")
-    )
-    return f"{cookie}\n{text}"
-
-
-def _no_end(text: str, chance: random.Random) -> str:
-    return text.rstrip("\r\n") + chance.choice(("", "  ", "  # end", "\\", "\n\n\n", "\r"))
-
-
-def _docstring(text: str, chance: random.Random) -> str:
-    first = chance.choice(
-        (
-            '"""What it does."""',
-            "'x'",
-            '"""Two\n\n  lines."""',
-            "from __future__ import annotations",
-            "#!/usr/bin/env python",
-        )
-    )
-    return f"{first}\n{text}"
-
-
-def _bytes(data: bytes, chance: random.Random) -> bytes:
-    if not data:
-        return data
-    at = chance.randrange(len(data))
-    way = chance.randrange(3)
-    if way == 0:
-        return data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
-    if way == 1:
-        return data[:at] + bytes([chance.randrange(256)]) + data[at:]
-    return data[:at] + data[at + chance.randrange(1, 20) :]
