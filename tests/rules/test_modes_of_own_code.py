@@ -75,6 +75,7 @@ def _found(folder: Path, code: str, chance: str = "", after: str = "pass") -> li
         "if is_trained(self):\n            self.load += 1",
         "if not self.training:\n            pass\n        else:\n            self.load += 1",
         "while self.training:\n            self.load += 1\n            break",
+        "match bool(self.training):\n            case True:\n                self.load += 1",
         "counts = self.load\n        if self.training:\n            counts += 1",
         "me = self\n        if me.training:\n            me.load.add_(1)",
         "if self.training:\n            add(self.load)",

@@ -13,6 +13,7 @@ from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module
 from fsdplint.interpreter.long_run import note_extremum
+from fsdplint.interpreter.mode_code import module_of_mode
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.module_paths import joined
 from fsdplint.interpreter.models.named_in_settings import module_of_setting
@@ -98,6 +99,8 @@ def convert(run: Run, name: str, call: Call) -> Value:
     if isinstance(value, RankValue | TensorValue | Unknown):
         return value
     if isinstance(value, RankTest | Condition) and name == "builtins.bool":
+        return value
+    if name == "builtins.bool" and module_of_mode(run, value) is not None:
         return value
     if isinstance(value, Const):
         try:
