@@ -6,6 +6,7 @@ before a step, the optimizer gets n times the gradient of their mean.
 
 from __future__ import annotations
 
+from fsdplint.interpreter.amounts import amount_of, note
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
@@ -18,7 +19,6 @@ _LOSSES = frozenset(
 )
 _REDUCTIONS = frozenset({"reduction", "reduce", "size_average"})
 _MAX_POSITIONAL = 3  # arguments, before those that choose the reduction
-_KEEPS = frozenset("bfloat16 clone contiguous cpu cuda double float half squeeze to".split())
 
 
 def note_loss(run: Run, name: str, function: Value, call: Call, result: Value) -> None:
@@ -27,39 +27,27 @@ def note_loss(run: Run, name: str, function: Value, call: Call, result: Value) -
         given = {*function.args} & _REDUCTIONS
         mean = given <= {"reduction"} and _is_mean(function.args.get("reduction"))
         if function.is_loss and mean and not function.open and "0" not in function.args:
-            run.means.add(result)
+            note(run, result, of_batch=True)
     elif isinstance(function, Symbol) and name in _LOSSES:
         given = {*call.kwargs} & _REDUCTIONS
         mean = given <= {"reduction"} and _is_mean(call.kwargs.get("reduction"))
         if mean and not call.open and len(call.args) <= _MAX_POSITIONAL:
-            run.means.add(result)
+            note(run, result, of_batch=True)
     elif name == "mean" and not call.args and not call.kwargs and not call.open:
-        run.means.add(result)
+        note(run, result, of_batch=True)
 
 
 def _is_mean(reduction: Value | None) -> bool:
     return reduction is None or constant(reduction) == "mean"
 
 
-def note_operation(run: Run, name: str, operands: list[Value], result: Value) -> None:
-    """The result of an operation on losses."""
-    given = [run.settle(one) for one in operands]
-    if any(one is result for one in given):
-        if name.endswith("_") and name != "requires_grad_":
-            run.means.discard(result)
-    elif not given or given[0] not in run.means:
-        return
-    elif name in _KEEPS or (name == "add" and all(one in run.means for one in given)):
-        run.means.add(result)
-
-
 def note_output(run: Run, returned: list[Value], output: TensorValue) -> None:
     """The forward of a module has returned a value, which its caller gets as the output."""
     values = [run.settle(one) for one in returned]
-    if values and all(one in run.means for one in values):
-        run.means.add(output)
+    if values and all(amount_of(run, one).of_batch for one in values):
+        note(run, output, of_batch=True)
 
 
 def is_mean(run: Run, loss: Value) -> bool:
     """Whether a loss is certainly the mean over one micro-batch."""
-    return isinstance(loss, TensorValue | Unknown) and loss in run.means
+    return isinstance(loss, TensorValue | Unknown) and amount_of(run, loss).of_batch

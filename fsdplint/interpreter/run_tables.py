@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsdplint.interpreter.torch_values import Columns, MeshPosition, Rows
+from fsdplint.interpreter.torch_values import Amount, Columns, MeshPosition, Rows
 from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Collective, DifferentiableGradient, MeansSummed, Split
+from fsdplint.trace import Collective, DifferentiableGradient
 
 
 class TensorTables:
@@ -50,8 +50,7 @@ class TensorTables:
         self.split_by: dict[NodeSite, MeshPosition] = {}
         # `gradient_writes`: tensors that several gradients were joined to, with their modules
         self.joined_gradients: dict[Value, tuple[str, ...]] = {}
-        self.means: set[Value] = set()  # losses, `mean_losses`
-        self.global_counts: set[Value] = set()  # `global_counts`
+        self.amounts: dict[Value, Amount] = {}  # `amounts`
         self.set_orders: set[Value] = set()  # lists in the order of a set, `set_orders`
         self.probes: dict[Value, Any] = {}  # by the dataset, `data_probes`
         # `loaded_numbers`: the numbers that entries of a dict had before a load
@@ -63,19 +62,11 @@ class TensorTables:
         # the element of lists that were made as `[x] * n`
         self.pending: dict[Value, Collective] = {}
         self.repeated_lists: dict[Value, Value] = {}
-        # `rank_means`: numbers that count the data of one rank, means over such data, sums of
-        # these means over the ranks, and the passes over data of one rank that have begun
-        self.shares: set[Value] = set()
-        self.share_means: set[Value] = set()
+        # `rank_means`: the passes over data of one rank that have begun
         self.list_sums: dict[Value, Value] = {}  # what Python's `sum` added, by the result
         self.list_lengths: dict[Value, Value] = {}  # the list, by its length
-        self.mean_sums: dict[Value, MeansSummed] = {}
         self.own_passes = 0
-        # `repeated_totals`: sums over all ranks of numbers that ranks at one position have in
-        # common, the sizes of dimensions of meshes, and the losses that both scale
-        self.repeated_totals: dict[Value, Split] = {}
-        self.part_sizes: dict[Value, tuple[str, str]] = {}
-        self.scaled_losses: dict[Value, tuple[Split | None, tuple[str, str] | None]] = {}
+        self.has_mean_sums = False
         # `same_noise`: numbers that all ranks have drawn, with the place and the generator, and the
         # generators whose numbers were mixed with data of the rank (None: that of the process)
         self.same_noise: dict[Value, tuple[NodeSite, Value | None]] = {}

@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsdplint.interpreter import (
+    amounts,
     gathered_rows,
-    global_counts,
     gradient_writes,
     local_columns,
     mean_losses,
     pending_results,
     plain_tensors,
     rank_means,
-    repeated_totals,
     same_noise,
     second_order,
     tensor_devices,
@@ -65,8 +64,7 @@ def has_marks(run: Run) -> bool:
         run.rows
         or run.joined_gradients
         or run.with_gradient
-        or run.means
-        or run.global_counts
+        or run.amounts
         or run.plain_tensors
         or run.dtypes
         or run.columns
@@ -88,10 +86,6 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     if run.plain_tensors:
         plain_tensors.note_operation(run, name, operands, result)
     gradient_writes.note_operation(run, name, operands, result)
-    if run.global_counts:
-        global_counts.note_operation(run, name, operands, result)
-    if run.means:
-        mean_losses.note_operation(run, name, operands, result)
     if run.rows or run.with_gradient or run.row_numbers:
         gathered_rows.note_operation(run, name, operands, result)
     if run.second_order:
@@ -99,10 +93,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     if run.columns:
         local_columns.note_operation(run, name, operands, result)
         local_columns.note_attention(run, name, operands)
-    if run.has_own_data:
-        rank_means.note_operation(run, name, operands, result)
-    if run.part_sizes:
-        repeated_totals.note_operation(run, name, operands, result)
+    if run.amounts or run.has_own_data:
+        amounts.note_operation(run, name, operands, result)
     if run.same_noise:
         same_noise.note_operation(run, name, operands, result)
 
@@ -136,8 +128,8 @@ def elements_of(run: Run, output: TensorValue) -> list[Value]:
             run.with_gradient.add(element)
         if item in run.rows:
             run.rows[element] = run.rows[item]
-        if item in run.means:
-            run.means.add(element)
+        if amounts.amount_of(run, item).of_batch:
+            amounts.note(run, element, of_batch=True)
         if item in run.second_order:
             run.second_order[element] = run.second_order[item]
         made.append(element)

@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter import gradient_writes, lazy, meta_device, unknown_entries
+from fsdplint.interpreter.amounts import amount_of, note
 from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.escape import escape, values_in
 from fsdplint.interpreter.frames import Call
@@ -106,7 +107,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         _forget_passed_states(run, call)
     for value in call.values if run.has_own_data else ():
         note_agreement(run.settle(value), seen=False)
-        run.shares.discard(run.settle(value))
+        if amount_of(run, run.settle(value)).counts_share:
+            note(run, run.settle(value), counts_share=False)
     if isinstance(function, Unknown) and isinstance(function.owner, ParameterName):
         return _of_name(run, function.owner, function, call)
     origin = function.origin if isinstance(function, Unknown) else ""

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 from fsdplint.interpreter import (
+    amounts,
     gathered_rows,
-    global_counts,
     losses,
     meta_device,
     pending_results,
@@ -230,7 +230,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         of_global_count=last == "all_reduce" and _adds_up_count(run, tensor, call),
     )
     pending_results.note_begun(run, last, tensor, call, event)
-    mean, split = rank_means.is_mean_of_share(run, tensor), split_of(run, tensor)
+    mean, split = amounts.is_mean_of_share(run, tensor), split_of(run, tensor)
     if last in AGREED:
         note_agreement(tensor)
         forget_rank(tensor)
@@ -265,7 +265,7 @@ def _adds_up_count(run: Run, tensor: Value, call: Call) -> bool:
     """Whether a call adds up what each rank has counted over all ranks already."""
     op = call.arg(1, "op")
     op = run.settle(op) if op is not None else None
-    return losses.is_sum(op) and global_counts.is_global(run, tensor)
+    return losses.is_sum(op) and amounts.counts_all(run, tensor)
 
 
 def _may_be_any_group(run: Run, group: Value | None, call: Call) -> bool:

@@ -1,5 +1,6 @@
 """What the interpreter knows of parameters, state dicts, loaders, tensors and ranks."""
 
+from fsdplint.interpreter.torch_values.amounts import Amount
 from fsdplint.interpreter.torch_values.data import (
     Batches,
     GeneratorValue,
@@ -50,6 +51,7 @@ from fsdplint.interpreter.torch_values.tensors import (
 
 __all__ = [
     "LOCAL_PART",
+    "Amount",
     "Batches",
     "Columns",
     "Gather",

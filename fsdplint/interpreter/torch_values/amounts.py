@@ -1,0 +1,34 @@
+"""What a number is of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fsdplint.trace import MeansSummed, Split
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What is certain of a number, or of a tensor, that a program computes of its data.
+
+    Attributes:
+        of_batch: whether it is the mean over one micro-batch, which nothing has scaled.
+        of_share: whether it is a mean over the share of the data that this rank has.
+        counts_share: whether it is the number of batches or samples of that share.
+        counts_all: whether it counts elements of all ranks, as `p.numel()` of a DTensor does.
+        sum_of_means: the reduction that added the means of the ranks, if nothing has divided it.
+        repeated: what chose the data of several ranks alike, if it is a sum over all ranks.
+        size_of: the mesh and the dimension of which it is the size.
+        divided_by: what chose the data in the sum over all ranks that has divided it.
+        times_size_of: the mesh and the dimension by whose size it was multiplied.
+    """
+
+    of_batch: bool = False
+    of_share: bool = False
+    counts_share: bool = False
+    counts_all: bool = False
+    sum_of_means: MeansSummed | None = None
+    repeated: Split | None = None
+    size_of: tuple[str, str] | None = None
+    divided_by: Split | None = None
+    times_size_of: tuple[str, str] | None = None
