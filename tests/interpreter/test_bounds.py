@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from programs import events, program
 
 from fsdplint.cli.main import main
 from fsdplint.interpreter import entry_runs, exploration, functions, load, run, unreached_functions
@@ -17,7 +18,7 @@ from fsdplint.migration.planner import plans_of
 from fsdplint.registry.meta_rules import CutShort
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.trace import Sharded, StateLoaded
+from fsdplint.trace import Sharded, StateLoaded, Wrapped
 
 HEAD = """\
 import torch
@@ -322,3 +323,30 @@ def test_what_calls_itself_several_times_is_left_and_the_program_goes_on(train: 
     train.write_text(text)
     code, output = checked("--output-format", "concise", "train.py")
     assert code == 1 and "FSDP101" in output and "FSDP904" not in output
+
+
+def test_many_conditions_stay_bounded(tmp_path: Path) -> None:
+    lines = [f"if args.f{n}:\n    state{n} = model.state_dict()" for n in range(60)]
+    found = program(
+        tmp_path,
+        "import argparse\nargs = argparse.ArgumentParser().parse_args()\nmodel = Net()\n"
+        + "\n".join(lines),
+    )
+    assert len(found.traces) <= 40
+
+
+def test_an_endless_loop_and_deep_recursion_end(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        def again(n):
+            return again(n - 1) + again(n - 2)
+
+        model = FSDP(Net())
+        while True:
+            while True:
+                while True:
+                    again(10)
+        """,
+    )
+    assert list(events(found, Wrapped))

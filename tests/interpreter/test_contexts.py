@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import class_of, program
 
-from fsdplint.trace import Called, GradMode, LoaderIterated, Sharded
+from fsdplint.trace import Called, GradMode, LoaderIterated, Sharded, StateTaken
 
 TRAINER = """
 class Trainer:
@@ -174,3 +174,62 @@ for epoch in range(3):
             pass
 """
     assert program(tmp_path, body).traces[0].of(LoaderIterated)
+
+
+def test_a_contextmanager_runs_around_its_block(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        from contextlib import contextmanager
+        from torch.distributed.fsdp import StateDictType, ShardedStateDictConfig
+
+        @contextmanager
+        def sharded(m):
+            with FSDP.state_dict_type(m, StateDictType.SHARDED_STATE_DICT):
+                yield
+
+        model = FSDP(Net())
+        with sharded(model):
+            inside = model.state_dict()
+        outside = model.state_dict()
+        """,
+    )
+    layouts = [e.layout.value for e in found.traces[0].of(StateTaken)]
+    assert layouts == ["sharded", "full"]
+
+
+def test_both_sides_of_a_contextmanager_run_the_block(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        from contextlib import contextmanager
+
+        @contextmanager
+        def accumulating(m, step, steps):
+            last = step + 1 == steps
+            if last or not hasattr(m, "set_requires_gradient_sync"):
+                yield
+            else:
+                m.set_requires_gradient_sync(False)
+                try:
+                    yield
+                finally:
+                    m.set_requires_gradient_sync(True)
+
+        model = Net()
+        fully_shard(model)
+        for step in range(args.steps):
+            with accumulating(model, step, args.steps):
+                model(x).sum().backward()
+        """,
+    )
+    assert len(found.traces) == 1
+    switches = {"SyncSwitched", "BackwardRun"}
+    kinds = [(type(e).__name__, getattr(e, "enabled", None)) for e in found.traces[0]]
+    order = [(kind, enabled) for kind, enabled in kinds if kind in switches]
+    assert order[:4] == [
+        ("SyncSwitched", False),
+        ("BackwardRun", None),
+        ("SyncSwitched", True),
+        ("BackwardRun", None),
+    ]
