@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.interpreter.attributes import subscript
+from fsdplint.interpreter.elements import subscript
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import signature_of
 from fsdplint.interpreter.run import Run

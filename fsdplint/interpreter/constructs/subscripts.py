@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from fsdplint.interpreter import gathered_rows, local_columns, losses, second_order, set_orders
-from fsdplint.interpreter.attributes import subscript
 from fsdplint.interpreter.dispatch import evaluates
+from fsdplint.interpreter.elements import subscript
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models.module_paths import name_at, slice_of
 from fsdplint.interpreter.own_elements import element_at_own_index

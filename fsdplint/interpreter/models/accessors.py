@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.interpreter import tensor_marks
-from fsdplint.interpreter.attributes import read_attribute, subscript
+from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.dispatch import calls
+from fsdplint.interpreter.elements import subscript
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.registry import function

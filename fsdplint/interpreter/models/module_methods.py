@@ -8,7 +8,8 @@ import libcst as cst
 
 from fsdplint.interpreter import meta_device, uninitialized, unset_buffers
 from fsdplint.interpreter.assignment import assign_attribute
-from fsdplint.interpreter.attributes import parameter_by_name, read_attribute
+from fsdplint.interpreter.attributes import read_attribute
+from fsdplint.interpreter.elements import parameter_by_name
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import (
     are_all,

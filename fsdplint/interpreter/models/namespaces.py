@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 
-from fsdplint.interpreter.attributes import read_attribute, subscript
+from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.chosen_members import member
+from fsdplint.interpreter.elements import subscript
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_dicts import dict_to_read

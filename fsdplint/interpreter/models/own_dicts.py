@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.assignment import assign_element
-from fsdplint.interpreter.attributes import subscript
+from fsdplint.interpreter.elements import subscript
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import find_method, function, method
 from fsdplint.interpreter.own_dicts import as_dict, entries_of
