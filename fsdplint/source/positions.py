@@ -162,7 +162,7 @@ class Part:
     def __init__(self, nodes: Sequence[cst.CSTNode], indent: str, newline: str) -> None:
         self.nodes = nodes
         self._config = indent, newline
-        self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `names.walk`
+        self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `qualified_names.walk`
 
     def release(self) -> None:
         """Forget the spans and the parents. They are computed again if they are asked for."""

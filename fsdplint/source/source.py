@@ -45,7 +45,7 @@ class Source:
         self.bom = bom
         self.typed_in = False  # whether the next text is likely to be similar, and takes the parts
         self.earlier: Source | None = None  # the text before this one
-        self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `names.walk`
+        self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `qualified_names.walk`
         self.results: dict[Callable[[Source], Any], Any] = {}  # see `once`
         self._renewals = 0
         self._known: Mapping[cst.CSTNode, Part] = {}
