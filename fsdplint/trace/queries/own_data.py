@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from fsdplint.trace import Event, Guard, Trace
-from fsdplint.trace.queries.rank_matching import collectives, longest_common, signature
+from fsdplint.trace import Event, Guard, GuardKind, Ranks, Trace
+from fsdplint.trace.queries.rank_matching import (
+    collectives,
+    longest_common,
+    signature,
+    unmatched_events,
+)
 
 
 def undecided_collectives(trace: Trace) -> list[Event]:
-    """The collectives on one side of such a test that have no counterpart on the other side."""
+    """The collectives on one side of such a test that have no counterpart on the other side.
+
+    Of a collective that rank 0 and the other ranks write at two places, it is the one of rank 0.
+    """
     result: list[Event] = []
     tested: list[Event] = []
+    alone = {event.index for event in unmatched_events(trace)}
     for event in [*collectives(trace), None]:
         if event is not None and own_data_tests(event):
-            if not event.ranks.partial:
+            in_two_places = event.ranks is Ranks.ONE and event.index not in alone
+            if not event.ranks.partial or (in_two_places and _parts_inside(event)):
                 tested.append(event)
             continue
         result += _both_sides(trace, tested, 0)[1]
         tested = []
     return sorted(result, key=lambda event: event.index)
+
+
+def _parts_inside(event: Event) -> bool:
+    """Whether the test of the rank stands inside all tests of own data."""
+    of_rank = [guard.kind is GuardKind.RANK for guard in event.guards]
+    own = [guard.own_data is not None for guard in event.guards]
+    return True in of_rank and True not in own[of_rank.index(True) :]
 
 
 def own_data_tests(event: Event) -> list[Guard]:
