@@ -15,8 +15,8 @@ class OwnValueUnderOneKey(Rule):
 
     ## What it does
     Finds `torch.distributed.checkpoint.save` of a dict in which a value differs between ranks, but has the same key on
-    all of them: the number of the rank, the place of the rank in its own data, random numbers of the rank. A value is also found in
-    the dict that an object's `state_dict()` returns.
+    all of them: the number of the rank, the place of the rank in its own data, random numbers of the rank, the state of
+    its generator. A value is also found in the dict that an object's `state_dict()` returns.
 
     DTensors are fine, since a checkpoint has the part of each rank. A key with the rank in it, a folder for each
     rank and the time are fine, too.

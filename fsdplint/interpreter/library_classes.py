@@ -67,7 +67,7 @@ _BUILDERS = re.compile(
 )
 # Libraries, and functions of libraries, that change no model, optimizer or data that they get.
 _READERS = re.compile(
-    r"(aim|comet_ml|einops|inspect|json|logging|loguru|math|mlflow|neptune|numpy|opt_einsum|os"
+    r"(aim|cloudpickle|comet_ml|einops|inspect|json|logging|loguru|math|mlflow|neptune|numpy|opt_einsum|os|pickle"
     r"|pprint|psutil|rich|sys|tabulate|tensorboardX|time|tqdm|wandb|torch\.utils\.tensorboard"
     r"|(accelerate|transformers(\.utils)?)\.logging)\..*"
     r"|builtins\.(bool|format|hash|id|len|print|repr|str)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fsdplint.interpreter.frames import Call
@@ -26,6 +26,7 @@ from fsdplint.interpreter.torch_values import (
     TensorValue,
 )
 from fsdplint.interpreter.values import (
+    Dict,
     LibraryObject,
     Method,
     RankLocal,
@@ -80,7 +81,10 @@ _DRAWS = frozenset(
 _ORDERS = frozenset({"permutation", "randperm"})
 _KEEPS_ORDER = frozenset("cpu cuda int long numpy to tolist".split())
 # Functions of `random` and `numpy.random` that draw none.
-_DRAWS_NOTHING = frozenset("get_state getstate seed set_state setstate shuffle".split())
+_DRAWS_NOTHING = frozenset("seed set_state setstate shuffle".split())
+_SERIALIZES = frozenset({"json.dumps", "pickle.dumps", "cloudpickle.dumps"})
+MAX_DEPTH = 3  # of lists and dicts in others
+_STATE = "get_rng_state"  # of the generator of torch, as a tensor
 _AGREED = frozenset({"full_tensor", "redistribute"})  # methods that communicate
 
 
@@ -118,18 +122,23 @@ def _begins(function: Value, call: Call) -> bool:
 
 
 def draws(function: Value) -> bool:
-    """Whether a function of torch draws random numbers."""
-    if not isinstance(function, Symbol):
-        return False
-    library, _, name = function.name.rpartition(".")
+    """Whether a function draws random numbers, or gives the state that the next ones come from."""
+    library, _, name = _generator_of(function).rpartition(".")
     if library in ("numpy.random", "random"):
         return name not in _DRAWS_NOTHING
-    return library == "torch" and name in _DRAWS
+    return library == "torch" and name in (*_DRAWS, _STATE)
+
+
+def _generator_of(function: Value) -> str:
+    """The name of a library function; that of the generator of a device has a place in `torch`."""
+    name = function.name if isinstance(function, Symbol) else ""
+    of_device = name in (f"torch.random.{_STATE}", f"torch.cuda.{_STATE}")
+    return f"torch.{_STATE}" if of_device else name
 
 
 def _draws_own(run: Run, function: Value, call: Call) -> bool:
     """Whether the generator of a call certainly has another seed on each rank."""
-    library = function.name.rpartition(".")[0] if isinstance(function, Symbol) else ""
+    library = _generator_of(function).rpartition(".")[0]
     if library != "torch":
         return library in run.own_seeds
     given = call.kwargs.get("generator")
@@ -214,6 +223,8 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
             if position is not None:
                 run.split_by[own.source] = position
             return own
+        if function.name in _SERIALIZES:
+            return derive_rank_local(*(part for one in call.values for part in _parts(run, one)))
         if not computes(function.name):
             return None
         if function.name == "builtins.bool" and own_truth(next(iter(call.args), None)) is None:
@@ -263,6 +274,17 @@ def of_method(receiver: Value, name: str, values: Iterable[Value]) -> RankLocal 
     if local is not None and _gives_number(name, values):
         return replace(local, number=True)
     return local or derive_rank_local(*values)
+
+
+def _parts(run: Run, value: Value, depth: int = 0) -> Iterator[Value]:
+    """A value, and the elements of a list or dict."""
+    value = run.settle(value)
+    yield value
+    held: Iterable[Value] = ()
+    if depth < MAX_DEPTH and isinstance(value, Sequence | Dict):
+        held = value.items.values() if isinstance(value, Dict) else value.items
+    for one in held:
+        yield from _parts(run, one, depth + 1)
 
 
 def _gives_number(name: str, arguments: Iterable[Value]) -> bool:

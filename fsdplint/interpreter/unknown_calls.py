@@ -105,7 +105,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         lazy.consume_arguments(run, call)
     if run.unchanged_states:
         _forget_passed_states(run, call)
-    for value in call.values if run.has_own_data else ():
+    communicates = not (isinstance(function, Symbol) and only_reads(function.name))
+    for value in call.values if run.has_own_data and communicates else ():
         note_agreement(run.settle(value), seen=False)
         if amount_of(run, run.settle(value)).counts_share:
             note(run, run.settle(value), counts_share=False)

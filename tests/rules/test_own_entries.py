@@ -49,6 +49,18 @@ BAD = {
         f'{{{MODEL}, "next": numbers.random()}}',
     ),
     "list": ("", f'{{{MODEL}, "places": [rank, 3]}}'),
+    "random state": (
+        "torch.manual_seed(1 + rank)",
+        f'{{{MODEL}, "random": torch.get_rng_state()}}',
+    ),
+    "random state of Python": (
+        "random.seed(1 + rank)",
+        f'{{{MODEL}, "random": random.getstate()}}',
+    ),
+    "bytes": (
+        "import pickle\ntorch.manual_seed(1 + rank)",
+        f'{{{MODEL}, "random": pickle.dumps({{"torch": torch.get_rng_state()}})}}',
+    ),
 }
 GOOD = {
     "rank in the key": ("", f'{{{MODEL}, f"rank{{rank}}": rank}}'),
@@ -60,6 +72,10 @@ GOOD = {
     "object of all ranks": (CLASS.format(number="3"), f'{{{MODEL}, "data": stream}}'),
     "time": ("", f'{{{MODEL}, "time": time.time()}}'),
     "number of ranks": ("", f'{{{MODEL}, "ranks": dist.get_world_size()}}'),
+    "random state of one seed": (
+        "torch.manual_seed(7)",
+        f'{{{MODEL}, "random": torch.get_rng_state()}}',
+    ),
     "device": ("", f'{{{MODEL}, "device": torch.device("cpu")}}'),
 }
 
