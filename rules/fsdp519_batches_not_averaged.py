@@ -9,7 +9,11 @@ from fsdplint.diagnostics.wording import names
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Event, SamplerBuilt, Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.unaveraged_batches import Unaveraged, unaveraged_batches
+from fsdplint.trace.queries.unaveraged_batches import (
+    Unaveraged,
+    unaveraged_batches,
+    unaveraged_parts,
+)
 
 
 class BatchesNotAveraged(Rule):
@@ -24,6 +28,9 @@ class BatchesNotAveraged(Rule):
     nothing in the program uses these dimensions. A program that sends data between ranks, reduces gradients by
     hand, makes DTensors of its inputs, or has a mesh for another kind of parallelism is not reported. A real run
     shows samplers only.
+
+    Also finds such a model whose input is a part of each sample, as with context parallelism: the position in
+    another dimension chooses `tokens.chunk(size, dim=1)[position]`, and nothing adds up the gradients along this dimension.
 
     ## Why is this bad?
     There is no error. The ranks of a tensor parallel group each hold a part of a matrix, and add up parts of
@@ -62,6 +69,19 @@ class BatchesNotAveraged(Rule):
             if at.site not in seen:
                 seen.add(at.site)
                 yield self._finding(trace, found)
+
+        for call, shard, split in unaveraged_parts(trace):
+            if shard.site not in seen:
+                seen.add(shard.site)
+                finding = self.finding(
+                    shard,
+                    f"nothing adds up the gradients of `{class_name(trace, shard.module)}` along `{split.dimension}`, "
+                    "and each rank there gets another part of the samples",
+                    help="Shard over these ranks, too: pass the flattened dimensions of the mesh to `fully_shard`.",
+                    because=[(call, "trained on here")],
+                )
+                finding.related = (*finding.related, (split.site, "the part is chosen here"))
+                yield finding
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
         """Whether a trace shards over more of the mesh there, or does not split over all ranks."""

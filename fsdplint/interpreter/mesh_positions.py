@@ -11,6 +11,15 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import MeshPosition
 from fsdplint.interpreter.values import Value
 
+# Functions and methods that divide a tensor into a list of parts.
+_DIVIDE = frozenset({"chunk", "split", "tensor_split", "unbind"})
+
+
+def note_chunks(run: Run, name: str, result: Value) -> None:
+    """Note the list that a function of some name has made of a tensor."""
+    if name in _DIVIDE:
+        run.chunks.add(result)
+
 
 def position_of(run: Run, value: Value | None) -> MeshPosition | None:
     """The position that a number certainly depends on, another number at each position."""

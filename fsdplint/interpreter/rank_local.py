@@ -164,7 +164,8 @@ def split_of(run: Run, *values: Value | None) -> Split | None:
         local = local_of(value)
         at = run.split_by.get(local.source) if local is not None else None
         if local is not None and at is not None:
-            return Split(at.mesh, at.dimension, local.source)
+            within = local.source in run.within_samples
+            return Split(at.mesh, at.dimension, local.source, within)
     return None
 
 

@@ -46,8 +46,10 @@ class TensorTables:
         # `mesh_positions`: numbers that are computed of a position in a mesh, and the places where
         # such a number chose the data of the rank
         self.positions: dict[Value, MeshPosition] = {}
+        self.chunks: set[Value] = set()  # lists of the parts of a tensor
         self.part_groups: set[Value] = set()  # the process groups of parts of a mesh
         self.split_by: dict[NodeSite, MeshPosition] = {}
+        self.within_samples: set[NodeSite] = set()  # such places that choose a part of each sample
         # `gradient_writes`: tensors that several gradients were joined to, with their modules
         self.joined_gradients: dict[Value, tuple[str, ...]] = {}
         self.amounts: dict[Value, Amount] = {}  # `amounts`

@@ -14,6 +14,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import is_report, only_reads
 from fsdplint.interpreter.merging import derives_from_argument
+from fsdplint.interpreter.mesh_positions import note_chunks
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.distributed import note_reduction
 from fsdplint.interpreter.models.randomness import note_unknown_call
@@ -171,6 +172,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         call_back(run, value, call.node)
     result = value_by_name(name, f"{origin}({_given_constants(function, call)})" if origin else "")
     if isinstance(result, Unknown):
+        note_chunks(run, name, result)
         result.library = function.library if isinstance(function, Unknown) else ""
         result.argument = derives_from_argument(function)
         result.by_rank = _depends_on_rank(function, call)

@@ -28,11 +28,14 @@ class Split:
         mesh: the name of the whole mesh.
         dimension: the dimension of the position.
         site: where the data are chosen.
+        within_samples: whether each position has a part of the same samples, such as a part of a
+            sequence.
     """
 
     mesh: str
     dimension: str
     site: Site
+    within_samples: bool = False
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,8 @@ def _part_of_rank(
         return _taken(value, own_data(run, site, counts=True, part=selection.part))
     if selection.position is not None and several:
         if isinstance(value, Sequence) or _is_whole(value):
+            if len(node.slice) > 1:
+                run.within_samples.add(site)
             return _taken(value, data_at(run, selection.position, site, counts=True))
     if selection.distinct and isinstance(value, Unknown) and _is_whole(value):
         return replace(value, parts={}, rank_local=own_data(run, site))
@@ -158,6 +160,10 @@ def _part_of_rank(
         return Unknown(varying=True, rank_local=RankLocal(local.source))
     if selection.is_slice or len(selection.indices) != 1:
         return None
+    place = position_of(run, selection.indices[0])
+    if place is not None and several and value in run.chunks:
+        run.within_samples.add(site)
+        return Unknown(varying=True, rank_local=data_at(run, place, site))
     if local is None and several and is_distinct(selection.indices[0]):
         local = RankLocal(site)
     return element_at_own_index(run, value, local) if local is not None else None

@@ -72,7 +72,12 @@ def half_split_calls(trace: Trace) -> Iterator[tuple[Called, Sharded]]:
         return
     for call in trace.after(shard, Called):
         split = call.split_by
-        if split is None or split.mesh != shard.whole_mesh or split.dimension not in shard.dims:
+        if (
+            split is None
+            or split.within_samples
+            or split.mesh != shard.whole_mesh
+            or split.dimension not in shard.dims
+        ):
             continue
         if call.grad is not GradMode.ON or call.ranks.partial or not call.in_loop:
             continue

@@ -16,6 +16,7 @@ from fsdplint.trace import (
     SamplerBuilt,
     Sharded,
     Site,
+    Split,
     TensorParallel,
     Trace,
     Wrapped,
@@ -63,6 +64,32 @@ def unaveraged_batches(trace: Trace) -> Iterator[Unaveraged]:
         yield Unaveraged(trained, data, shard, rest, parallel)
 
 
+def unaveraged_parts(trace: Trace) -> Iterator[tuple[Called, Sharded, Split]]:
+    """The training calls of a model on a part of each sample that the position in a dimension
+    chooses, if nothing adds up the gradients along this dimension."""
+    found = _other_dimensions(trace)
+    if found is None or any(True for _ in trace.of(TensorParallel)):
+        return
+    shards, rest = found
+    if _is_out_of_sight(trace) or _may_reduce_gradients(trace):
+        return
+    for call in trace.after(shards[0], Called):
+        split = call.split_by
+        if split is None or not split.within_samples or split.dimension not in rest:
+            continue
+        if split.mesh != shards[0].whole_mesh or call.grad is not GradMode.ON:
+            continue
+        shard = _sharding_of(trace, call, shards)
+        if shard is not None and not call.ranks.partial and is_trained(trace, call):
+            yield call, shard, split
+
+
+def _may_reduce_gradients(trace: Trace) -> bool:
+    """Whether some reduction may be one of gradients."""
+    reduced = (one for one in trace.of(Collective) if "reduce" in one.api)
+    return any(not one.few_elements for one in reduced)
+
+
 def _other_dimensions(trace: Trace) -> tuple[list[Sharded], tuple[str, ...]] | None:
     """The shardings, and the dimensions of their mesh over which no sharding goes.
 
@@ -89,13 +116,25 @@ def _is_unused(trace: Trace, dimensions: tuple[str, ...]) -> bool:
     """Whether nothing works over some dimensions: no other parallelism, no reduction by hand."""
     if any(True for _ in trace.of(TensorParallel)) or any(map(OTHER_DIMENSIONS.search, dimensions)):
         return False
-    if any(info.wrapper == "ddp" for info in trace.modules.values()):
-        return False
-    if reduced_by_hand(trace, _sharded_parts(trace)):
-        return False
-    if any(trace.any_escaped(trace.family(one.module)) for one in trace.of(Sharded)):
+    if _is_out_of_sight(trace):
         return False
     return all(one.collective or one.few_elements for one in trace.of(Collective))
+
+
+def _is_out_of_sight(trace: Trace) -> bool:
+    """Whether something else than FSDP reduces gradients, or other code has got a model."""
+    if any(info.wrapper == "ddp" for info in trace.modules.values()):
+        return True
+    if reduced_by_hand(trace, _sharded_parts(trace)):
+        return True
+    return any(trace.any_escaped(trace.family(one.module)) for one in trace.of(Sharded))
+
+
+def _sharding_of(trace: Trace, call: Called, shards: list[Sharded]) -> Sharded | None:
+    """The first sharding of the model that is called."""
+    module = trace.unwrap(call.module)
+    before = (one for one in shards if one.index < call.index)
+    return first(one for one in before if trace.related(module, one.module))
 
 
 def _sharded_parts(trace: Trace) -> set[str]:
@@ -124,9 +163,7 @@ def _trained_on(
     for call in trace.after(shards[0], Called):
         if call.own_input is None or call.grad is not GradMode.ON or call.ranks.partial:
             continue
-        module = trace.unwrap(call.module)
-        before = (one for one in shards if one.index < call.index)
-        shard = first(one for one in before if trace.related(module, one.module))
+        shard = _sharding_of(trace, call, shards)
         if shard is None or not is_trained(trace, call):
             continue
         sampler = samplers.get(call.own_input)
