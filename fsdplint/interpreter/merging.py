@@ -21,7 +21,7 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
     TensorValue,
 )
-from fsdplint.interpreter.turn_tests import with_condition
+from fsdplint.interpreter.turn_tests import chosen_at_times, makes_context, with_condition
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -248,7 +248,11 @@ def _choose(one: Value, two: Value) -> Value:
         value.doubtful = value.doubtful or not same
     if isinstance(value, Sequence) and one is not two:
         value.chosen = True
-    if not isinstance(value, Context | GeneratorContext | Method) or one is two:
+    if one is two:
+        return value
+    if makes_context(value):
+        return chosen_at_times(value)
+    if not isinstance(value, Context | GeneratorContext | Method):
         return value
     both = isinstance(one, GeneratorContext) and isinstance(two, GeneratorContext)
     return replace(value, certain=False) if value.certain and not both else value

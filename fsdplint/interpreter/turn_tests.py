@@ -12,11 +12,14 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.values import (
+    Bound,
     Condition,
     Const,
     Context,
+    Function,
     GeneratorContext,
     Method,
+    Partial,
     Sequence,
     Unknown,
     Value,
@@ -145,22 +148,42 @@ def with_condition(test: Predicate | None, joined: Value, one: Value, other: Val
     if (
         test is None
         or pauses[0] == pauses[1]
-        or not isinstance(pausing, Context | GeneratorContext | Method)
+        or not isinstance(pausing, Context | GeneratorContext | Method | Function | Bound | Partial)
     ):
         return joined
+    if isinstance(pausing, Function | Bound | Partial):
+        pausing = chosen_at_times(pausing)
     pausing = replace(pausing, opens=test if pauses[0] else Not(test))
-    if not isinstance(pausing, Method):
+    if not isinstance(pausing, Method | Partial):
         pausing.certain = False
     return pausing
 
 
 def _pauses(value: Value) -> bool:
-    """Whether a value is certainly `model.no_sync()`, the method, or the context of a function."""
-    if isinstance(value, GeneratorContext):
+    """Whether a value is certainly `model.no_sync()` or a function's context, or makes it."""
+    if isinstance(value, GeneratorContext) or makes_context(value):
         return True
     if isinstance(value, Method):
         return value.name == "no_sync"
     return isinstance(value, Context) and value.kind == "no_sync"
+
+
+def makes_context(value: Value) -> bool:
+    """Whether a value is a function under @contextmanager, or a lambda that may call one."""
+    if isinstance(value, Partial | Bound):
+        return makes_context(value.function)
+    if not isinstance(value, Function):
+        return False
+    if isinstance(value.node, cst.Lambda):
+        return not value.node.params.params
+    return "contextmanager" in value.decorators
+
+
+def chosen_at_times(value: Value) -> Partial:
+    """A function that a variable holds at times only."""
+    if isinstance(value, Partial):
+        return replace(value, certain=False)
+    return Partial(value, certain=False)
 
 
 def number_turns(elements: list[Value]) -> tuple[list[Value], list[Token]]:

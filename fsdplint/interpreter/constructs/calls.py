@@ -199,6 +199,8 @@ def call_partial(run: Run, partial: Partial, call: Call) -> Value:
     tensor_marks.note_call(run, run.settle(partial.function), whole, result)
     shared_draws.note_call(run, run.settle(partial.function), whole)
     gradient_writes.note_call(run, run.settle(partial.function), whole)
+    if not partial.certain and isinstance(result, Context | GeneratorContext):
+        result.certain, result.opens = False, partial.opens
     return result
 
 

@@ -74,12 +74,17 @@ class Method(Value):
 
 @dataclass(eq=False, repr=False)
 class Partial(Value):
-    """functools.partial(function, *args, **kwargs)."""
+    """functools.partial(function, *args, **kwargs).
+
+    certain, opens: as in `Method`.
+    """
 
     function: Value
     args: list[Value] = field(default_factory=list)
     kwargs: dict[str, Value] = field(default_factory=dict)
     open: bool = False  # built with a ** or * that could not be followed
+    certain: bool = True
+    opens: Predicate | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)
