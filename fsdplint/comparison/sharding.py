@@ -44,6 +44,7 @@ from fsdplint.trace.groups import shard_events, sharded_by, shards_unknown_part
 from fsdplint.trace.queries.meta_modules import wrapped_on_meta
 
 UNIT = "unit"
+CAST = "cast of a module"
 UNKNOWN_MODEL = "a part of the model is unknown"
 UNKNOWN_PART = ".*"  # the end of the path of some part of a model
 
@@ -64,7 +65,10 @@ def add_sharding(plan: Plan, trace: Trace, names: ModelNames) -> None:
                 plan.add("requires_grad", names.path(module), given, frozen)
     for moved in trace.of(ModuleMoved):
         if moved.dtype is not None and moved.module in trace.modules:
-            plan.add("cast of a module", names.path(moved.module), _dtype(moved.dtype), moved)
+            plan.add(CAST, names.path(moved.module), _dtype(moved.dtype), moved)
+    for wrapped in trace.of(Wrapped):
+        if "param_init_fn" in trace.arguments.get(wrapped.index, Arguments()).given:
+            plan.gaps[CAST] = "`param_init_fn` may cast the modules"
 
 
 def _dtype(name: str) -> Argument:
