@@ -122,6 +122,46 @@ def test_batch_norms_compute_as_before(policy: str, tmp_path: Path, two_ranks: T
     assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
 
 
+OPTIONAL = """
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(4), Block(8))
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+def pick(units):
+    if units == "none":
+        return None
+    return ModuleWrapPolicy({Block})
+
+
+units = os.environ.get("UNITS", "UNITS_BY_DEFAULT")
+policy = pick(units)
+dist.init_process_group"""
+
+
+@pytest.mark.parametrize("net", ["Net", "Plain"])
+@pytest.mark.parametrize("units", ["none", "blocks"])
+def test_without_a_policy_batch_norms_are_as_other_modules(
+    net: str, units: str, tmp_path: Path, two_ranks: TwoRanks
+) -> None:
+    optional = OPTIONAL.replace("UNITS_BY_DEFAULT", units)
+    before = PROGRAM.replace("dist.init_process_group", optional, 1).replace("Net(),", f"{net}(),")
+    before = before.replace("POLICY", "policy", 1).replace(
+        "import functools", "import functools\nimport os"
+    )
+    path = tmp_path / "train.py"
+    path.write_text(before, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    assert "if policy is None or not isinstance(module, " in after
+    runs = [two_ranks.run(text, timeout=600) for text in (before, after)]
+    assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
+    assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+
+
 @pytest.mark.parametrize("on_meta", [False, True])
 def test_units_with_arguments_of_their_own(
     tmp_path: Path, two_ranks: TwoRanks, *, on_meta: bool

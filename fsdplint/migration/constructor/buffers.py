@@ -39,6 +39,7 @@ class Buffers:
     at: cst.Call
     precision: Precision
     may_be_none: Callable[[cst.BaseExpression], bool]
+    wrap_policy: cst.BaseExpression | None = None
 
     def add_casts(self, value: cst.BaseExpression, keywords: Keywords) -> None:
         """Add the casts of the buffers that a policy of mixed precision requires.
@@ -47,7 +48,9 @@ class Buffers:
             Blocked: their dtype cannot be written beside the constructor call.
         """
         known = self.precision
-        if not known.buffers or not has_buffers(self.migration, self.at, keywords.norms):
+        always = self.wrap_policy is None or not self.may_be_none(self.wrap_policy)
+        norms = keywords.norms and always
+        if not known.buffers or not has_buffers(self.migration, self.at, norms):
             return
         found, maybe_none = self._configs(value)
         if all(call not in known.buffers for call in found):

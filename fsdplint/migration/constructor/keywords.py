@@ -362,10 +362,18 @@ class Keywords(StartingWeights):
         klass = batch_norms.class_text(self.migration, self.source, self.at)
         return [
             f"for {part} in {model}.modules():",
-            f"\tif not isinstance({part}, {klass}):",
+            f"\tif {self._without_policy()}not isinstance({part}, {klass}):",
             f"\t\tfor {buffer} in {part}.buffers(recurse=False):",
             *(f"\t\t{line}" for line in cast),
         ]
+
+    def _without_policy(self) -> str:
+        """The test whether there is no wrapping policy, as an alternative; "" if there always is one."""
+        guard = self.policy.guard if self.policy is not None else ""
+        if not guard:
+            return ""
+        name = guard.removesuffix(" is not None")
+        return f"{name} is None or " if name.isidentifier() else f"not ({guard}) or "
 
 
 def unit_arguments(source: Source, at: cst.CSTNode) -> str:

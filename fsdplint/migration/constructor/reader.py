@@ -275,7 +275,12 @@ class Reader:
         self.keywords.items.append(("mp_policy", text))
         self.keywords.policy_may_be_default = self.configs.may_be_none(value)
         buffers = Buffers(
-            self.migration, self.source, self.at, self.precision, self.configs.may_be_none
+            self.migration,
+            self.source,
+            self.at,
+            self.precision,
+            self.configs.may_be_none,
+            self.values.get("auto_wrap_policy"),
         )
         buffers.add_casts(value, self.keywords)
 
