@@ -9,6 +9,7 @@ class does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -18,7 +19,7 @@ from fsdplint.interpreter.ranks import is_distinct, names_device
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import MeshPosition
 from fsdplint.interpreter.values import Class, Function, Instance, Value
-from fsdplint.source.positions import code_children
+from fsdplint.source.positions import code_children, descend
 from fsdplint.syntax.dotted import dotted_name
 
 _DISTRIBUTED = "torch.utils.data.DistributedSampler"
@@ -28,6 +29,8 @@ _TAKES_PART = frozenset({"range", "islice"})
 # Functions that begin other random numbers with each seed.
 SEEDS = frozenset({"default_rng", "manual_seed", "Random", "RandomState"})
 _DIVIDES = (cst.FloorDivide, cst.Modulo, cst.RightShift)
+MAX_STEPS = 4  # from a variable to the next
+_NUMBERS = (cst.Attribute, cst.BinaryOperation, cst.Name)
 _CONSTANTS = (cst.Integer, cst.Float, cst.BaseString)
 
 
@@ -55,10 +58,60 @@ def position_of_part(run: Run, value: Value | None) -> MeshPosition | None:
 
 
 def _splits(value: Instance, held: set[str], groups: bool) -> bool:
-    giving = [(one.body, receiver_of(one)) for one in giving_methods(value.cls)] if held else []
-    if not groups and any(_divides(body, receiver, held) for body, receiver in giving):
+    giving = giving_methods(value.cls) if held else []
+    bodies = [(one.body, _Held.in_method(one, held)) for one in giving]
+    if not groups and any(_divides(body, within) for body, within in bodies):
         return False
-    return any(_computes(body, receiver, held) for body, receiver in giving)
+    return any(_computes(body, within) for body, within in bodies)
+
+
+def _assigned_names(method: cst.FunctionDef) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """The variables that a method assigns numbers to, with the code of the numbers."""
+    for node in descend(method.body):
+        targets: list[cst.BaseExpression] = []
+        if isinstance(node, cst.Assign):
+            targets = [one.target for one in node.targets]
+        elif isinstance(node, cst.AnnAssign | cst.AugAssign):
+            targets = [node.target]
+        else:
+            continue
+        for target in targets:
+            if isinstance(target, cst.Name) and isinstance(node.value, _NUMBERS):
+                yield target.value, node.value
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What holds the rank, or is computed of it, in the code of a method.
+
+    receiver: the name of the object. attributes, variables: those that hold it.
+    """
+
+    receiver: str
+    attributes: set[str]
+    variables: set[str]
+
+    @classmethod
+    def in_method(cls, method: cst.FunctionDef, attributes: set[str]) -> _Held:
+        found = cls(receiver_of(method), attributes, set())
+        assigned = list(_assigned_names(method))
+        for _ in range(MAX_STEPS):
+            read = {name for name, value in assigned if found.is_read_in(value)}
+            if read <= found.variables:
+                break
+            found.variables.update(read)
+        return found
+
+    def is_read_in(self, node: cst.CSTNode) -> bool:
+        """Whether code reads one of them."""
+        if isinstance(node, cst.Name):
+            return node.value in self.variables
+        if isinstance(node, cst.Attribute):
+            own = isinstance(node.value, cst.Name) and node.value.value == self.receiver
+            return node.attr.value in self.attributes if own else self.is_read_in(node.value)
+        if isinstance(node, cst.Call) and _reports(node):
+            return False
+        return any(map(self.is_read_in, code_children(node)))
 
 
 def giving_methods(klass: Class) -> list[cst.FunctionDef]:
@@ -85,13 +138,14 @@ def receiver_of(function: cst.FunctionDef) -> str:
     return params[0].name.value if params else ""
 
 
-def _computes(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
-    """Whether code computes with one of the attributes."""
+def _reports(call: cst.Call) -> bool:
+    return is_report(dotted_name(call.func).rpartition(".")[2])
 
-    def reads(part: cst.CSTNode) -> bool:
-        return any(name in held for name in _read_attributes(part, receiver))
 
-    if isinstance(node, cst.Call) and is_report(dotted_name(node.func).rpartition(".")[2]):
+def _computes(node: cst.CSTNode, held: _Held) -> bool:
+    """Whether code computes with the rank."""
+    reads = held.is_read_in
+    if isinstance(node, cst.Call) and _reports(node):
         return False
     if isinstance(node, cst.Comparison):
         sides = (node.left, *(one.comparator for one in node.comparisons))
@@ -103,15 +157,15 @@ def _computes(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
         return reads(node)
     if isinstance(node, cst.FormattedString):
         return reads(node) and not names_device(node)
-    return any(_computes(child, receiver, held) for child in code_children(node))
+    return any(_computes(child, held) for child in code_children(node))
 
 
-def _divides(node: cst.CSTNode, receiver: str, held: set[str]) -> bool:
+def _divides(node: cst.CSTNode, held: _Held) -> bool:
     """Whether code computes the group of the rank, or another number that ranks share."""
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, _DIVIDES):
-        if any(name in held for name in _read_attributes(node.left, receiver)):
+        if held.is_read_in(node.left):
             return True
-    return any(_divides(child, receiver, held) for child in code_children(node))
+    return any(_divides(child, held) for child in code_children(node))
 
 
 def called_name(node: cst.Call) -> str:

@@ -117,6 +117,31 @@ class Shifted(Rows):
         return index * 2 + this.rank
 
 
+class Named(Rows):
+    def __getitem__(self, index):
+        place = self.rank
+        shifted = place
+        return self.data[index + shifted]
+
+
+class NamedParts(Part):
+    def __iter__(self):
+        first, step = 0, self.world
+        first = self.rank
+        return iter(range(first, len(self.data), step))
+
+
+class NamedRank(Rows):
+    def __getitem__(self, index):
+        place = self.rank
+        print(f"rank {place}")
+        is_first, device = place == 0, f"cuda:{place}"
+        row = self.data[index].to(device) + int(is_first)
+        if place == 0:
+            log.info("first")
+        return self.data[index]
+
+
 class Listed(Rows):
     def __getitem__(self, index):
         return self.data.parts[self.rank][index]
@@ -151,6 +176,8 @@ def undecided(folder: Path, loader: str) -> list[str]:
         "loader = DataLoader(data, batch_size=2, sampler=Ordered(data))",
         "loader = DataLoader(Shifted(data), batch_size=2)",
         "loader = DataLoader(Listed(data), batch_size=2)",
+        "loader = DataLoader(Named(data), batch_size=2)",
+        "loader = DataLoader(data, batch_size=2, sampler=NamedParts(data))",
     ],
 )
 def test_a_part_of_each_rank(tmp_path: Path, loader: str) -> None:
@@ -170,6 +197,7 @@ def test_a_part_of_each_rank(tmp_path: Path, loader: str) -> None:
         "loader = DataLoader(MovedHere(data), batch_size=2)",
         "loader = DataLoader(Reported(data), batch_size=2)",
         "loader = DataLoader(FirstLogged(data), batch_size=2)",
+        "loader = DataLoader(NamedRank(data), batch_size=2)",
         "loader = DataLoader(Stream(3))",
     ],
 )
