@@ -9,7 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Event, Sharded, Trace, Wrapped
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import varying
+from fsdplint.trace.queries.common import is_under_varying_test
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -121,7 +121,11 @@ def _both_certainly_called(trace: Trace, one: Event, other: Event) -> bool:
     if one.site == other.site and (one.in_loop or other.in_loop):
         return False
     for event in (one, other):
-        if event.ranks.partial or varying(event) or not trace.certainty.of_module(event):
+        if (
+            event.ranks.partial
+            or is_under_varying_test(event)
+            or not trace.certainty.of_module(event)
+        ):
             return False
     return trace.producer != "static" or _always_follows(trace, one, other)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import OptimizerBuilt, OptimizerStepped, SchedulerBuilt, SchedulerStepped, Trace
-from fsdplint.trace.queries.common import optimizer_named, optimizer_of, varying
+from fsdplint.trace.queries.common import is_under_varying_test, optimizer_named, optimizer_of
 
 
 class SchedulerOfReplacedOptimizer(Rule):
@@ -122,7 +122,7 @@ def _successor(trace: Trace, old: OptimizerBuilt, stepping: set[str]) -> Optimiz
     for new in trace.after(old, OptimizerBuilt):
         if new.optimizer == old.optimizer:
             return None  # `__init__` was called again
-        if varying(new) or new.in_loop:
+        if is_under_varying_test(new) or new.in_loop:
             return None  # the old one may have trained before
         if new.optimizer in stepping and new.complete and _same_model(trace, old, new):
             return new
@@ -132,7 +132,7 @@ def _successor(trace: Trace, old: OptimizerBuilt, stepping: set[str]) -> Optimiz
 def _predecessor(trace: Trace, old: OptimizerBuilt, stepping: set[str]) -> OptimizerBuilt | None:
     """The earlier optimizer over the same sharded model with whose steps the scheduler steps."""
     steps = [one for one in trace.of(SchedulerStepped) if one.optimizer == old.optimizer]
-    if not steps or varying(old) or old.in_loop:
+    if not steps or is_under_varying_test(old) or old.in_loop:
         return None
     for other in trace.before(old, OptimizerBuilt):
         if other.optimizer in stepping and other.complete and _same_model(trace, old, other):

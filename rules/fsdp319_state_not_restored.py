@@ -99,7 +99,7 @@ class StateNotRestored(Rule):
             )
 
         yield from self._own(trace, seen)
-        yield from self._dropped(trace, seen)
+        yield from self._dropped_conversions(trace, seen)
         yield from self._into_copies(trace, seen)
 
     def _own(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
@@ -120,7 +120,7 @@ class StateNotRestored(Rule):
                     ],
                 )
 
-    def _dropped(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
+    def _dropped_conversions(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
         for event, built in dropped_conversions(trace):
             if event.site not in seen:
                 seen.add(event.site)

@@ -59,7 +59,7 @@ class FileReadTooEarly(Rule):
         for event in trace.of(Loaded):
             if event.site in seen or event.perhaps_waited or not _on_others(event):
                 continue
-            written = _written(trace, event)
+            written = _write_of_one_rank(trace, event)
             if written is None or _are_ordered(trace, written, event):
                 continue
             seen.add(event.site)
@@ -78,7 +78,7 @@ def _on_others(event: Loaded) -> bool:
     return side(event) in (Ranks.ALL, Ranks.OTHERS)
 
 
-def _written(trace: Trace, event: Loaded) -> Saved | None:
+def _write_of_one_rank(trace: Trace, event: Loaded) -> Saved | None:
     """The last event that writes the file; None if not one rank alone writes it."""
     last = None
     for saved in trace.before(event, Saved):

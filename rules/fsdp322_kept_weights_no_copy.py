@@ -69,9 +69,9 @@ class KeptWeightsNoCopy(Rule):
         for shared in shared_weights(trace):
             if shared.load.site not in seen:
                 seen.add(shared.load.site)
-                yield self._shared(trace, shared)
+                yield self._shared_parameters(trace, shared)
 
-    def _shared(self, trace: Trace, shared: Shared) -> Finding:
+    def _shared_parameters(self, trace: Trace, shared: Shared) -> Finding:
         """A second model that has the parameters of the first, and no older ones."""
         model, other = class_name(trace, shared.model), class_name(trace, shared.load.into)
         return self.finding(

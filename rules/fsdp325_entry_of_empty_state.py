@@ -49,7 +49,7 @@ class EntryOfEmptyState(Rule):
             return  # one process only
         seen = set()
         for event in trace.of(StateIndexed):
-            taken = _taken(trace, event)
+            taken = _state_taken_at(trace, event)
             if taken is None or event.site in seen:
                 continue
             seen.add(event.site)
@@ -70,7 +70,7 @@ class EntryOfEmptyState(Rule):
         )
 
 
-def _taken(trace: Trace, event: StateIndexed) -> StateTaken | None:
+def _state_taken_at(trace: Trace, event: StateIndexed) -> StateTaken | None:
     """Where a state was taken that is empty on some of the ranks that read an entry of it."""
     if event.ranks.partial:
         return None

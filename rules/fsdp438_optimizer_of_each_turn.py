@@ -47,7 +47,7 @@ class OptimizerOfEachTurn(Rule):
             if not built.again or built.site in seen or built.ranks.partial or turns_of(built):
                 continue
             before = _last(trace, built)
-            if before is None or not trace.complete or _explained(trace, built):
+            if before is None or not trace.complete or _may_be_plain(trace, built):
                 continue
             step = _single_step(trace, before, built)
             pass_ = _same_pass(trace, before, built)
@@ -68,7 +68,7 @@ class OptimizerOfEachTurn(Rule):
             )
 
 
-def _explained(trace: Trace, built: OptimizerBuilt) -> bool:
+def _may_be_plain(trace: Trace, built: OptimizerBuilt) -> bool:
     """Whether the model is not certainly sharded, or code out of sight gets it."""
     if sharded_module_of(trace, built.modules, built) is None:
         return True

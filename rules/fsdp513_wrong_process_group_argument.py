@@ -72,7 +72,7 @@ class WrongProcessGroupArgument(Rule):
 
 def _problems(event: ProcessGroupInit) -> Iterator[Problem]:
     options = event.options
-    yield from _meeting(options)
+    yield from _rendezvous_problems(options)
     yield from _backend(options.get("backend"))
     timeout = options.get("timeout")
     if isinstance(timeout, int | float) and not isinstance(timeout, bool):
@@ -86,7 +86,7 @@ def _problems(event: ProcessGroupInit) -> Iterator[Problem]:
     yield from _ranks(event)
 
 
-def _meeting(options: Mapping[str, object]) -> Iterator[Problem]:
+def _rendezvous_problems(options: Mapping[str, object]) -> Iterator[Problem]:
     """What is wrong with how the ranks find each other."""
     method, store = options.get("init_method"), options.get("store")
     missing = [name for name in ("rank", "world_size") if options.get(name, -1) == -1]

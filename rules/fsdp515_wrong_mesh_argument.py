@@ -65,7 +65,7 @@ def _problem(event: MeshBuilt) -> tuple[str, str] | None:
             "Name a dimension of `mesh_dim_names`, or pass its number",
         )
     if 0 in shape:
-        return f"the shape {_listing(shape)}, which has no ranks", "Give each dimension at least 1"
+        return f"the shape {_text_of(shape)}, which has no ranks", "Give each dimension at least 1"
     if not names or "?" in names:
         return None
     double = next((name for name in names if names.count(name) > 1), None)
@@ -86,5 +86,5 @@ def _is_dimension(event: MeshBuilt, key: object) -> bool:
     return key in event.dim_names or "?" in event.dim_names or key == "?"
 
 
-def _listing(shape: tuple[int | None, ...]) -> str:
+def _text_of(shape: tuple[int | None, ...]) -> str:
     return "(" + ", ".join("?" if size is None else str(size) for size in shape) + ")"

@@ -9,7 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Event, Gathered, RequiresGradSet, Sharded, SyncSwitched, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.common import class_name, varying
+from fsdplint.trace.queries.common import class_name, is_under_varying_test
 from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _leaves_frozen_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
         return False
     if (
         not trace.complete
-        or varying(event)
+        or is_under_varying_test(event)
         or event.ranks.partial
         or trace.family_escaped(root, trace.first_backward)
     ):

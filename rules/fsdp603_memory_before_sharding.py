@@ -15,7 +15,7 @@ from fsdplint.trace import (
     Trace,
     first,
 )
-from fsdplint.trace.queries.common import class_name, varying
+from fsdplint.trace.queries.common import class_name, is_under_varying_test
 
 
 class MemoryBeforeSharding(Rule):
@@ -54,7 +54,7 @@ class MemoryBeforeSharding(Rule):
             if event.method != "to_empty" or event.module not in on_meta or event.site in seen:
                 continue
             sharded = _sharded_next(trace, event)
-            if sharded is None or not _on_accelerator(event) or varying(event):
+            if sharded is None or not _on_accelerator(event) or is_under_varying_test(event):
                 continue
             seen.add(event.site)
             yield self.finding(

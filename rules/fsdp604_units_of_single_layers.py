@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Site, Trace
-from fsdplint.trace.queries.common import class_name, varying
+from fsdplint.trace.queries.common import class_name, is_under_varying_test
 
 _LAYERS = {f"torch.nn.{name}" for name in ("Linear", "Conv1d", "Conv2d", "Conv3d", "LayerNorm")}
 
@@ -78,7 +78,7 @@ class UnitsOfSingleLayers(Rule):
 def _block_around(trace: Trace, event: Sharded) -> str | None:
     """The repeated block that holds a sharded layer; None if the module is no single layer."""
     info = trace.modules.get(event.module)
-    if info is None or event.group or varying(event) or event.ranks.partial:
+    if info is None or event.group or is_under_varying_test(event) or event.ranks.partial:
         return None
     if not trace.certainty.of_module(event):
         return None

@@ -64,11 +64,11 @@ class BuffersLeftGarbage(Rule):
     def concerns(self, trace: Trace, finding: Finding) -> bool:
         """Whether a trace moves the module, and is not one that initialises it instead of loading it."""
         moved = [one for one in trace.of(ModuleMoved) if one.site == finding.site]
-        loaded = [guard for event in finding.events[1:] for guard in _chosen(event.guards)]
+        loaded = [guard for event in finding.events[1:] for guard in _settings_among(event.guards)]
         return bool(moved) and not any(
             _is_opposite(guard, other)
             for one in moved
-            for guard in _chosen(one.set_under)
+            for guard in _settings_among(one.set_under)
             for other in loaded
         )
 
@@ -77,12 +77,12 @@ def _loaded_by_choice(trace: Trace, moved: ModuleMoved) -> Event | None:
     """Where a state is loaded into a module because of a setting, such as that of a resumed run."""
     for event in trace.after(moved, StateLoaded):
         family = trace.related(event.into, moved.module)
-        if family and not event.ranks.partial and _chosen(event.guards):
+        if family and not event.ranks.partial and _settings_among(event.guards):
             return event
     return None
 
 
-def _chosen(guards: tuple[Guard, ...]) -> list[Guard]:
+def _settings_among(guards: tuple[Guard, ...]) -> list[Guard]:
     return [guard for guard in guards if guard.kind is GuardKind.CONFIG]
 
 

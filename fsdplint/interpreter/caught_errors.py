@@ -104,16 +104,16 @@ def _both_leave(run: Run, node: cst.If, inside: tuple[Function, ...]) -> bool:
 def _leaves(run: Run, node: cst.CSTNode, inside: tuple[Function, ...]) -> bool:
     """Whether a statement may leave the loop, or calls a function that may end the program."""
     if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
-        return _may_end(run, _called(run, node.value.func, inside), inside)
+        return _may_end(run, _callee(run, node.value.func, inside), inside)
     return isinstance(node, _LEAVES) and not (inside and isinstance(node, cst.Return))
 
 
-def _called(run: Run, node: cst.BaseExpression, inside: tuple[Function, ...]) -> Value:
+def _callee(run: Run, node: cst.BaseExpression, inside: tuple[Function, ...]) -> Value:
     """The function that code calls, which is not executed here."""
     if not inside:
         return run.settle(run.eval(node))
     if isinstance(node, cst.Attribute):
-        return read_attribute(run, _called(run, node.value, inside), node.attr.value, node)
+        return read_attribute(run, _callee(run, node.value, inside), node.attr.value, node)
     if not isinstance(node, cst.Name) or _is_local(inside[-1], node.value):
         return Unknown()
     return run.settle(inside[-1].scope.lookup(node.value) or Unknown())

@@ -22,7 +22,7 @@ def first_group(groups: Sequence) -> Dict | None:
     return replace(group, is_first=True) if isinstance(group, Dict) else None
 
 
-def unpacked(groups: Sequence, count: int) -> list[Value]:
+def groups_for_targets(groups: Sequence, count: int) -> list[Value]:
     """The groups that `first, second = optimizer.param_groups` assigns."""
     first = first_group(groups)
     return [] if first is None else [first, *[groups.items[0]] * (count - 1)]

@@ -219,7 +219,7 @@ def unpack(run: Run, value: Value, count: int) -> list[Value]:
     value = as_dict(lazy.consume(run, iterable_of(run, value)))
     if isinstance(value, Sequence) and len(value.items) == count:
         return list(value.items)
-    if isinstance(value, Sequence) and (groups := group_options.unpacked(value, count)):
+    if isinstance(value, Sequence) and (groups := group_options.groups_for_targets(value, count)):
         return groups
     if isinstance(value, ModulesOf):
         return [Unknown(varying=True) for _ in range(count)]

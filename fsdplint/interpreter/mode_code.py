@@ -52,13 +52,13 @@ def note_call(run: Run, function: Value, call: Call) -> None:
         library, _, name = function.name.rpartition(".")
         acts = library == "torch" and name in _DRAWS
     else:
-        changed, name = _changed(run, function)
+        changed, name = _receiver(run, function)
         acts = name.endswith("_") and not name.startswith("_") and _has(run, module, changed)
     if acts:
         run.acting_modules.add(module.id)
 
 
-def _changed(run: Run, function: Value) -> tuple[Value | None, str]:
+def _receiver(run: Run, function: Value) -> tuple[Value | None, str]:
     """What a method in place would change, and the name of the method."""
     if isinstance(function, Method):
         return run.settle(function.receiver), function.name

@@ -145,7 +145,7 @@ def perhaps_one_rank(event: Event) -> bool:
 RANK_WORDS = re.compile(r"rank|main_?proc|is_?main|master|primary|leader|chief|is_zero", re.I)
 
 
-def varying(event: Event) -> bool:
+def is_under_varying_test(event: Event) -> bool:
     """Whether the event is under a test of a varying value, so that it may not always happen."""
     return any(guard.kind is GuardKind.VARYING for guard in event.guards)
 

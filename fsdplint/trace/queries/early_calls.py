@@ -17,7 +17,7 @@ from fsdplint.trace import (
     Wrapped,
 )
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import unseen_before, varying
+from fsdplint.trace.queries.common import is_under_varying_test, unseen_before
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def early_calls(groups: Groups, *, as_fsdp2: bool = False) -> Iterator[Early]:
             early[module] = event
         below = set(trace.submodules(module)) - {module}
         for part, call in early.items():
-            if part in below and not varying(event):
+            if part in below and not is_under_varying_test(event):
                 yield Early(part, module, call, event)
 
 
@@ -82,7 +82,7 @@ def _is_first(groups: Groups, event: Called, module: str, begun: set[str]) -> bo
     return not (
         above & begun
         or any(outer.module in above for outer in groups.enclosing_calls(event))
-        or varying(event)
+        or is_under_varying_test(event)
         or event.ranks.partial
         or unseen_before(groups.trace, module, event)
     )

@@ -28,7 +28,7 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import happens_before_each, varying
+from fsdplint.trace.queries.common import happens_before_each, is_under_varying_test
 from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class StaysGathered:
         """Read an event that shards modules or changes when they are sharded again."""
         if isinstance(event, Sharded):
             self._sharded.update(sharded_by(event))
-            self._keeps.update(_keeping(self._groups.trace, event))
+            self._keeps.update(_modules_kept_gathered(self._groups.trace, event))
         elif isinstance(event, SyncSwitched) and event.api == "set_reshard_after_forward":
             forget(self._groups.trace, self._keeps, event.module)
 
@@ -167,7 +167,7 @@ def holds_gathered_parameters(
 ) -> bool:
     """Whether an optimizer holds trained parameters of the group of a module, which an event
     certainly gathered on all ranks."""
-    if varying(gathering) or gathering.ranks.partial:
+    if is_under_varying_test(gathering) or gathering.ranks.partial:
         return False
     return holds_group(groups, built, module, gathering)
 
@@ -218,7 +218,7 @@ class MaybeGathered:
                 self._at[event.index] = whole
                 module = trace.unwrapped_to(event.module, keeps)
                 if module is not None and groups.gathers(event):
-                    kept = varying(event) and module in whole
+                    kept = is_under_varying_test(event) and module in whole
                     if _stays(groups, module, keeps[module], sharded) and not kept:
                         whole = {**whole, module: event}
             elif isinstance(event, DataReplaced):
@@ -226,7 +226,7 @@ class MaybeGathered:
             elif isinstance(event, SyncSwitched):
                 if event.api == "set_reshard_after_forward":
                     keeps |= {m: event.enabled is not True for m in _parts(trace, event, sharded)}
-            elif not (varying(event) or event.ranks.partial):
+            elif not (is_under_varying_test(event) or event.ranks.partial):
                 whole = {m: c for m, c in whole.items() if not ends(trace, event, m, c)}
 
 
@@ -236,7 +236,7 @@ def _stays(groups: Groups, module: str, keep: bool | None, sharded: set[str]) ->
     return bool(keep) or keep is None and not below
 
 
-def _keeping(trace: Trace, event: Sharded) -> dict[str, bool | None]:
+def _modules_kept_gathered(trace: Trace, event: Sharded) -> dict[str, bool | None]:
     """Whether the modules stay gathered after a forward; not those of which that is not known."""
     keep = _reshards(trace, event)
     if event.group or not (keep is None or keep is False):

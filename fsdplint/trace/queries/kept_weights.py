@@ -21,7 +21,7 @@ from fsdplint.trace import (
     WeightsSet,
 )
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import only_fsdp2, varying
+from fsdplint.trace.queries.common import is_under_varying_test, only_fsdp2
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _state(trace: Trace, event: StateLoaded) -> PutBack | None:
 
 def _change_in_turns(trace: Trace, event: StateLoaded, kept: StateTaken) -> Event | None:
     """What changes the weights in a loop after a turn that keeps them, if not every turn does."""
-    if event.in_loop or not varying(kept) or kept.guards == event.guards:
+    if event.in_loop or not is_under_varying_test(kept) or kept.guards == event.guards:
         return None
     turns = [one for one in trace.before(kept, StateTaken) if _is_at(one, kept)]
     if not turns:

@@ -57,13 +57,13 @@ def missed_parameters(trace: Trace) -> Iterator[Missed]:
     for part in sorted(parts, key=lambda one: -one.known):  # the longest names first
         own = {one for one in part.left_out & missed if one.key not in seen}
         own = {one for one in own if _is_trained(trace, one, builds[-1])}
-        stepped = _stepped(trace, part.modules, builds)
+        stepped = _first_step(trace, part.modules, builds)
         if own and stepped is not None:
             seen |= {one.key for one in own}
             yield Missed(*stepped, part.modules[0], tuple(sorted(one.path for one in own)))
 
 
-def _stepped(
+def _first_step(
     trace: Trace, modules: tuple[str, ...], builds: list[OptimizerBuilt]
 ) -> tuple[OptimizerBuilt, OptimizerStepped] | None:
     """The first optimizer of parameters of a model, with a step in the training."""

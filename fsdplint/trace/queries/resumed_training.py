@@ -80,7 +80,7 @@ def parts_not_restored(trace: Trace) -> Iterator[NotRestored]:
             step = _first_step(trace, part, restored.event)
             if step is None or _may_go_on(trace, part, step):
                 continue
-            saved = _saved(trace, part, loaded, step, has_restored)
+            saved = _checkpoint_with(trace, part, loaded, step, has_restored)
             saved = saved or _saved_beside(trace, part, loaded, step)
             if saved is not None:
                 yield NotRestored(part, restored.event, saved, step)
@@ -261,7 +261,7 @@ def _is_load_into(part: Part, event: StateLoaded | HelperStateLoaded) -> bool:
     return both or event.into == part.name
 
 
-def _saved(
+def _checkpoint_with(
     trace: Trace, part: Part, loaded: Loaded, step: Event, has_restored: bool
 ) -> Saved | None:
     """Where the program writes the checkpoint that it has read, with the state of a part.

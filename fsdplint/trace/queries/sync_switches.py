@@ -136,7 +136,7 @@ class _Watch:
             if event.api == api and trace.related(event.module, module)
         ]
         self.ever_on = any(event.enabled is not False for event in self.switches)
-        backwards = [set(_varying(event)) for event in trace.of(BackwardRun)]
+        backwards = [set(_varying_guards(event)) for event in trace.of(BackwardRun)]
         self.around: set[Guard] = set.intersection(*backwards) if backwards else set()
 
     def steps(self) -> Iterator[LeftOff]:
@@ -169,8 +169,10 @@ class _Watch:
 
     def _may_be_off(self, event: Event) -> bool:
         """Whether an event happens at times only, or on some ranks, unlike the backward passes."""
-        return event.ranks.partial or any(guard not in self.around for guard in _varying(event))
+        return event.ranks.partial or any(
+            guard not in self.around for guard in _varying_guards(event)
+        )
 
 
-def _varying(event: Event) -> Iterator[Guard]:
+def _varying_guards(event: Event) -> Iterator[Guard]:
     return (guard for guard in event.guards if guard.kind is GuardKind.VARYING)

@@ -50,7 +50,7 @@ def steps_without_clipping(trace: Trace) -> Iterator[Unclipped]:
         backward, step = around
         if not _is_untrained(trace, clipped, step):
             continue
-        trained = _trained(trace, step)
+        trained = _module_of(trace, step)
         if trained is not None:
             yield Unclipped(clipped, backward, step, clipped.modules[0], trained)
 
@@ -110,7 +110,7 @@ def _of(trace: Trace, built: OptimizerBuilt) -> list[str]:
     return [*trace.submodules(*built.modules), *above]
 
 
-def _trained(trace: Trace, step: OptimizerStepped) -> str | None:
+def _module_of(trace: Trace, step: OptimizerStepped) -> str | None:
     """A sharded module that an optimizer trains."""
     for built in trace.before(step, OptimizerBuilt):
         if built.optimizer != step.optimizer:

@@ -113,11 +113,11 @@ def _trained_parts(trace: Trace, module: str) -> set[str]:
 def _holds(trace: Trace, step: OptimizerStepped, parts: set[str]) -> bool:
     for built in trace.before(step, OptimizerBuilt):
         if built.optimizer == step.optimizer and built.complete and not built.selected_by_name:
-            return bool(parts & _reached(trace, built))
+            return bool(parts & _modules_of(trace, built))
     return False
 
 
-def _reached(trace: Trace, built: OptimizerBuilt) -> set[str]:
+def _modules_of(trace: Trace, built: OptimizerBuilt) -> set[str]:
     """The modules of which an optimizer may have parameters."""
     if not built.parts:
         return set(trace.submodules(*built.modules))

@@ -48,12 +48,14 @@ def unrestored_weights(trace: Trace) -> Iterator[UnrestoredWeights]:
         if context.ranks.partial or any(guard.of_tensor for guard in context.guards):
             continue
         for model in context.modules:
-            found = _unrestored(trace, context, model)
+            found = _weights_of_context(trace, context, model)
             if found is not None:
                 yield found
 
 
-def _unrestored(trace: Trace, context: WeightsUnrestored, model: str) -> UnrestoredWeights | None:
+def _weights_of_context(
+    trace: Trace, context: WeightsUnrestored, model: str
+) -> UnrestoredWeights | None:
     family = trace.family(model)
     inside = trace.events[context.entered : context.index]
     calls = [one for one in inside if isinstance(one, Called) and one.module in family]
