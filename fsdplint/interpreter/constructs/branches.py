@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import libcst as cst
@@ -31,7 +32,8 @@ from fsdplint.interpreter.narrowing import narrow
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, falls_to_raise, guard_end, terminates
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
-from fsdplint.interpreter.values import Const, Value
+from fsdplint.interpreter.torch_values import RankTest
+from fsdplint.interpreter.values import Const, RankLocal, Value
 from fsdplint.trace import Guard
 from fsdplint.trace.predicates import negated
 
@@ -192,17 +194,50 @@ def _rank_branch(
         side_under_guards(run, no, orelse),
         partial(join_by_rank, rank_test),
     )
-    if one is not None and two is not None:
-        if one.kind == two.kind == "return":
-            return Signal("return", join_by_rank(rank_test, one.value, two.value))
-        return one if one.kind == "return" else two
-    for signal, rest, left in ((one, no, True), (two, yes, False)):
+    return _leave(
+        run,
+        _Side(one, no, rank_test),
+        _Side(two, yes, rank_test.negate()),
+        join=partial(join_by_rank, rank_test),
+        diverges=lambda signal: not signal.fails,  # a failing check is no divergence of ranks
+    )
+
+
+@dataclass
+class _Side:
+    """One of two sides that both run: how control leaves it, the guards of the code after it that
+    the other side alone reaches, and what the value depends on that it returns."""
+
+    signal: Signal | None
+    rest: list[tuple[Guard, str]]
+    depends_on: RankTest | RankLocal
+
+
+def _leave(
+    run: Run,
+    one: _Side,
+    other: _Side,
+    *,
+    join: Callable[[Value, Value], Value],
+    diverges: Callable[[Signal], bool],
+) -> Signal | None:
+    """How control leaves a branch of which both sides run.
+
+    If one of them leaves, only the others reach what follows.
+    """
+    first, second = one.signal, other.signal
+    if first is not None and second is not None:
+        if first.kind == second.kind == "return":
+            values = first.value or Const(None), second.value or Const(None)
+            return Signal("return", join(*values))
+        return first if first.kind == "return" else second
+    for side in (one, other):
+        signal = side.signal
         if signal is not None:
             if signal.kind == "return" and signal.value is not None:
-                key = rank_test if left else rank_test.negate()
-                run.frames[-1].partial.append((key, signal.value))
-            if not signal.fails:  # a failing check is no divergence of ranks
-                run.leave_guards(rest, guard_end(signal.kind))
+                run.frames[-1].partial.append((side.depends_on, signal.value))
+            if diverges(signal):
+                run.leave_guards(side.rest, guard_end(signal.kind))
     return None
 
 
@@ -238,15 +273,10 @@ def _local_branch(
     two, one = execute_sides(
         run, side_under_guards(run, no, orelse), side_under_guards(run, yes, then), join
     )
-    if one is not None and two is not None:
-        if one.kind == two.kind == "return":
-            values = one.value or Const(None), two.value or Const(None)
-            return Signal("return", join(*values))
-        return one if one.kind == "return" else two
-    for signal, rest in ((one, no), (two, yes)):
-        if signal is not None:
-            if signal.kind == "return" and signal.value is not None:
-                run.frames[-1].partial.append((local, signal.value))
-            if signal.kind not in {"raise", "exit"}:  # a failing check ends the program
-                run.leave_guards(rest, guard_end(signal.kind))
-    return None
+    return _leave(
+        run,
+        _Side(one, no, local),
+        _Side(two, yes, local),
+        join=join,
+        diverges=lambda signal: signal.kind not in {"raise", "exit"},  # they end the program
+    )
