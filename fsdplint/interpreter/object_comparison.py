@@ -119,24 +119,23 @@ def membership(left: Value, right: Value) -> bool | None:
         return _is_name_of(left.value, right)
     if isinstance(right, Dict) and isinstance(left, Const):
         return right.has(left.value)
-    if isinstance(right, Sequence) and isinstance(left, Const):
-        if any(isinstance(i, Const) and i.value == left.value for i in right.items):
+    kind, key = _key_of(left)
+    if isinstance(right, Sequence) and kind is not None:
+        others = [_key_of(one) for one in right.items]
+        if (kind, key) in others:
             return True
-        if not right.open and all(isinstance(i, Const) for i in right.items):
-            return False
-    if isinstance(right, Sequence) and isinstance(left, Symbol):
-        names = [i.name for i in right.items if isinstance(i, Symbol)]
-        if left.name in names:
-            return True
-        if not right.open and len(names) == len(right.items):
-            return False
-    if isinstance(right, Sequence) and isinstance(left, ModuleValue):
-        modules = [i.id for i in right.items if isinstance(i, ModuleValue)]
-        if left.id in modules:
-            return True
-        if not right.open and len(modules) == len(right.items):
+        if not right.open and all(other is kind for other, _ in others):
             return False
     return None
+
+
+def _key_of(value: Value) -> tuple[type[Value] | None, object]:
+    """The kind of a value, and what tells it from others of its kind; None for other kinds."""
+    if isinstance(value, Const):
+        return Const, value.value
+    if isinstance(value, Symbol):
+        return Symbol, value.name
+    return (ModuleValue, value.id) if isinstance(value, ModuleValue) else (None, None)
 
 
 def note_class_name(left: Value, right: Value) -> None:
