@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
 import libcst as cst
@@ -103,9 +104,12 @@ def _both_leave(run: Run, node: cst.If, inside: tuple[Function, ...]) -> bool:
 
 def _leaves(run: Run, node: cst.CSTNode, inside: tuple[Function, ...]) -> bool:
     """Whether a statement may leave the loop, or calls a function that may end the program."""
-    if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
-        return _may_end(run, _callee(run, node.value.func, inside), inside)
-    return isinstance(node, _LEAVES) and not (inside and isinstance(node, cst.Return))
+    if isinstance(node, _LEAVES) and not (inside and isinstance(node, cst.Return)):
+        return True
+    if not isinstance(node, cst.BaseSmallStatement):
+        return False
+    calls = (one for one in descend(node) if isinstance(one, cst.Call))
+    return any(_may_end(run, _callee(run, one.func, inside), inside) for one in calls)
 
 
 def _callee(run: Run, node: cst.BaseExpression, inside: tuple[Function, ...]) -> Value:
@@ -116,7 +120,10 @@ def _callee(run: Run, node: cst.BaseExpression, inside: tuple[Function, ...]) ->
         return read_attribute(run, _callee(run, node.value, inside), node.attr.value, node)
     if not isinstance(node, cst.Name) or _is_local(inside[-1], node.value):
         return Unknown()
-    return run.settle(inside[-1].scope.lookup(node.value) or Unknown())
+    found = inside[-1].scope.lookup(node.value)
+    if found is None and hasattr(builtins, node.value):
+        return Symbol(f"builtins.{node.value}")
+    return run.settle(found or Unknown())
 
 
 def _is_local(function: Function, name: str) -> bool:

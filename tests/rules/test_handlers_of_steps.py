@@ -41,6 +41,14 @@ def at_end(print):
     print(1)
 
 
+def call(function, *args):
+    return function(*args)
+
+
+def spare(batch):
+    return torch.zeros(len(batch))
+
+
 def fail(text):
     raise RuntimeError(text)
 
@@ -60,6 +68,8 @@ GOES_ON = {
     "pass": "pass",
     "print": "print(1)",
     "a list": "bad.append(batch)",
+    "a number": "batch = torch.zeros(8)",
+    "a function of the program that returns": "batch = spare(batch)",
     "a function of the program": "remember('x')",
     "its variable": "note('x')",
     "a logger by another name": "say('x')",
@@ -77,6 +87,8 @@ LEAVES = {
     "a function that raises": "fail('x')",
     "code out of sight": "cleanup()",
     "a function that gets the exit": "at_end(halt)",
+    "a function that returns what it calls": "call(halt, 1)",
+    "the result of code out of sight": "batch = cleanup()",
     "in a with": "with torch.no_grad():\n            sys.exit(1)",
     "in a finally": "try:\n            print(1)\n        finally:\n            os._exit(1)",
     "in a loop": "while True:\n            sys.exit(1)",
