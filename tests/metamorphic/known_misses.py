@@ -22,6 +22,9 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "a negated test is not seen to hold in every Nth turn": [
         ("negated_test", "FSDP433/every_fourth_turn"),
     ],
+    "code that is not known may train the other parameters": [
+        ("unknown_context", "FSDP709/hidden_layers_only"),
+    ],
     "code that is not known may make gradients": [
         ("unknown_batch", "FSDP432/end_of_turn"),
         ("unknown_context", "FSDP432/end_of_turn"),
