@@ -9,6 +9,7 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import SchedulerBuilt, StateTaken, Trace
 from fsdplint.trace.queries.common import class_name, optimizer_named
 from fsdplint.trace.queries.dropped_loads import dropped_loads, puts_back
+from fsdplint.trace.queries.entries_never_saved import entries_never_saved
 from fsdplint.trace.queries.own_states_loaded import own_states_loaded
 from fsdplint.trace.queries.resumed_training import (
     NotRestored,
@@ -44,6 +45,9 @@ class StateNotRestored(Rule):
 
     Also finds a scheduler or scaler that loads its own state, because the program puts this state into the dict only
     after the checkpoint was loaded into it.
+
+    Also finds an object that a distributed checkpoint saves and loads by its `state_dict` and `load_state_dict`, if the
+    second method restores something from a key only if the state has it, and no method of the class writes this key.
 
     Also finds `FSDP.optim_state_dict_to_load`, and the older `FSDP.shard_full_optim_state_dict` and
     `FSDP.scatter_full_optim_state_dict`, whose result the program drops. They return the state that the optimizer
@@ -99,6 +103,7 @@ class StateNotRestored(Rule):
             )
 
         yield from self._own(trace, seen)
+        yield from self._never_saved(trace, seen)
         yield from self._dropped_conversions(trace, seen)
         yield from self._into_copies(trace, seen)
 
@@ -119,6 +124,23 @@ class StateNotRestored(Rule):
                         (found.read, "checkpoint read here"),
                     ],
                 )
+
+    def _never_saved(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
+        for event, step in entries_never_saved(trace):
+            site = event.restored_at
+            if site is None or site in seen:
+                continue
+            seen.add(site)
+            finding = self.finding(
+                event,
+                f'`{event.name}` would restore this from `"{event.key}"`, which its `state_dict` never saves',
+                help=f'Save `"{event.key}"` in `state_dict`, too.',
+                because=[(step, "steps with the state that it was built with")],
+                site=site,
+            )
+            if event.saved_by is not None:
+                finding.related = (*finding.related, (event.saved_by, "the state that is saved"))
+            yield finding
 
     def _dropped_conversions(self, trace: Trace, seen: set[object]) -> Iterator[Finding]:
         for event, built in dropped_conversions(trace):

@@ -12,6 +12,7 @@ from fsdplint.trace import (
     ColumnsViewed,
     CounterReadEarly,
     DataEscaped,
+    EntryNeverSaved,
     EpochSet,
     ErrorCaught,
     Fsdp1Used,
@@ -66,7 +67,7 @@ DECISIVE = (
 # gets a parent.
 KEEPS_STRUCTURE = {
     AsyncResultRead, BackwardRun, Called, Clipped, Collective, ColumnsCompared, ColumnsViewed,
-    CounterReadEarly,
+    CounterReadEarly, EntryNeverSaved,
     DataEscaped, EpochSet, ErrorCaught, Fsdp1Used, GradientScaled, GradientsZeroed, GroupMissed,
     GroupOptionSet,
     HelperStateLoaded, HelperStateTaken, Imported, Loaded, LoaderIterated, LoaderLeft, MeansSummed,

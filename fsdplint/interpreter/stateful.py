@@ -15,13 +15,15 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ScalerValue, SchedulerValue
 from fsdplint.interpreter.values import Bound, Dict, Function, Instance, Method, Value
+from fsdplint.source.source import NodeSite
 from fsdplint.syntax.dropped_counters import (
     bounds,
     counters,
     dropped_counters,
     restored_attributes,
 )
-from fsdplint.trace import CounterDropped
+from fsdplint.syntax.unsaved_entries import optional_restores, texts_in
+from fsdplint.trace import CounterDropped, EntryNeverSaved
 
 _METHODS = ("state_dict", "load_state_dict")
 
@@ -51,6 +53,7 @@ def load_states(run: Run, state: Value, states: Value, call: Call, path: str) ->
         if _is_stateful(value):
             _call(run, value, "load_state_dict", Call(call.node, [states.items[key]]))
             _note_counters(run, value, call, path)
+            _note_entries(run, value, states.items[key], call)
 
 
 def _note_counters(run: Run, value: Value, call: Call, path: str) -> None:
@@ -67,6 +70,36 @@ def _note_counters(run: Run, value: Value, call: Call, path: str) -> None:
         counts = any(keys & counters(one) for one in sources)
         if counts and any(keys & bounds(one) for one in sources):
             run.emit(CounterDropped, call.node, name=name, path=path)
+
+
+def _note_entries(run: Run, value: Value, state: Value, call: Call) -> None:
+    """Record entries that an object would restore, and that are not in the state that it gives."""
+    state = run.settle(state)
+    if not isinstance(value, Instance) or not isinstance(state, Dict) or state.doubtful:
+        return
+    save, load = (value.cls.lookup(name) for name in _METHODS)
+    code = _code(value, "load_state_dict")
+    if code is None or not isinstance(save, Function) or not isinstance(load, Function):
+        return
+    known = _texts_of(value, code)
+    for key, restored in optional_restores(code):
+        if state.has(key) is False and key not in known:
+            run.emit(
+                EntryNeverSaved,
+                call.node,
+                name=value.cls.name,
+                key=key,
+                restored_at=NodeSite(load.site.source, restored),
+                saved_by=save.site,
+            )
+
+
+def _texts_of(value: Instance, load: cst.FunctionDef) -> set[str]:
+    """The texts in the classes of an object, without those in the method that restores it."""
+    methods = (
+        node for owner in value.cls.mro() for node in owner.node.body.body if node is not load
+    )
+    return texts_in(methods)
 
 
 def _code(value: Instance, name: str) -> cst.FunctionDef | None:

@@ -18,14 +18,14 @@ def dropped_counters(save: cst.FunctionDef, load: cst.FunctionDef) -> Iterator[s
 
     Nothing if the other method uses the state otherwise than by constant keys, or reads none.
     """
-    receiver, state = _parameter(load, 0), _parameter(load, 1)
+    receiver, state = parameter(load, 0), parameter(load, 1)
     read = _keys_read(load, state)
     if not read:
         return
     written = {
         node.attr.value
         for node in descend(load.body)
-        if isinstance(node, cst.Attribute) and _is_name(node.value, receiver)
+        if isinstance(node, cst.Attribute) and is_name(node.value, receiver)
     }
     for key, attribute in _saved(save):
         if key not in read and attribute not in written:
@@ -34,13 +34,13 @@ def dropped_counters(save: cst.FunctionDef, load: cst.FunctionDef) -> Iterator[s
 
 def restored_attributes(save: cst.FunctionDef, load: cst.FunctionDef) -> Iterator[str]:
     """The attributes that one method saves under a key and the other sets from this key."""
-    receiver, state = _parameter(load, 0), _parameter(load, 1)
+    receiver, state = parameter(load, 0), parameter(load, 1)
     set_from = {
-        (_key(part, state), target.target.attr.value)
+        (key_read(part, state), target.target.attr.value)
         for node in descend(load.body)
         if isinstance(node, cst.Assign)
         for target in node.targets
-        if isinstance(target.target, cst.Attribute) and _is_name(target.target.value, receiver)
+        if isinstance(target.target, cst.Attribute) and is_name(target.target.value, receiver)
         for part in descend(node.value)
     }
     for key, attribute in _saved(save):
@@ -74,7 +74,7 @@ def bounds(source: Source) -> frozenset[AttributeKey]:
             parts = [node.test]
         elif isinstance(node, cst.For) and isinstance(node.iter, cst.Call):
             called = node.iter.func
-            parts = [*node.iter.args] if _is_name(called, "range") else []
+            parts = [*node.iter.args] if is_name(called, "range") else []
         for part in parts:
             read = (one for one in descend(part) if isinstance(one, cst.Attribute))
             found.update(_attribute_key(source, one) for one in read)
@@ -86,11 +86,11 @@ def _attribute_key(source: Source, attribute: cst.Attribute) -> AttributeKey:
     if not isinstance(method, cst.FunctionDef):
         return attribute.attr.value, None
     owner = next((one for one in ancestors(source, method) if isinstance(one, cst.ClassDef)), None)
-    own = _is_name(attribute.value, _parameter(method, 0))
+    own = is_name(attribute.value, parameter(method, 0))
     return attribute.attr.value, owner if own else None
 
 
-def _parameter(function: cst.FunctionDef, position: int) -> str:
+def parameter(function: cst.FunctionDef, position: int) -> str:
     given = (*function.params.posonly_params, *function.params.params)
     return given[position].name.value if position < len(given) else ""
 
@@ -100,22 +100,22 @@ def _keys_read(function: cst.FunctionDef, state: str) -> set[str]:
     keys: set[str] = set()
     uses = reads = 0
     for node in descend(function.body):
-        uses += _is_name(node, state)
-        key = _key(node, state)
+        uses += is_name(node, state)
+        key = key_read(node, state)
         if key is not None:
             reads += 1
             keys.add(key)
     return keys if uses == reads else set()
 
 
-def _key(node: cst.CSTNode, state: str) -> str | None:
+def key_read(node: cst.CSTNode, state: str) -> str | None:
     """The key of `state["key"]` or `state.get("key")`."""
     text: cst.CSTNode | None = None
-    if isinstance(node, cst.Subscript) and _is_name(node.value, state) and len(node.slice) == 1:
+    if isinstance(node, cst.Subscript) and is_name(node.value, state) and len(node.slice) == 1:
         index = node.slice[0].slice
         text = index.value if isinstance(index, cst.Index) else None
     elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.args:
-        if node.func.attr.value in ("get", "pop") and _is_name(node.func.value, state):
+        if node.func.attr.value in ("get", "pop") and is_name(node.func.value, state):
             text = node.args[0].value
     value = text.evaluated_value if isinstance(text, cst.SimpleString) else None
     return value if isinstance(value, str) else None
@@ -123,7 +123,7 @@ def _key(node: cst.CSTNode, state: str) -> str | None:
 
 def _saved(function: cst.FunctionDef) -> Iterator[tuple[str, str]]:
     """The keys of dicts in a function, each with the attribute of the object that it gets."""
-    receiver = _parameter(function, 0)
+    receiver = parameter(function, 0)
     for node in descend(function.body):
         if not isinstance(node, cst.DictElement) or not isinstance(node.key, cst.SimpleString):
             continue
@@ -132,10 +132,10 @@ def _saved(function: cst.FunctionDef) -> Iterator[tuple[str, str]]:
             called = value.func.attr if isinstance(value.func, cst.Attribute) else value.func
             if isinstance(called, cst.Name) and called.value in _NUMBERS:
                 value = value.args[0].value
-        if isinstance(value, cst.Attribute) and _is_name(value.value, receiver):
+        if isinstance(value, cst.Attribute) and is_name(value.value, receiver):
             if isinstance(key, str):
                 yield key, value.attr.value
 
 
-def _is_name(node: cst.CSTNode, name: str) -> bool:
+def is_name(node: cst.CSTNode, name: str) -> bool:
     return isinstance(node, cst.Name) and node.value == name

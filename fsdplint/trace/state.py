@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fsdplint.trace.base import Event, Layout, event
+from fsdplint.trace.base import Event, Layout, Site, event
 from fsdplint.trace.fields import (
     combined,
     definition,
@@ -310,6 +310,23 @@ class Loaded(Event):
     perhaps_waited: bool = unrecorded("a record has the collectives", default=False)
     result_used: bool = combined(on_any, default=False)
     of_position: str = unrecorded("a record has the ranks", default="")
+
+
+@event
+class EntryNeverSaved(Event):
+    """A distributed checkpoint gave an object a state, from which the object would restore an entry
+    that it never saves.
+
+    name: the class of the object. key: that of the entry.
+    restored_at: the call that would restore it. saved_by: the method that gives the state.
+    """
+
+    kind: ClassVar[str] = "entry-never-saved"
+    static_only: ClassVar[str] = "a recorder does not see which entries a class asks for"
+    name: str = ""
+    key: str = ""
+    restored_at: Site | None = None
+    saved_by: Site | None = None
 
 
 @event
