@@ -357,8 +357,11 @@ def _compare(key: Key, before: Plan, after: Plan) -> _Verdict | None:
         for one in (unmatched_left or left)
         for two in (unmatched_right or right)
     )
-    outcome = Outcome.NOT_FOLLOWED if unknown else Outcome.DIFFERS
     reason = "a value is unknown" if unknown else ""
+    if key[0] in UNITS_HAVE and not (unmatched_left and unmatched_right):
+        # The value may be that of a unit which the other program has, too.
+        reason = reason or (after if unmatched_left else before).gaps.get(UNIT, "")
+    outcome = Outcome.NOT_FOLLOWED if reason else Outcome.DIFFERS
     return _Verdict(outcome, unmatched_left or left, unmatched_right or right, reason)
 
 
