@@ -102,9 +102,25 @@ def note_whole_parameters(run: Run, owner: str, *, whole: bool) -> None:
 
 
 def has_whole_parameters(run: Run, module: ModuleValue) -> bool:
-    """Whether the program put whole parameters in place of the sharded ones of a module."""
-    owner = run.objects.get(Groups(run.trace).owner(module.id) or "")
-    return isinstance(owner, ModuleValue) and constant(owner.attributes.get(_WHOLE)) is True
+    """Whether the program put whole parameters in place of the sharded ones of a module.
+
+    A module whose parameters all are those of units inside has none of its own.
+    """
+    groups = Groups(run.trace)
+    if _is_whole(run, groups.owner(module.id)):
+        return True
+    holding = (
+        one
+        for one in run.trace.submodules(module.id)
+        if one in run.trace.modules and run.trace.modules[one].own_parameters is not False
+    )
+    owners = {groups.owner(one) for one in holding}
+    return bool(owners) and all(_is_whole(run, owner) for owner in owners)
+
+
+def _is_whole(run: Run, owner: str | None) -> bool:
+    value = run.objects.get(owner or "")
+    return isinstance(value, ModuleValue) and constant(value.attributes.get(_WHOLE)) is True
 
 
 def communicates(run: Run, module: ModuleValue) -> bool:
