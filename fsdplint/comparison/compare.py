@@ -11,6 +11,7 @@ from fsdplint.comparison.module_tests import chooses_modules
 from fsdplint.comparison.options import OF_STRATEGY
 from fsdplint.comparison.plan import plan_of
 from fsdplint.comparison.sharding import UNIT, UNKNOWN_MODEL, strategies_of
+from fsdplint.comparison.states import OF_TAKEN_STATES
 from fsdplint.comparison.strategies import Condition, conditions_of, config_conditions
 from fsdplint.comparison.unit_classes import TOPIC as CLASSES
 from fsdplint.migration.names import STRATEGIES
@@ -376,6 +377,9 @@ def _one_sided(
     if topic not in UNITS_HAVE:
         reasons = [*other.gaps.items(), *own.doubts.items()]
         reason = next((why for start, why in reasons if topic.startswith(start)), "")
+        if topic in OF_TAKEN_STATES and "." in subject:
+            # The program may choose a part because it is a unit.
+            reason = reason or other.gaps.get(UNIT, "")
         whole_model = topic == UNIT and "." not in subject
         if whole_model and reason == UNKNOWN_MODEL and _knows_classes(other):
             reason = ""  # the units among its unknown parts are known by their classes

@@ -43,6 +43,8 @@ _LAYOUTS: dict[Layout, Argument] = {
 }
 RANK_0 = "weights of rank 0 on all ranks"
 _TAKEN, _LOADED = "state taken", "state loaded"
+_IS_TAKEN, _ON_RANK_0 = "state is taken", "state is only on rank 0"
+OF_TAKEN_STATES = {_TAKEN, _IS_TAKEN, _ON_RANK_0}
 _PATHS = ("checkpoint_id", "f", "1")
 
 
@@ -54,11 +56,11 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
         if plain or not _is_sharded(trace, taken.of, taken) or gives_names(taken):
             continue
         subject = _subject(trace, names, taken.of)
-        plan.add("state is taken", subject, _ranks(trace, taken), taken)
+        plan.add(_IS_TAKEN, subject, _ranks(trace, taken), taken)
         plan.add(
             _TAKEN, subject, _layout(trace, taken), taken, _chosen_kind(trace, taken.of, taken)
         )
-        plan.add("state is only on rank 0", subject, _on_rank_0(trace, taken), taken)
+        plan.add(_ON_RANK_0, subject, _on_rank_0(trace, taken), taken)
     own = {one.state for one in trace.of(StateTaken) if not _is_sharded(trace, one.of, one)}
     sharded = {one.state for one in trace.of(StateTaken) if _is_sharded(trace, one.of, one)}
     for loaded in trace.of(StateLoaded):
