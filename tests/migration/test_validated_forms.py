@@ -13,7 +13,9 @@ import test_ignored_parameter_forms as ignored_parameters
 import test_optimizer_state_forms as optimizer_states
 import test_part_state_forms as part_states
 import test_precision_forms as precisions
+import test_scattered_state_forms as scattered_states
 import test_state_forms as states
+import test_state_type_forms as state_types
 from forms import POLICY, refusals
 
 FORMS = [
@@ -22,14 +24,14 @@ FORMS = [
     (ignored_parameters, "a list of no ignored modules"),
     (ignored_parameters, "frozen parameters by the name in torch 2.0"),
     (optimizer_states, "an optimizer's state that rank 0 saves"),
-    (optimizer_states, "a state in a variable of rank 0"),
-    (optimizer_states, "one rank's part of the optimizer's state"),
-    (optimizer_states, "the state of an optimizer of some parts"),
+    (scattered_states, "a state in a variable of rank 0"),
+    (scattered_states, "one rank's part of the optimizer's state"),
+    (scattered_states, "the state of an optimizer of some parts"),
     (part_states, "parts that the policy wraps"),
     (precisions, "each module casts its inputs, and so does the root"),
     (states, "a library that takes the state itself"),
-    (states, "types that are set one after the other"),
-    (states, "one type within another, and a model that none is about"),
+    (state_types, "types that are set one after the other"),
+    (state_types, "one type within another, and a model that none is about"),
 ]
 CHOSEN = {
     "by an expression": """
