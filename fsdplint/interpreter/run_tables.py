@@ -52,7 +52,11 @@ class TensorTables:
         self.within_samples: set[NodeSite] = set()  # such places that choose a part of each sample
         # `gradient_writes`: tensors that several gradients were joined to, with their modules
         self.joined_gradients: dict[Value, tuple[str, ...]] = {}
-        self.amounts: dict[Value, Amount] = {}  # `amounts`
+        # `amounts`: what is known of numbers; what Python's `sum` added, by the result; and lists,
+        # by their lengths
+        self.amounts: dict[Value, Amount] = {}
+        self.list_sums: dict[Value, Value] = {}
+        self.list_lengths: dict[Value, Value] = {}
         self.set_orders: set[Value] = set()  # lists in the order of a set, `set_orders`
         self.probes: dict[Value, Any] = {}  # by the dataset, `data_probes`
         # `loaded_numbers`: the numbers that entries of a dict had before a load
@@ -64,9 +68,8 @@ class TensorTables:
         # the element of lists that were made as `[x] * n`
         self.pending: dict[Value, Collective] = {}
         self.repeated_lists: dict[Value, Value] = {}
-        # `rank_means`: the passes over data of one rank that have begun
-        self.list_sums: dict[Value, Value] = {}  # what Python's `sum` added, by the result
-        self.list_lengths: dict[Value, Value] = {}  # the list, by its length
+        # `rank_means`: the passes over data of one rank that have begun, and whether the program
+        # has added means of all ranks
         self.own_passes = 0
         self.has_mean_sums = False
         # `same_noise`: numbers that all ranks have drawn, with the place and the generator, and the
@@ -89,7 +92,7 @@ class ArgumentTables:
         self.argument_texts: dict[str, str | None] = {}  # the defaults
         self.argument_defaults: dict[str, tuple[object, ...]] = {}  # () for an unknown one
         self.setting_defaults: dict[str, Value] = {}  # of fields of dataclasses, by their origin
-        self.environment_defaults: dict[str, Const] = {}
+        self.environment_defaults: dict[str, Const] = {}  # of `os.environ.get()`, by the origin
         self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
         self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False
 
