@@ -12,9 +12,19 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.interpreter.method_names import attribute_name
 from fsdplint.interpreter.own_parts import SEEDS, called_name, giving_methods, receiver_of
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Class, Const, Function, Instance, Unknown, Value
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Function,
+    Instance,
+    Method,
+    Symbol,
+    Unknown,
+    Value,
+)
 from fsdplint.source.positions import descend
 
 _SHUFFLES = frozenset("choice permutation permuted randint randperm sample shuffle".split())
@@ -41,14 +51,15 @@ class Epoch:
 def begin_order(run: Run, order: Value | None) -> None:
     """Forget that an earlier pass of another sampler has shuffled."""
     if isinstance(order, Instance):
-        for node in _shuffles(order.cls):
-            run.evaluations.pop(node, None)
+        for call in _calls(order.cls):
+            run.evaluations.pop(call.func, None)
 
 
 def note_order(run: Run, order: Value | None) -> None:
     """Note whether the pass of a sampler that was executed has shuffled."""
     if isinstance(order, Instance):
-        if any(node in run.evaluations for node in _shuffles(order.cls)):
+        executed = [one for one in _calls(order.cls) if one.func in run.evaluations]
+        if any(_function_name(run, one) in _SHUFFLES for one in executed):
             run.shuffling_samplers.add(order)
 
 
@@ -60,7 +71,7 @@ def epoch_of(run: Run, order: Value | None) -> Epoch | None:
         return None
     giving = giving_methods(order.cls)
     changed = {name for method in giving for name, _ in _assigned(method)}
-    read = _read_by_seeds(order.cls, giving)
+    read = _read_by_seeds(run, order.cls, giving)
     if not read or read & changed:
         return None
     setters = _setters(order.cls, giving)
@@ -75,20 +86,29 @@ def epoch_of(run: Run, order: Value | None) -> Epoch | None:
     return Epoch(name, "" if unseen else setters[name][0], value.value)
 
 
-def _shuffles(cls: Class) -> list[cst.BaseExpression]:
-    """The functions that shuffle in the methods that give the order."""
-    calls = (node for method in giving_methods(cls) for node in descend(method.body))
-    return [
-        node.func for node in calls if isinstance(node, cst.Call) and called_name(node) in _SHUFFLES
-    ]
+def _calls(cls: Class) -> list[cst.Call]:
+    """The calls in the methods that give the order."""
+    nodes = (node for method in giving_methods(cls) for node in descend(method.body))
+    return [node for node in nodes if isinstance(node, cst.Call)]
 
 
-def _read_by_seeds(cls: Class, giving: list[cst.FunctionDef]) -> set[str]:
+def _function_name(run: Run, call: cst.Call) -> str:
+    """The name of the function that a call has called, or else that in the code."""
+    function = run.evaluations.get(call.func)
+    if isinstance(function, Symbol):
+        return function.name.rpartition(".")[2]
+    if isinstance(function, Method):
+        return function.name
+    name = attribute_name(function) if isinstance(function, Unknown) else ""
+    return name or called_name(call)
+
+
+def _read_by_seeds(run: Run, cls: Class, giving: list[cst.FunctionDef]) -> set[str]:
     """The attributes of which the seeds are computed; empty if they have anything else in them."""
     read: set[str] = set()
     for method in giving:
         for node in descend(method.body):
-            if isinstance(node, cst.Call) and called_name(node) in SEEDS:
+            if isinstance(node, cst.Call) and _function_name(run, node) in SEEDS:
                 for arg in node.args:
                     names = _attributes_in(cls, method, arg.value, 0)
                     if names is None:

@@ -10,6 +10,7 @@ from programs import findings, program
 
 HEAD = """
 import random
+from random import Random as Numbers
 import numpy as np
 from itertools import islice
 from torch.utils.data import DataLoader, Sampler, TensorDataset
@@ -70,6 +71,19 @@ OTHER = {
 
     def __iter__(self):
         yield from self._order()[self.rank :: self.world]
+""",
+    "other names": """
+    def __iter__(self):
+        make, draw = torch.Generator, torch.randperm
+        begin = make().manual_seed
+        g = begin(self.seed + self.epoch)
+        yield from draw(self.size, generator=g).tolist()[self.rank :: self.world]
+""",
+    "an imported name": """
+    def __iter__(self):
+        order = list(range(self.size))
+        Numbers(self.seed * 1000 + self.epoch).shuffle(order)
+        return iter(order[self.rank :: self.world])
 """,
 }
 EPOCHS = "for epoch in range(4):\n    train(loader)\n"
