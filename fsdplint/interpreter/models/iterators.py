@@ -48,12 +48,26 @@ from fsdplint.trace.numbers import Number, Token, of_atom
 MAX_ELEMENTS = 64  # of a list whose positions a loop over `range(len(...))` visits
 
 
+def _of_any_turn(element: Value | None) -> Value | None:
+    """What `next()` returns of an iterator whose turns have an element: the number is any one."""
+    if not isinstance(element, Sequence):
+        return element
+    items = [
+        Unknown(varying=True) if isinstance(one, Unknown) and one.turn is not None else one
+        for one in element.items
+    ]
+    return replace(element, items=items)
+
+
 @function("builtins.iter")
 def iterator(run: Run, name: str, call: Call) -> Value:
     value = iterable_of(run, call.args[0]) if len(call.args) == 1 else Unknown()
     loader = loader_in(value)
     if loader is not None and not (isinstance(value, Batches) and value.begun):
-        return begin_by_iter(run, loader, call.node)
+        made = begin_by_iter(run, loader, call.node)
+        if isinstance(value, Batches):
+            made.element = _of_any_turn(value.element) or made.element
+        return made
     if isinstance(value, Lazy | Batches | ParametersOf | ModulesOf | Unknown):
         return value
     if isinstance(value, Sequence) and value.kind == "iter":
