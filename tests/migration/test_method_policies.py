@@ -182,9 +182,8 @@ def test_a_policy_of_methods_shards_the_same(
     after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     for piece in (
         "        blocks = lambda module: isinstance(module, Block)\n        return blocks\n",
-        "        layer_class = self.layer_cls\n        return lambda module: (\n"
-        "            isinstance(module, (nn.LayerNorm, nn.Embedding))\n"
-        "            or isinstance(module, layer_class)\n        )\n",
+        "        layer_class = self.layer_cls\n        return lambda module: "
+        "isinstance(module, (nn.LayerNorm, nn.Embedding, layer_class))\n",
         "        should_shard = self.head.get_policy()\n        return lambda module: (\n"
         "            body_policy(module)\n            or should_shard(module)\n",
         f"        for module in reversed(list({modules}):\n            if policy(module):\n",

@@ -39,7 +39,7 @@ FORMS = {
         """
         model = Net()
         for module in reversed(list(model.modules())):
-            if isinstance(module, Block) or isinstance(module, Masked):
+            if isinstance(module, (Block, Masked)):
                 fully_shard(module)
         fully_shard(model)
         """,

@@ -19,6 +19,7 @@ from fsdplint.migration.analysis.variables import (
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import CUSTOM_POLICY_UNSEEN, POLICY_ARGUMENT
 from fsdplint.migration.constructor.custom_policies import CustomPolicies, test_of
+from fsdplint.migration.constructor.joined_tests import joined
 from fsdplint.migration.constructor.local_functions import containers
 from fsdplint.migration.constructor.member_lists import list_of_units
 from fsdplint.migration.constructor.policy_kinds import POLICY_PARAMETERS, kind, makes_policy
@@ -214,7 +215,7 @@ class PolicyTests:
             tests.append(test)
         if value is not node:
             self.scope.drop_variable(node)
-        return " or ".join(tests)
+        return joined(tests, variable)
 
     def part_test(self, part: cst.BaseExpression, variable: str) -> str | None:
         """The test of one of the policies that `_or_policy` combines."""
