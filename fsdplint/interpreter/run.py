@@ -54,7 +54,6 @@ from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
 from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import (
-    Class,
     Const,
     Dict,
     Function,
@@ -188,7 +187,6 @@ class Run(TensorTables, ArgumentTables, LastEvents):
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
         self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`
         self.modes_known = True
-        self.classes_by_mode: dict[Class, tuple[bool, list[str | float]]] = {}
         self.first_modes_known = True  # those in which the program makes its modules
         self.edited_states: set[str] = set()  # the names of states that the program edits in place
         self.unchanged_states: list[Value] = []  # of helpers, which nothing can have changed

@@ -89,11 +89,20 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "a `case` that leaves a loop may leave it in each run": [
         ("test_as_match", "FSDP512/ends_early_to_debug"),
     ],
+    "code that gets the model may add up its gradients": [
+        ("all_seen_elsewhere", "FSDP519/part_of_each_sequence"),
+        ("all_seen_elsewhere", "FSDP519/slice_of_each_sequence"),
+        ("model_seen_elsewhere", "FSDP519/part_of_each_sequence"),
+        ("model_seen_elsewhere", "FSDP519/slice_of_each_sequence"),
+        ("unknown_context", "FSDP519/part_of_each_sequence"),
+        ("unknown_context", "FSDP519/slice_of_each_sequence"),
+    ],
     "a function out of sight may give the ranks of a group the same batch": [
         ("unknown_batch", "FSDP519/part_of_the_mesh"),
     ],
     "unknown code may get what a generator does that is run by `send`": [
         ("generator_with_send", "FSDP319/optimizer_begins_again"),
+        ("generator_with_send", "FSDP319/own_state_loaded"),
         ("generator_with_send", "FSDP320/no_barrier"),
         ("generator_with_send", "FSDP421/no_update"),
         ("generator_with_send", "FSDP421/unscaled_before_clipping"),
