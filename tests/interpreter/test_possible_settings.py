@@ -62,7 +62,7 @@ def run(folder: Path, read: str, **files: str) -> Program:
     (folder / "conf").mkdir()
     for name, text in files.items():
         (folder / "conf" / f"{name}.yaml").write_text(text)
-    return program(folder, BODY.format(read=READ[read]), header=HEAD)
+    return program(folder, BODY.format(read=read), header=HEAD)
 
 
 def shardings(found: Program) -> list[Sharded]:
@@ -71,14 +71,14 @@ def shardings(found: Program) -> list[Sharded]:
 
 @pytest.mark.parametrize("read", READ)
 def test_the_file_that_fits_names_the_units(tmp_path: Path, read: str) -> None:
-    found = run(tmp_path, read, train=FITS)
+    found = run(tmp_path, READ[read], train=FITS)
     assert findings(found, "FSDP103")
     assert [event.frozen for event in shardings(found)] == [True, False, False]
 
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_other_files_are_not_taken(tmp_path: Path, other: str) -> None:
-    found = run(tmp_path, "yaml", other=OTHERS[other])
+    found = run(tmp_path, READ["yaml"], other=OTHERS[other])
     assert shardings(found) and not any(event.frozen for event in shardings(found))
 
 
@@ -89,3 +89,8 @@ def test_a_file_whose_path_the_program_names_comes_first(tmp_path: Path) -> None
     (tmp_path / "conf" / "other.yaml").write_text(FITS.replace("frozen: [body]", "frozen: [head]"))
     found = program(tmp_path, body, header=HEAD)
     assert [event.frozen for event in shardings(found)] == [False, True, False]
+
+
+def test_no_settings_are_searched_for_json(tmp_path: Path) -> None:
+    found = run(tmp_path, "import json\nconfig = json.load(open(args.config))", train=FITS)
+    assert shardings(found) and not any(event.frozen for event in shardings(found))

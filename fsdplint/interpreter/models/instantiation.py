@@ -117,12 +117,16 @@ def load_stream(run: Run, name: str, call: Call) -> Value:
         found = literal_settings(stream.value, is_json=name == "json.loads")
         return found or call_unknown(run, Symbol(name), call)
     path = stream.parts.get("name") if isinstance(stream, Unknown) else None
-    return _read(run, path, call) or call_unknown(run, Symbol(name), call)
+    is_yaml = name.startswith("yaml.")
+    return _read(run, path, call, is_yaml) or call_unknown(run, Symbol(name), call)
 
 
-def _read(run: Run, path: Value | None, call: Call) -> Value | None:
+def _read(run: Run, path: Value | None, call: Call, is_yaml: bool = True) -> Value | None:
+    """The settings in a file. Only of YAML, a file is searched if its path is not known."""
     text, origin = default_text(run, path), run.text(call.node)
-    return possible_settings(run, origin) if text is None else settings_in(run, text, origin)
+    if text is None:
+        return possible_settings(run, origin) if is_yaml else None
+    return settings_in(run, text, origin)
 
 
 @function("hydra.main")
