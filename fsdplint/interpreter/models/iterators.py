@@ -36,6 +36,7 @@ from fsdplint.interpreter.values import (
     Instance,
     Lazy,
     ModuleValue,
+    OptimizerValue,
     Partial,
     Sequence,
     Unknown,
@@ -45,6 +46,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace.numbers import Number, Token, of_atom
 
+_OBJECTS = (Instance, ModuleValue, OptimizerValue)
 MAX_ELEMENTS = 64  # of a list whose positions a loop over `range(len(...))` visits
 
 
@@ -291,7 +293,7 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
         if columns and all(exact for _, exact in columns):
             rows = zip(*(items for items, _ in columns), strict=False)
             return Sequence([Sequence(list(row), "tuple") for row in rows], "list", every=every)
-        return _first_row([items for items, _ in columns])
+        return _open_rows([items for items, _ in columns])
     if last == "islice" and isinstance(value, Sequence | ParametersOf):
         return replace(value, every=False)
     if last == "islice" and isinstance(value, ModulesOf):
@@ -313,12 +315,22 @@ def _holds_each_parameter(run: Run, value: Value) -> bool:
     return isinstance(value, ParametersOf) and value.every and not value.element
 
 
-def _first_row(columns: list[list[Value]]) -> Value:
-    """The elements of `zip` if their number is not known: the first one stands for all."""
-    if not all(columns) or any(_is_lost(items) for items in columns):
+def _open_rows(columns: list[list[Value]]) -> Value:
+    """The elements of `zip` if their number is not known.
+
+    Objects are visited one by one, as a loop over them alone would do. Otherwise the first row
+    stands for all.
+    """
+    one_by_one = [all(isinstance(item, _OBJECTS) for item in items) for items in columns]
+    others = [items for items, each in zip(columns, one_by_one, strict=True) if not each]
+    if not all(columns) or sum(one_by_one) > 1 or any(map(_is_lost, others)):
         return Unknown(varying=True)
-    row = [_of_some(items[0]) for items in columns]
-    return Sequence([Sequence(row, "tuple")], "list", True)
+    length = next((len(items) for items, each in zip(columns, one_by_one, strict=True) if each), 1)
+    rows: list[Value] = []
+    for at in range(length):
+        row = [items[at if each else 0] for items, each in zip(columns, one_by_one, strict=True)]
+        rows.append(Sequence([_of_some(item) for item in row], "tuple"))
+    return Sequence(rows, "list", True)
 
 
 def _is_lost(items: list[Value]) -> bool:
