@@ -121,6 +121,7 @@ class Decisions:
     _parts: dict[str, list[Condition]] = field(default_factory=dict)  # tests of a part of a text
     _lower_bounds: dict[str, int] = field(default_factory=dict)  # it is greater than this
     _upper_bounds: dict[str, int] = field(default_factory=dict)
+    _read_from: set[str] = field(default_factory=set)  # objects whose attributes were read
     # What `get` returns for keys that a dict does not have, with the name of the dict.
     _absent: dict[str, str] = field(default_factory=dict)
 
@@ -199,6 +200,7 @@ class Decisions:
         If so, they take the state that they would have at its end.
         """
         made = Decisions(self.base, self.forced, self.preferred, self.going_on, self.fixed)
+        made._read_from = earlier._read_from
         for question in earlier.questions.values():
             made.leaving = question.leaving
             if made._decide_key(question.condition, question.prefer) != question.answer:
@@ -238,6 +240,11 @@ class Decisions:
             self._none[condition.subject] = value
         if condition.relation == "truth" and value:
             self._none[condition.subject] = False
+
+    def note_read(self, subject: str) -> None:
+        """An attribute of an object is read, so that the object is not None from here on."""
+        if not self._none.get(subject):
+            self._read_from.add(subject)
 
     def forget_absent(self, container: str) -> None:
         """A dict may get new keys."""
@@ -305,7 +312,7 @@ class Decisions:
         if condition.relation == "is None":
             if subject in self._equal:
                 return self._equal[subject] is None
-            if truth:
+            if truth or subject in self._read_from:
                 return False
         return None
 

@@ -27,6 +27,7 @@ from fsdplint.interpreter.values import (
     Function,
     RankLocal,
     Symbol,
+    Unknown,
     Value,
 )
 
@@ -62,6 +63,8 @@ def eval_attribute(run: Run, node: cst.Attribute) -> Value:
     value = run.eval(node.value)
     if node.attr.value in WRAPPER_ATTRIBUTES and lacks_wrapper_attribute(run, value, node):
         return value  # as after a fix of this access
+    if isinstance(value, Unknown) and value.origin and not value.differs:
+        run.decisions.note_read(value.origin)
     return read_attribute(run, value, node.attr.value, node)
 
 
