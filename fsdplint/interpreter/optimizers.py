@@ -35,6 +35,7 @@ from fsdplint.trace import (
     OptimizerStepped,
     ParameterPart,
     RequiresGradSet,
+    Sharded,
     Sharding,
     Wrapped,
 )
@@ -108,6 +109,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         again=is_built_again(run, optimizer, call),
         stale=stale_modules(run, parameters),
     )
+    _note_own_copies(run, parameters)
     ways = ("foreach", "fused")
     for way in ways:
         if constant(call.kwargs.get(way)) is True:
@@ -115,6 +117,17 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
     if optimizer.library == "torch" and optimizer.class_name in STEPPING_SINGLY:
         if not call.open and not any(way in call.kwargs for way in ways):
             tensors.emit_mixed(run, parameters, "default", call.node)
+
+
+def _note_own_copies(run: Run, value: Value | None) -> None:
+    """An optimizer that gets copies in float32 keeps the weights of a sharded model in it."""
+    for held in _lists_in(run, value):
+        if not held.derived or held.dtype.removeprefix("torch.") != "float32":
+            continue
+        inside = {part for module in held.modules for part in run.trace.family(module.id)}
+        for event in (*run.trace.of(Sharded), *run.trace.of(Wrapped)):
+            if event.module in inside:
+                event.weights_in = ""
 
 
 def _groups_with_equal_rates(run: Run, value: Value | None) -> int:

@@ -193,7 +193,8 @@ class Sharded(Event):
     frozen: whether all parameters of the module are certainly frozen.
     ignored: the modules whose parameters it certainly leaves out, all of them.
     weights_in: the `param_dtype` of its mixed precision, such as "torch.bfloat16", if all trainable
-        parameters of the module certainly have this dtype already; else "".
+        parameters of the module certainly have this dtype already, and no optimizer gets copies of
+        them in float32; else "".
     """
 
     kind: ClassVar[str] = "module-sharded"
