@@ -84,7 +84,7 @@ class UnreachedFunctions:
             if tested and not tests.are_distributed(function, tested):
                 self._loader.program.executed.add_plain(tests.sites_in(function))
                 continue
-            if not (self._loader.project.words.stand_in(function) or uses(function, names.tainted)):
+            if not self._may_show_something(source, function):
                 continue
             if (
                 owner is not None
@@ -121,6 +121,13 @@ class UnreachedFunctions:
                 else:
                     self._unfinished.append((matters, runs))
             self._budgets[matters] -= self._loader.steps - before
+
+    def _may_show_something(self, source: Source, function: cst.FunctionDef) -> bool:
+        """Whether a function is relevant, or has sites (a collective) that no run reached."""
+        if self._is_relevant_function(source, function):
+            return True
+        sites = NamedSites([source]).within(function)
+        return self._loader.program.executed.count_left(sites) > 0
 
     def _is_relevant_function(self, source: Source, function: cst.FunctionDef) -> bool:
         """Whether a function is about sharding, optimizers or states, or uses code that is."""
