@@ -125,7 +125,8 @@ def _note_own_copies(run: Run, value: Value | None) -> None:
         if not held.derived or held.dtype.removeprefix("torch.") != "float32":
             continue
         inside = {part for module in held.modules for part in run.trace.family(module.id)}
-        for event in (*run.trace.of(Sharded), *run.trace.of(Wrapped)):
+        shardings: list[Sharded | Wrapped] = [*run.trace.of(Sharded), *run.trace.of(Wrapped)]
+        for event in shardings:
             if event.module in inside:
                 event.weights_in = ""
 
