@@ -85,6 +85,16 @@ def escape(run: Run, call: Call) -> None:
                 held.length = None
 
 
+def forget_passed_states(run: Run, call: Call) -> None:
+    """A library function, or code out of sight, may change the states that it gets."""
+    if not run.unchanged_states:
+        return
+    held = [one for value in call.values for one in values_in(run, value)]
+    run.unchanged_states = [
+        state for state in run.unchanged_states if not call.open and state not in held
+    ]
+
+
 def _holder(run: Run, value: Value) -> list[ModuleValue]:
     """The module of unknown structure of which a value may be any part."""
     value = run.settle(value)

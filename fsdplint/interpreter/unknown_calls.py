@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.interpreter import gradient_writes, lazy, meta_device, unknown_entries
 from fsdplint.interpreter.amounts import amount_of, note
 from fsdplint.interpreter.dispatch import calls
-from fsdplint.interpreter.escape import escape, values_in
+from fsdplint.interpreter.escape import escape, forget_passed_states
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import is_report, only_reads
@@ -104,8 +104,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if isinstance(function, Method):
             lazy.consume(run, function.receiver)  # `generator.send(...)`
         lazy.consume_arguments(run, call)
-    if run.unchanged_states:
-        _forget_passed_states(run, call)
+    forget_passed_states(run, call)
     communicates = not (isinstance(function, Symbol) and only_reads(function.name))
     for value in call.values if run.has_own_data and communicates else ():
         note_agreement(run.settle(value), seen=False)
@@ -180,14 +179,6 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if any(isinstance(v, TensorValue) for v in call.values):
             return TensorValue("derived", scaled=True)
     return result
-
-
-def _forget_passed_states(run: Run, call: Call) -> None:
-    """Code that cannot be followed may change the states that it gets."""
-    held = [one for value in call.values for one in values_in(run, value)]
-    run.unchanged_states = [
-        state for state in run.unchanged_states if not call.open and state not in held
-    ]
 
 
 def _of_name(run: Run, name: ParameterName, function: Unknown, call: Call) -> Value:

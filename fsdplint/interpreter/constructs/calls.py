@@ -25,7 +25,7 @@ from fsdplint.interpreter import (
     unset_buffers,
 )
 from fsdplint.interpreter.dispatch import calls, evaluates
-from fsdplint.interpreter.escape import escape
+from fsdplint.interpreter.escape import escape, forget_passed_states
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import iterate
@@ -235,6 +235,7 @@ def call_rank(run: Run, value: Value, call: Call) -> Value:
 
 @calls(Symbol)
 def call_symbol(run: Run, symbol: Symbol, call: Call) -> Value:
+    forget_passed_states(run, call)
     model = find_function(symbol.name)
     if model is not None:
         if lazy.function_consumes(symbol.name):
