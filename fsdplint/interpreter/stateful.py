@@ -22,7 +22,7 @@ from fsdplint.syntax.dropped_counters import (
     dropped_counters,
     restored_attributes,
 )
-from fsdplint.syntax.unsaved_entries import optional_restores, texts_in
+from fsdplint.syntax.unsaved_entries import restores, texts_in
 from fsdplint.trace import CounterDropped, EntryNeverSaved
 
 _METHODS = ("state_dict", "load_state_dict")
@@ -82,14 +82,14 @@ def _note_entries(run: Run, value: Value, state: Value, call: Call) -> None:
     if code is None or not isinstance(save, Function) or not isinstance(load, Function):
         return
     known = _texts_of(value, code)
-    for key, restored in optional_restores(code):
+    for key, call_of_entry in restores(code):
         if state.has(key) is False and key not in known:
             run.emit(
                 EntryNeverSaved,
                 call.node,
                 name=value.cls.name,
                 key=key,
-                restored_at=NodeSite(load.site.source, restored),
+                restored_at=NodeSite(load.site.source, call_of_entry),
                 saved_by=save.site,
             )
 

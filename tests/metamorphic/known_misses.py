@@ -89,6 +89,16 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     "a `case` that leaves a loop may leave it in each run": [
         ("test_as_match", "FSDP512/ends_early_to_debug"),
     ],
+    "a call that restores an entry is found by its form": [
+        ("bound_method", "FSDP319/entry_never_saved"),
+        ("dict_of_functions", "FSDP319/entry_never_saved"),
+        ("method_caller", "FSDP319/entry_never_saved"),
+        ("partial_call", "FSDP319/entry_never_saved"),
+        ("star_arguments", "FSDP319/entry_never_saved"),
+    ],
+    "a method that `methodcaller` calls may be another one": [
+        ("method_caller", "FSDP319/own_state_loaded"),
+    ],
     "code that gets the model may add up its gradients": [
         ("all_seen_elsewhere", "FSDP519/part_of_each_sequence"),
         ("all_seen_elsewhere", "FSDP519/slice_of_each_sequence"),
@@ -102,6 +112,7 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     ],
     "unknown code may get what a generator does that is run by `send`": [
         ("generator_with_send", "FSDP319/optimizer_begins_again"),
+        ("generator_with_send", "FSDP319/entry_never_saved"),
         ("generator_with_send", "FSDP319/own_state_loaded"),
         ("generator_with_send", "FSDP320/no_barrier"),
         ("generator_with_send", "FSDP421/no_update"),
