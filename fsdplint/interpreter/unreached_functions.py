@@ -75,6 +75,7 @@ class UnreachedFunctions:
         called = called_names(source)
         names = self._loader.relevant.names(source)
         tests = Tests(self._loader.project, source)
+        named, executed = NamedSites([source]), self._loader.program.executed
         functions = list(definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
@@ -84,7 +85,10 @@ class UnreachedFunctions:
             if tested and not tests.are_distributed(function, tested):
                 self._loader.program.executed.add_plain(tests.sites_in(function))
                 continue
-            if not self._may_show_something(source, function):
+            words = self._loader.project.words
+            is_relevant = words.stand_in(function) or uses(function, names.tainted)
+            # A collective is a site, too: not all of its code names what is relevant.
+            if not is_relevant and not executed.count_left(named.within(function)):
                 continue
             if (
                 owner is not None
@@ -121,13 +125,6 @@ class UnreachedFunctions:
                 else:
                     self._unfinished.append((matters, runs))
             self._budgets[matters] -= self._loader.steps - before
-
-    def _may_show_something(self, source: Source, function: cst.FunctionDef) -> bool:
-        """Whether a function is relevant, or has sites (a collective) that no run reached."""
-        if self._is_relevant_function(source, function):
-            return True
-        sites = NamedSites([source]).within(function)
-        return self._loader.program.executed.count_left(sites) > 0
 
     def _is_relevant_function(self, source: Source, function: cst.FunctionDef) -> bool:
         """Whether a function is about sharding, optimizers or states, or uses code that is."""
