@@ -81,7 +81,7 @@ def _note_entries(run: Run, value: Value, state: Value, call: Call) -> None:
     code = _code(value, "load_state_dict")
     if code is None or not isinstance(save, Function) or not isinstance(load, Function):
         return
-    known = _texts_of(value, code)
+    known = _texts_of(run, code)
     for key, call_of_entry in restores(code):
         if state.has(key) is False and key not in known:
             run.emit(
@@ -94,12 +94,13 @@ def _note_entries(run: Run, value: Value, state: Value, call: Call) -> None:
             )
 
 
-def _texts_of(value: Instance, load: cst.FunctionDef) -> set[str]:
-    """The texts in the classes of an object, without those in the method that restores it."""
-    methods = (
-        node for owner in value.cls.mro() for node in owner.node.body.body if node is not load
-    )
-    return texts_in(methods)
+def _texts_of(run: Run, load: cst.FunctionDef) -> set[str]:
+    """The texts in the program, without those in a method that restores an object.
+
+    Any other function may save an entry in another configuration.
+    """
+    sources = {scope.source.path: scope.source for scope in run.module_scopes.values()}
+    return texts_in((source.tree for source in sources.values()), load)
 
 
 def _code(value: Instance, name: str) -> cst.FunctionDef | None:

@@ -171,7 +171,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         call_back(run, value, call.node)
     result = value_by_name(name, f"{origin}({_given_constants(function, call)})" if origin else "")
     if isinstance(result, Unknown):
-        note_chunks(run, name, result)
+        note_chunks(run, of_library, call, result)
         result.library = function.library if isinstance(function, Unknown) else ""
         result.argument = derives_from_argument(function)
         result.by_rank = _depends_on_rank(function, call)

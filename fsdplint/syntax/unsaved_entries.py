@@ -24,9 +24,10 @@ def restores(load: cst.FunctionDef) -> Iterator[tuple[str, cst.Call]]:
             yield key, call
 
 
-def texts_in(functions: Iterable[cst.CSTNode]) -> set[str]:
-    """The constant texts in some code."""
-    nodes = (node for function in functions for node in descend(function))
+def texts_in(code: Iterable[cst.CSTNode], without: cst.CSTNode) -> set[str]:
+    """The constant texts in some code, but for those in a part of it."""
+    own = {id(node) for node in descend(without)}
+    nodes = (node for one in code for node in descend(one) if id(node) not in own)
     found = (node.evaluated_value for node in nodes if isinstance(node, cst.SimpleString))
     return {text for text in found if isinstance(text, str)}
 

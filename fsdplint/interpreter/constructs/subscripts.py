@@ -144,7 +144,7 @@ def _part_of_rank(
         return _taken(value, own_data(run, site, counts=True, part=selection.part))
     if selection.position is not None and several:
         if isinstance(value, Sequence) or _is_whole(value):
-            if len(node.slice) > 1:
+            if _takes_all(node.slice[0].slice):
                 run.within_samples.add(site)
             return _taken(value, data_at(run, selection.position, site, counts=True))
     if selection.distinct and isinstance(value, Unknown) and _is_whole(value):
@@ -193,6 +193,11 @@ def _has_constants(run: Run, value: Value) -> bool:
     if not isinstance(value, Sequence) or len(value.items) < 2:
         return False
     return all(isinstance(run.settle(one), Const) for one in value.items)
+
+
+def _takes_all(item: cst.CSTNode) -> bool:
+    """Whether a slice has no bounds: `tokens[:, begin:end]` takes a part of each sample."""
+    return isinstance(item, cst.Slice) and item.lower is None and item.upper is None
 
 
 def _takes_every_nth(item: cst.CSTNode, bounds: list[Value]) -> bool:
