@@ -43,6 +43,8 @@ def modes(folder: Path, body: str) -> list[bool | None]:
         ("model.train(); model.eval()", False),
         ("model.eval(); model.train(True)", True),
         ("model.train(mode=False)", False),
+        ("model.eval(); nn.Module.train(model)", True),
+        ("nn.Module.train(model, False)", False),
         ("model.train(); model.drop.eval()", True),
         ("model.train(); FSDP(nn.Linear(4, 4)).eval()", True),
         ("", True),

@@ -32,7 +32,7 @@ from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models import mixed_operations
 from fsdplint.interpreter.models.commands import run_group
 from fsdplint.interpreter.models.randomness import RANDOM
-from fsdplint.interpreter.models.registry import find_function, find_method
+from fsdplint.interpreter.models.registry import FUNCTIONS, find_function, find_method
 from fsdplint.interpreter.module_calls import call_library_method, call_module_method
 from fsdplint.interpreter.modules import init_container
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
@@ -51,6 +51,7 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
     TensorValue,
 )
+from fsdplint.interpreter.unbound_methods import named_by_class
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Bound,
@@ -237,6 +238,9 @@ def call_rank(run: Run, value: Value, call: Call) -> Value:
 def call_symbol(run: Run, symbol: Symbol, call: Call) -> Value:
     forget_passed_states(run, call)
     model = find_function(symbol.name)
+    method = named_by_class(run, symbol.name, call) if symbol.name not in FUNCTIONS else None
+    if method is not None:
+        return call_method(run, method, replace(call, args=call.args[1:]))
     if model is not None:
         if lazy.function_consumes(symbol.name):
             lazy.consume_arguments(run, call)

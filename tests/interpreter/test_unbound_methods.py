@@ -1,0 +1,31 @@
+"""Methods that a call names by their class: `nn.Module.zero_grad(model)`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import findings, program
+
+LOOP = """
+model = fully_shard(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+for batch in torch.randn(3, 2, 4):
+    scaler.scale(model(batch).sum()).backward()
+    scaler.step(optimizer)
+    {first}
+    {second}
+"""
+UPDATE, ZERO = "torch.amp.GradScaler.update(scaler)", "nn.Module.zero_grad(model)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [(UPDATE, ZERO, set()), (UPDATE, "pass", {"FSDP431"}), ("pass", ZERO, {"FSDP421"})],
+)
+def test_a_method_named_by_its_class(
+    tmp_path: Path, first: str, second: str, found: set[str]
+) -> None:
+    result = program(tmp_path, LOOP.format(first=first, second=second))
+    assert {code for code in ("FSDP421", "FSDP431") if findings(result, code)} == found
