@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import builtins
 import re
+from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
 from fsdplint.interpreter.attributes import read_attribute
+from fsdplint.interpreter.error_flags import ends_loop_later
 from fsdplint.interpreter.method_names import library_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import EXITS
@@ -53,7 +56,10 @@ def note_caught(run: Run, node: cst.Try, begin: int) -> None:
     if waiting is None or not any(isinstance(one, BackwardRun) for one in inside):
         return  # an evaluation, which may be left out
     handler = next((one for one in node.handlers if _passes(run, one)), None)
-    if handler is not None:
+    if handler is None or _may_leave_at_end(run, node.finalbody):
+        return
+    code = [handler.body, *_called_code(run, handler.body, ())]
+    if not ends_loop_later(run, node, code, partial(_may_leave, run)):
         run.emit(ErrorCaught, handler, waiting=waiting.index)
 
 
@@ -93,6 +99,12 @@ def _may_leave(run: Run, suite: cst.BaseSuite, inside: tuple[Function, ...] = ()
     return small is not None and _leaves(run, small, inside)
 
 
+def _may_leave_at_end(run: Run, node: cst.Finally | None) -> bool:
+    if node is None:
+        return False
+    return any(isinstance(one, _LEAVES) for one in descend(node)) or _may_leave(run, node.body)
+
+
 def _both_leave(run: Run, node: cst.If, inside: tuple[Function, ...]) -> bool:
     if node.orelse is None or not _may_leave(run, node.body, inside):
         return False
@@ -110,6 +122,19 @@ def _leaves(run: Run, node: cst.CSTNode, inside: tuple[Function, ...]) -> bool:
         return False
     calls = (one for one in descend(node) if isinstance(one, cst.Call))
     return any(_may_end(run, _callee(run, one.func, inside), inside) for one in calls)
+
+
+def _called_code(
+    run: Run, code: cst.CSTNode, inside: tuple[Function, ...]
+) -> Iterator[cst.CSTNode]:
+    """The code of the functions that some code calls, and of those that they call."""
+    for call in (one for one in descend(code) if isinstance(one, cst.Call)):
+        function = _callee(run, call.func, inside)
+        while isinstance(function, Partial | Bound):
+            function = run.settle(function.function)
+        if isinstance(function, Function) and len(inside) < MAX_DEPTH:
+            yield function.node.body
+            yield from _called_code(run, function.node.body, (*inside, function))
 
 
 def _callee(run: Run, node: cst.BaseExpression, inside: tuple[Function, ...]) -> Value:

@@ -96,9 +96,79 @@ LEAVES = {
 }
 
 
+# Programs around the step, with a flag that the handler sets.
+FLAGS = {
+    "break": ("failed = None", "failed = error", "if failed is not None:\n            break"),
+    "raise": ("oops = None", "oops = error", "if oops:\n            raise oops"),
+    "exit": ("bad = False", "bad = True", "if bad:\n            finish('x')"),
+    "count": ("n = 0", "n += 1", "if n:\n            break"),
+    "assertion": ("fine = True", "fine = False", "assert fine"),
+    "other way": (
+        "go = True",
+        "go = False",
+        "if go:\n            print(1)\n        else:\n            break",
+    ),
+    "attribute": ("job.over = False", "job.over = True", "if job.over:\n            break"),
+    "method": ("job.over = False", "job.end(error)", "if job.over:\n            break"),
+    "finally": (
+        "ok = True",
+        "ok = False",
+        "finally:\n            if not ok:\n                break",
+    ),
+}
+NO_FLAGS = {
+    "of no test": ("failed = None", "failed = error", "print(failed)"),
+    "message": ("failed = None", "failed = error", "if failed:\n            print(failed)"),
+    "step left out": ("ok = True", "ok = False", "if ok:\n            engine.step()"),
+    "other flag": ("failed = None", "failed = error", "if batch is None:\n            break"),
+}
+FLAGGED = """
+class Job:
+    def end(self, error):
+        self.note(error)
+
+    def note(self, error):
+        self.over = True
+
+
+def train(job):
+    for batch in torch.randn(4, 2, 8):
+        {before}
+        try:
+            net(batch).sum().backward()
+            engine.step()
+            engine.zero_grad()
+        except ValueError as error:
+            {handler}
+        {after}
+
+
+train(Job())
+"""
+
+
+def flagged(tmp_path: Path, before: str, handler: str, after: str) -> int:
+    head = PROGRAM.partition("for batch in torch.randn")[0]
+    return count(tmp_path, head + FLAGGED.format(before=before, handler=handler, after=after))
+
+
+@pytest.mark.parametrize("form", FLAGS)
+def test_a_flag_that_ends_the_loop(tmp_path: Path, form: str) -> None:
+    assert flagged(tmp_path, *FLAGS[form]) == 0
+
+
+@pytest.mark.parametrize("form", NO_FLAGS)
+def test_a_flag_that_does_not_end_the_loop(tmp_path: Path, form: str) -> None:
+    assert flagged(tmp_path, *NO_FLAGS[form]) == 1
+
+
 def findings(tmp_path: Path, handler: str, error: str = "ValueError") -> int:
+    return count(tmp_path, PROGRAM.format(handler=handler, error=error))
+
+
+def count(tmp_path: Path, text: str) -> int:
     path = tmp_path / "program.py"
-    path.write_text(PROGRAM.format(handler=handler, error=error))
+    path.write_text(text)
     rule = rule_by_code("FSDP528")
     assert rule is not None
     return len(list(check(load([path]), [rule()])))
