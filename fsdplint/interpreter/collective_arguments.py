@@ -7,7 +7,7 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Sequence, Value, constant
-from fsdplint.source.positions import code_children
+from fsdplint.source.positions import code_children, descend
 from fsdplint.trace import Ranks
 
 # The list that only the destination, or the source, may pass, by its position and name.
@@ -72,7 +72,10 @@ def _repeats_one(run: Run, given: Value) -> bool:
 
 
 def _is_unread(run: Run, call: Call) -> bool:
-    """Whether the list of a call is a display in the call, or a name that nothing else reads."""
+    """Whether the list of a call is a display in the call, or a name that nothing else reads.
+
+    A name that gets anything else than a display may be another name of a list that is read.
+    """
     node = call.node
     if not isinstance(node, cst.Call) or not node.args or node.args[0].star:
         return False
@@ -87,7 +90,21 @@ def _is_unread(run: Run, call: Call) -> bool:
     signature = run.project.signatures.get(function.node)
     if signature is None or given.value in signature.params:
         return False
-    return _reads(function.node.body, given.value) == 1
+    body = function.node.body
+    return _reads(body, given.value) == 1 and _is_display(body, given.value)
+
+
+def _is_display(code: cst.CSTNode, name: str) -> bool:
+    """Whether each assignment of a variable gives it a new list."""
+    values = [
+        node.value
+        for node in descend(code)
+        if isinstance(node, cst.Assign | cst.AnnAssign)
+        for target in descend(node)
+        if isinstance(target, cst.AssignTarget | cst.AnnAssign)
+        if isinstance(target.target, cst.Name) and target.target.value == name
+    ]
+    return all(isinstance(one, cst.BinaryOperation | cst.List | cst.ListComp) for one in values)
 
 
 def _reads(node: cst.CSTNode, name: str) -> int:

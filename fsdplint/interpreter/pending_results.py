@@ -26,15 +26,16 @@ _POSITIONS = {
 }
 
 
-def note_begun(run: Run, api: str, result: Value, call: Call, event: Collective) -> None:
-    """Note that a collective may go on after its call."""
+def note_begun(run: Run, api: str, result: Value, call: Call, event: Collective) -> bool:
+    """Note whether a collective may go on after its call."""
     position = _POSITIONS.get(api)
     if position is None or constant(call.arg(position, "async_op")) is not True:
-        return
+        return False
     parts = result.items if isinstance(result, Sequence) else [result]
     for part in map(run.settle, parts):
         if not isinstance(part, Const):
             run.pending[part] = event
+    return True
 
 
 def note_read(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> None:

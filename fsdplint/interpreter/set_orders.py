@@ -11,6 +11,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Sequence, Value
 from fsdplint.trace import Called, Collective, Ranks, SetOrderUsed
 
+_NO_DATA = frozenset({"barrier", "monitored_barrier"})
 _FEWEST = 2  # elements that can be in different orders
 
 
@@ -30,13 +31,20 @@ def note_list(run: Run, value: Value, made: Value) -> None:
         run.set_orders.add(made)
 
 
+def forget_order(run: Run, value: Value) -> None:
+    """Note that a list was sorted."""
+    run.set_orders.discard(value)
+
+
 def note_loop(run: Run, node: cst.CSTNode, visited: Value, begin: int) -> None:
-    """Note that a loop over a value runs collectives. begin: the number of events before it."""
+    """Note that a loop over a value runs collectives with data. begin: the number of events before
+    it."""
     if run.ranks() is not Ranks.ALL or run.decisions.single_rank:
         return
     if not has_order_of_set(run, visited):
         return
     inside = [one for one in run.trace.events[begin:] if isinstance(one, Called | Collective)]
+    inside = [one for one in inside if not (isinstance(one, Collective) and one.api in _NO_DATA)]
     if any(one.collective and not one.ranks.partial for one in inside):
         run.emit(SetOrderUsed, node, runs_collectives=True)
 

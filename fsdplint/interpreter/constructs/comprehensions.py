@@ -21,7 +21,13 @@ from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.parameter_keys import note_each_key
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
-from fsdplint.interpreter.torch_values import ParameterId, ParametersOf, ShardTensor, StateValue
+from fsdplint.interpreter.torch_values import (
+    ParameterId,
+    ParametersOf,
+    RankChoice,
+    ShardTensor,
+    StateValue,
+)
 from fsdplint.interpreter.values import Const, Dict, Scope, Sequence, Value
 from fsdplint.trace import Ranks
 
@@ -114,6 +120,7 @@ def _comprehend(
         return True
     result.own_length = result.own_length or own_length(iterable)
     result.length = comprehension_length(iterable, for_in)
+    result.chosen = result.chosen or isinstance(run.settle(source), RankChoice)
     visited = read_all(run, source)
     exact = not visited.open
     result.every = result.every and visited.every

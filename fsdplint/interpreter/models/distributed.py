@@ -229,7 +229,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         wrong=wrong_argument(run, last, call),
         of_global_count=last == "all_reduce" and _adds_up_count(run, tensor, call),
     )
-    pending_results.note_begun(run, last, tensor, call, event)
+    pending = pending_results.note_begun(run, last, tensor, call, event)
     mean, split = amounts.is_mean_of_share(run, tensor), split_of(run, tensor)
     if last in AGREED:
         note_agreement(tensor)
@@ -248,7 +248,13 @@ def collective(run: Run, name: str, call: Call) -> Value:
         if isinstance(tensor, Sequence):
             tensor.items = [_sent(run, item) for item in tensor.items]
         return Const(None)
-    return Unknown()
+    return LibraryObject(f"{DIST}.Work") if pending else Unknown()
+
+
+@function(*(f"torch.{device}.synchronize" for device in ("accelerator", "cuda", "npu", "xpu")))
+def synchronize(run: Run, name: str, call: Call) -> Value:
+    run.pending.clear()
+    return Const(None)
 
 
 def _gives_sum_to_one(run: Run, call: Call) -> bool:
@@ -294,6 +300,8 @@ def _sent(run: Run, item: Value, depth: int = 0) -> Value:
     item = run.settle(item)
     if isinstance(item, StateValue):
         return replace(item, id=run.new_id("state"), on_one_rank=False)
+    if isinstance(item, Sequence) and depth <= 2:
+        return replace(item, items=[_sent(run, part, depth + 1) for part in item.items])
     if isinstance(item, Dict) and depth <= 2:
         sent = {key: _sent(run, part, depth + 1) for key, part in item.items.items()}
         return replace(item, items=sent, empty_elsewhere=False)

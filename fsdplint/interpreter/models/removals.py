@@ -1,7 +1,8 @@
-"""Methods of lists, sets and dicts that remove elements or insert them at a position."""
+"""Methods of lists, sets and dicts that remove, insert or reorder elements."""
 
 from __future__ import annotations
 
+from fsdplint.interpreter import set_orders
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import method
 from fsdplint.interpreter.removals import forget_items, remove_item
@@ -49,6 +50,12 @@ def append_left(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
 @method("Sequence", "reverse")
 def reverse(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
     receiver.items.reverse()
+    return Const(None)
+
+
+@method("Sequence", "sort")
+def sort(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
+    set_orders.forget_order(run, receiver)
     return Const(None)
 
 
