@@ -92,19 +92,9 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
         run.evaluations[target] = value
     elif isinstance(target, cst.Attribute):
         owner = run.eval(target.value)
-        if isinstance(owner, SamplerValue):
-            run.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
         if target.attr.value == "data":
             replaced_data.note_assignment(run, target, owner, value)
-        if target.attr.value == "training":
-            note_mode_set(run)
-        if target.attr.value == "grad":
-            run.gradients_used_at = run.gradients_read_at = len(run.trace.events)
-            gradient_writes.note_dropped(run)
-        if target.attr.value in ("grad", "data"):
-            gradient_writes.note_made(run)
-        note_tie(run, owner, target.attr.value, value, target)
-        assign_attribute(run, owner, target.attr.value, value)
+        set_attribute(run, owner, target.attr.value, value, target)
         run.evaluations[target] = value
     elif isinstance(target, cst.Subscript):
         _assign_subscript(run, target, value)
@@ -262,6 +252,21 @@ def _is_equivalent(known: Value | None, value: Value) -> bool:
 
 
 _WITH_ATTRIBUTES = (Instance, ModuleValue)
+
+
+def set_attribute(run: Run, owner: Value, name: str, value: Value, node: cst.CSTNode) -> None:
+    """`owner.name = value` at a node, or `setattr(owner, name, value)`."""
+    if isinstance(owner, SamplerValue):
+        run.emit(EpochSet, node, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
+    if name == "training":
+        note_mode_set(run)
+    if name == "grad":
+        run.gradients_used_at = run.gradients_read_at = len(run.trace.events)
+        gradient_writes.note_dropped(run)
+    if name in ("grad", "data"):
+        gradient_writes.note_made(run)
+    note_tie(run, owner, name, value, node)
+    assign_attribute(run, owner, name, value)
 
 
 def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:

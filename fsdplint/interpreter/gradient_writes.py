@@ -8,7 +8,8 @@ read a gradient: the tensor may be one, or a view of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import libcst as cst
 
@@ -48,6 +49,19 @@ def note_made(run: Run) -> None:
 def note_dropped(run: Run) -> None:
     """Code other than `zero_grad()` of an optimizer may set gradients to zero now."""
     run.gradients_dropped_at = len(run.trace.events)
+
+
+@contextmanager
+def in_hooks(run: Run) -> Iterator[None]:
+    """Execute hooks, which may set gradients to zero each time that they fire."""
+    begin, outer = len(run.trace.events), run.gradients_dropped_at
+    run.gradients_dropped_at = 0
+    try:
+        yield
+    finally:
+        zeroed = any(isinstance(one, GradientsZeroed) for one in run.trace.events[begin:])
+        run.hooks_drop_gradients |= zeroed or run.gradients_dropped_at > 0
+        run.gradients_dropped_at = max(outer, run.gradients_dropped_at)
 
 
 def are_zero(run: Run, optimizer: str) -> bool:
@@ -99,6 +113,8 @@ def _is_at(event: Event, node: cst.CSTNode) -> bool:
 
 def _adds_to(run: Run, last: Event) -> bool:
     """Whether backward passes add to the gradients that an event has used, which stay until now."""
+    if run.hooks_drop_gradients:
+        return False
     passes = (one for one in run.trace.events[last.index :] if isinstance(one, BackwardRun))
     return run.gradients_dropped_at <= last.index and next(passes, None) is not None
 

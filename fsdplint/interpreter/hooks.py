@@ -2,6 +2,7 @@
 
 A hook is executed when it fires for the first time. What it does may also happen later or never: a
 module has hooks of its own that shard and gather its parameters, and their order is not followed.
+Nothing is known of the gradients of a program whose hooks set some to zero.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import Enum
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy
+from fsdplint.interpreter import gradient_writes, lazy
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Bound, Function, Instance, Partial, Value
@@ -64,6 +65,6 @@ def fire(run: Run, moment: Moment, node: cst.CSTNode, *owners: Value) -> None:
     if not due:
         return
     run.hooks = [hook for hook in run.hooks if hook not in due]
-    with run.in_unknown_call(node):
+    with run.in_unknown_call(node), gradient_writes.in_hooks(run):
         for hook in due:
             lazy.consume(run, run.call(hook.function, Call(node, list(hook.values))))

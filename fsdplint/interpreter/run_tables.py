@@ -105,5 +105,6 @@ class LastEvents:
         self.gradients_made_at = 0  # a call that may make some; see `gradient_writes`
         self.gradients_read_at = 0  # of any tensor
         self.gradients_dropped_at = 0  # by something else than `zero_grad()` of an optimizer
+        self.hooks_drop_gradients = False  # each time that they fire
         self.may_have_waited_at = 0  # for another rank
         self.weights_touched_at = 0  # a call that may set some; see `rebuilt_optimizers`

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import meta_device
-from fsdplint.interpreter.assignment import assign_attribute
+from fsdplint.interpreter import assignment, meta_device
 from fsdplint.interpreter.attributes import LOADER_PARTS, read_attribute
 from fsdplint.interpreter.chosen_members import member
 from fsdplint.interpreter.frames import Call
@@ -98,7 +97,7 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
         target, key, value = call.args
         target = run.settle(target)
         if isinstance(key, Const):
-            assign_attribute(run, target, str(key.value), value)
+            assignment.set_attribute(run, target, str(key.value), value, call.node)
         elif isinstance(target, ModuleValue):
             meta_device.note_attribute(target, value)
             if isinstance(key, ParameterName):

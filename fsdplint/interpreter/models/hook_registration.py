@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.hooks import Moment, register
-from fsdplint.interpreter.models.registry import method
+from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import HookHandle, ParametersOf, TensorValue
@@ -62,6 +63,15 @@ def of_optimizer(run: Run, receiver: OptimizerValue, name: str, call: Call) -> V
     moment = Moment.BEFORE_STEP if "pre" in name else Moment.AFTER_STEP
     values: list[Value] = [receiver, _unknown_arguments(), Dict(open=True)]
     register(run, moment, receiver, call.arg(0, "hook"), values)
+    return Unknown()
+
+
+@function("torch.optim.optimizer.register_optimizer_step_pre_hook",
+          "torch.optim.optimizer.register_optimizer_step_post_hook")  # fmt: skip
+def of_each_optimizer(run: Run, name: str, call: Call) -> Value:
+    """A hook of all optimizers, which is not executed."""
+    run.hooks_drop_gradients = True
+    escape(run, call)
     return Unknown()
 
 
