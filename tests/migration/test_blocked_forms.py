@@ -260,6 +260,30 @@ BLOCKED = {
         "model = FSDP(Net())\nfor name, p in model.named_parameters():\n    dist.all_reduce(p.grad)",
         r"`dist.all_reduce\(p.grad\)` reads one rank's part",
     ),
+    "parameters that a branch which is not taken broadcasts": (
+        "def main(hand=None):\n    model = FSDP(Net())\n    model.train()\n"
+        "    if hand is not None:\n        for param in model.parameters():\n"
+        "            dist.broadcast(param.data, src=0)\n\n\nmain()",
+        r"`dist.broadcast\(param.data, src=0\)` reads one rank's part",
+    ),
+    "parameters of a compiled model in a branch that is not taken": (
+        "def main(hand=None):\n    model = FSDP(Net())\n    model = torch.compile(model)\n"
+        "    model.train()\n    if hand is not None:\n        for param in model.parameters():\n"
+        "            dist.broadcast(param.data, src=0)\n\n\nmain()",
+        r"`dist.broadcast\(param.data, src=0\)` reads one rank's part",
+    ),
+    "the norm of named parameters in a branch that is not taken": (
+        "def main(log=False):\n    model = FSDP(Net())\n    model.train()\n    if log:\n"
+        "        norms = {n: p.norm() for n, p in model.named_parameters()}\n"
+        "        print(norms)\n\n\nmain()",
+        r"`p.norm\(\)` reads one rank's part",
+    ),
+    "numbered parameters in a branch that is not taken": (
+        "def main(log=False):\n    model = FSDP(Net())\n    model.train()\n    if log:\n"
+        "        for i, (name, p) in enumerate(list(model.named_parameters())):\n"
+        "            print(i, name, p.detach().float().mean().item())\n\n\nmain()",
+        r"mean\(\)` reads one rank's part",
+    ),
     "a parameter as an array": (
         "model = FSDP(nn.Linear(8, 8))\nprint(model.bias.detach().cpu().numpy())",
         "numpy",

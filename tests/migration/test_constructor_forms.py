@@ -9,6 +9,20 @@ import pytest
 from forms import migrated
 
 FORMS = {
+    "an offload that is always None": (
+        """
+        offload = None
+        first, second = Net(), Net()
+        model = FSDP(first, cpu_offload=offload)
+        other = FSDP(second, cpu_offload=offload)
+        """,
+        """
+        offload = None
+        first, second = Net(), Net()
+        model = fully_shard(first)
+        other = fully_shard(second)
+        """,
+    ),
     "a function that gives memory to the ranks without weights": (
         """
         def empty(module: nn.Module):

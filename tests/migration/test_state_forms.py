@@ -26,6 +26,26 @@ FORMS = {
         model.save_pretrained("out", state_dict=get_model_state_dict(model, options=config))
         """,
     ),
+    "parts of a library's model that hold no state": (
+        """
+        import transformers
+
+        model = FSDP(transformers.AutoModelForCausalLM.from_pretrained("x"))
+        if dist.get_rank() == 0:
+            model.config.save_pretrained("out")
+            model.module.generation_config.save_pretrained("out")
+            model._fsdp_wrapped_module.tokenizer.push_to_hub("out")
+        """,
+        """
+        import transformers
+
+        model = fully_shard(transformers.AutoModelForCausalLM.from_pretrained("x"))
+        if dist.get_rank() == 0:
+            model.config.save_pretrained("out")
+            model.generation_config.save_pretrained("out")
+            model.tokenizer.push_to_hub("out")
+        """,
+    ),
     "a library's model that is quantized where it is not sharded": (
         """
         import sys

@@ -28,8 +28,8 @@ from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import walk
 
 Known = dict[
-    tuple[cst.CSTNode, str], tuple[int, str]
-]  # the offset of the first use; "always" or "sometimes"
+    tuple[cst.CSTNode, str], tuple[list[int], str]
+]  # the offsets of the uses; "always" or "sometimes"
 Values = Callable[[cst.CSTNode], list[Value]]
 
 
@@ -65,9 +65,9 @@ class UnreachedNames:
                 if any(map(is_wrapped, found)):
                     key = function_around(source, node), source.code(node)
                     how = "always" if all(map(is_wrapped, found)) else "sometimes"
-                    start, before = known.get(key, (source.span(node)[0], how))
+                    uses, before = known.get(key, ([], how))
                     how = how if how == before else "sometimes"
-                    known[key] = min(start, source.span(node)[0]), how
+                    known[key] = [*uses, source.span(node)[0]], how
         while known:
             known = self._parameters_given(self._names(known))
         for source in sources:
@@ -93,10 +93,12 @@ class UnreachedNames:
                     continue
                 # torch.compile's `_orig_mod` is the model that it compiles.
                 key = function_around(source, node), source.code(node).removesuffix("._orig_mod")
-                first, how = known.get(key, (None, ""))
-                if first is None or first >= source.span(node)[0]:
-                    continue
-                again = self._rebinding(source, *key, first, source.span(node)[0])
+                uses, how = known.get(key, ([], ""))
+                place = source.span(node)[0]
+                earlier = [use for use in uses if use < place]
+                again = self._rebinding(source, *key, min(earlier), place) if earlier else "always"
+                if again == "always" and len(earlier) > 1:  # by then it is a wrapped model again
+                    again = self._rebinding(source, *key, max(earlier), place)
                 if again != "always":
                     self.found[node] = again or how
                     new.append((source, node))
@@ -131,9 +133,9 @@ class UnreachedNames:
             for parameter, given in arguments(call, _parameters(function))[0].items():
                 if given is arg and not self._has_value(function, parameter):
                     how = self.found[node]
-                    _, before = known.get((function, parameter), (0, how))
+                    _, before = known.get((function, parameter), ([], how))
                     how = how if how == before else "sometimes"
-                    known[function, parameter] = other.span(function)[0], how
+                    known[function, parameter] = [other.span(function)[0]], how
         return known
 
     def _has_value(self, function: cst.FunctionDef, parameter: str) -> bool:

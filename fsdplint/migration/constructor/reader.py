@@ -298,6 +298,9 @@ class Reader:
         if is_constant(value, "None") or self._is_disabled_offload(value):
             migration.account_for(self.source, value)
             return
+        if self._always_none(value):
+            self._account_for_unused(value)
+            return
         if isinstance(value, cst.Name):
             found = definitions(self.source, value)
             if found and len(found) == 1 and self._is_disabled_offload(found[0].value):

@@ -15,6 +15,7 @@ from fsdplint.migration.blockers.state_dicts import TAKES_STATE_ITSELF
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts import part_states
+from fsdplint.migration.state_dicts.calls_without_state import saves_no_model
 from fsdplint.migration.state_dicts.kinds import MODULE
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
@@ -33,7 +34,9 @@ def rewrite(migration: Migration, source: Source, node: cst.Call) -> None:
     """
     assert isinstance(node.func, cst.Attribute)
     model = node.func.value
-    if not _is_wrapped(migration, model) or _is_independent(migration, source, node):
+    if saves_no_model(migration, node) or not _is_wrapped(migration, model):
+        return
+    if _is_independent(migration, source, node):
         return
     _note_class_name(migration, source, node)
     if _has_state(node):

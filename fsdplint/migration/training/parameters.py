@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.migration.analysis.unreached_parameters import unreached_parameters
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART, PARAMETER_PART
 from fsdplint.migration.constructor.ignored_values import ignored_modules, is_ignored
@@ -69,8 +70,9 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     for source in migration.program.sources.values():
         symbols = symbols_in(source)
         seen: set[cst.CSTNode] = set()
+        unreached = unreached_parameters(migration, source)
         for node in _expressions(source):
-            found = _use(migration, source, node, symbols, wrapped)
+            found = _use(migration, source, node, symbols, wrapped, node in unreached)
             if found is None or (statement := statement_of(source, found)) in seen:
                 continue
             around = {found, *ancestors(source, found)}
@@ -113,17 +115,23 @@ def _use(
     node: cst.Name | cst.Attribute,
     symbols: dict[cst.CSTNode, str],
     wrapped: set[str],
+    is_unreached: bool,
 ) -> cst.CSTNode | None:
-    """The expression that computes a different value from one rank's part of a parameter, or None."""
+    """The expression that computes a different value from one rank's part of a parameter, or None.
+
+    is_unreached: whether the node is a parameter of a wrapped model in code that no run reaches.
+    """
     values = [
         v
         for v in migration.values(node)
         if isinstance(v, ParametersOf) and v.element and not v.unsharded_copy
     ]
-    if not values or is_ignored(migration, source, _first_name(node)):
+    if not is_unreached and (not values or is_ignored(migration, source, _first_name(node))):
         return None
     outer = isinstance(node, cst.Attribute) and migration.wrapping_of(node.value)
-    sure = outer or any(is_fsdp1(module) for value in values for module in value.modules)
+    sure = is_unreached or bool(
+        outer or any(is_fsdp1(module) for value in values for module in value.modules)
+    )
     ids = {module.id for value in values for module in value.modules}
     current: cst.CSTNode = node
     while True:
