@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 # The models of Transformers, without their blocks, encoders and other parts.
 _TRANSFORMERS = re.compile(r"transformers\.(\w+\.)*(AutoModel\w*|[A-Z]\w+(Model|For[A-Z]\w+))")
+# Language models with a head, and the names under which they hold the model without it.
+_WITH_HEAD = re.compile(r"transformers\.(\w+\.)*\w+(ForCausalLM|LMHeadModel)")
+_BODIES = ("model", "transformer", "gpt_neox")
 
 
 class RootNotSharded(Rule):
@@ -39,7 +42,8 @@ class RootNotSharded(Rule):
     missing.
 
     Of a model of Transformers, whose code is not followed, this is known if only its repeated blocks
-    are sharded: the elements of `model.model.layers`, or parts that a test of the class selects.
+    are sharded: the elements of `model.model.layers`, or parts that a test of the class selects. It is
+    also known of a language model of which only `model.model` is sharded, which lacks the head.
 
     The model is not reported if the other parameters are frozen, in no optimizer or part of a DDP
     module, or if the program reduces gradients itself between the backward pass and the step.
@@ -82,7 +86,8 @@ class RootNotSharded(Rule):
             shards = _shards_below(groups, root)
             if not shards:
                 continue
-            if _only_blocks_are_sharded(groups, root, shards, call):
+            body_only = _only_body_is_sharded(groups, root, shards, call)
+            if body_only or _only_blocks_are_sharded(groups, root, shards, call):
                 unsharded = [trace.unwrap(root)]
             elif trace.family_escaped(root, call):
                 continue
@@ -91,10 +96,17 @@ class RootNotSharded(Rule):
             if not unsharded or shards[-1].site in sites or not _are_trained(trace, unsharded):
                 continue
             sites.add(shards[-1].site)
-            yield self._finding(groups, root, shards[-1], call, unsharded)
+            left_out = "head" if body_only else "embedding"
+            yield self._finding(groups, root, shards[-1], call, unsharded, left_out)
 
     def _finding(
-        self, groups: Groups, root: str, last: Shard, call: Called, unsharded: list[str]
+        self,
+        groups: Groups,
+        root: str,
+        last: Shard,
+        call: Called,
+        unsharded: list[str],
+        left_out: str,
     ) -> Finding:
         name = groups.name(groups.trace.unwrap(root))
         api = "fully_shard" if isinstance(last, Sharded) else "FSDP"
@@ -103,7 +115,7 @@ class RootNotSharded(Rule):
             f"its own parameters and those of {quote_names(rest)}" if rest else "its own parameters"
         )
         if groups.trace.modules[groups.trace.unwrap(root)].qualified_class and not rest:
-            what = "its other parameters, such as those of the embedding,"
+            what = f"its other parameters, such as those of the {left_out},"
         if rest and len(rest) == len(unsharded):
             what = f"the parameters of {quote_names(rest)}"
         return self.finding(
@@ -166,15 +178,34 @@ def _only_blocks_are_sharded(groups: Groups, root: str, shards: list[Shard], cal
     No block has the parameters of the embedding and of the last norm.
     """
     trace = groups.trace
+    if not _is_whole_model(trace, root, call, _TRANSFORMERS):
+        return False
+    return all(trace.modules[one].block for one in _sharded_modules(trace, shards))
+
+
+def _only_body_is_sharded(groups: Groups, root: str, shards: list[Shard], call: Called) -> bool:
+    """Whether a language model of Transformers is sharded without its head."""
+    trace = groups.trace
+    if not _is_whole_model(trace, root, call, _WITH_HEAD):
+        return False
+    paths = {module_path(trace, root, one) for one in _sharded_modules(trace, shards)}
+    return bool(paths & {*_BODIES}) and all(path.split(".")[0] in _BODIES for path in paths)
+
+
+def _is_whole_model(trace: Trace, root: str, call: Called, classes: re.Pattern[str]) -> bool:
+    """Whether a model of such a class is trained as a whole, and all is known that shards it."""
     info = trace.modules[trace.unwrap(root)]
-    if not _TRANSFORMERS.fullmatch(info.qualified_class or "") or info.frozen:
+    if not classes.fullmatch(info.qualified_class or "") or info.frozen:
         return False
     if any(built.selected_by_name for built in trace.of(OptimizerBuilt)):
         return False
     if not trace.complete or trace.any_escaped(trace.family(root), call):
         return False
-    sharded = {trace.unwrap(one) for event in shards for one in sharded_by(event)}
-    return all(trace.modules[one].block for one in sharded) and not shards_unknown_part(trace)
+    return not shards_unknown_part(trace)
+
+
+def _sharded_modules(trace: Trace, shards: list[Shard]) -> set[str]:
+    return {trace.unwrap(one) for event in shards for one in sharded_by(event)}
 
 
 def _are_trained(trace: Trace, modules: list[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, ModuleValue, Value, constant
+from fsdplint.interpreter.values import Const, ModuleValue, Unknown, Value, constant
 from fsdplint.trace import Checkpointed, Sharding
 from fsdplint.trace.groups import Groups
 
@@ -28,6 +28,22 @@ def add_child(run: Run, parent: ModuleValue, name: str, child: ModuleValue) -> N
         number += 1
         key = f"*{number}"
     children[key] = child.id
+
+
+def take_parts(run: Run, module: ModuleValue, value: Unknown, holder: ModuleValue) -> None:
+    """What was read from a part before it became a module is below this module."""
+    children = run.trace.modules[holder.id].children
+    for part in value.parts.values():
+        if not isinstance(part, Unknown) or part.part_of is not holder:
+            continue
+        part.part_of = module
+        below = part.refined
+        if not isinstance(below, ModuleValue):
+            take_parts(run, module, part, holder)
+            continue
+        for key in [key for key, child in children.items() if child == below.id]:
+            del children[key]
+            add_child(run, module, "*" if key.startswith("*") else key, below)
 
 
 def note_keys(run: Run, held: Mapping[object, Value]) -> None:

@@ -22,6 +22,7 @@ from fsdplint.interpreter.module_tree import (
     child_values,
     named_children,
     root_path,
+    take_parts,
 )
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulePath, ModulesOf, ParametersOf, is_new_parameter
@@ -164,6 +165,7 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
         run.trace.modules[module.id].block = value.varying and _is_block(value, name)
         module.dtype = value.part_of.dtype
         add_child(run, value.part_of, "*" if value.varying else name, module)
+        take_parts(run, module, value, value.part_of)
     return module
 
 

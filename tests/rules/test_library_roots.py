@@ -49,11 +49,16 @@ BLOCKS = [
 
 
 def found(
-    tmp_path: Path, shard: str, *, before: str = "", parameters: str = "model.parameters()"
+    tmp_path: Path,
+    shard: str,
+    *,
+    before: str = "",
+    parameters: str = "model.parameters()",
+    code: str = "FSDP105",
 ) -> int:
     path = tmp_path / "program.py"
     path.write_text(PROGRAM.format(shard=shard, before=before, parameters=parameters))
-    rule = rule_by_code("FSDP105")
+    rule = rule_by_code(code)
     assert rule is not None
     return len(check(load([path]), [rule()]))
 
@@ -70,7 +75,6 @@ def test_the_root_is_sharded(tmp_path: Path, shard: str) -> None:
 
 MORE = [
     "for part in model.children():\n        fully_shard(part)",
-    "for layer in model.model.layers:\n        fully_shard(layer)\n    fully_shard(model.model)",
     "for layer in model.model.layers:\n        fully_shard(layer)\n"
     "    for part in (model.model.embed_tokens, model.model.norm, model.lm_head):\n"
     "        fully_shard(part)",
@@ -86,6 +90,26 @@ def test_other_parts_are_sharded_too(tmp_path: Path, shard: str) -> None:
     assert found(tmp_path, shard) == 0
 
 
+BODIES = [
+    "fully_shard(model.model)",
+    "for layer in model.model.layers:\n        fully_shard(layer)\n    fully_shard(model.model)",
+    "for layer in model.transformer.h:\n        fully_shard(layer)\n    fully_shard(model.transformer)",
+    "inner = model.model\n    for layer in inner.layers:\n        fully_shard(layer)\n    fully_shard(inner)",
+    "fully_shard(model.model.embed_tokens)\n    fully_shard(model.model)",
+]
+
+
+@pytest.mark.parametrize("shard", BODIES)
+def test_the_head_is_not_sharded(tmp_path: Path, shard: str) -> None:
+    assert found(tmp_path, shard) == 1
+
+
+@pytest.mark.parametrize("shard", BODIES)
+def test_the_head_is_sharded(tmp_path: Path, shard: str) -> None:
+    assert found(tmp_path, f"{shard}\n    fully_shard(model.lm_head)") == 0
+    assert found(tmp_path, f"{shard}\n    fully_shard(model)") == 0
+
+
 FROZEN = [
     "model.requires_grad_(False)\nadd_adapters(model)",
     "for parameter in model.parameters():\n    parameter.requires_grad = False",
@@ -97,6 +121,12 @@ FROZEN = [
 @pytest.mark.parametrize("before", FROZEN)
 def test_the_rest_may_be_frozen(tmp_path: Path, before: str) -> None:
     assert found(tmp_path, BLOCKS[0], before=before) == 0
+    assert found(tmp_path, BODIES[0], before=before) == 0
+
+
+@pytest.mark.parametrize("shard", BODIES[1:3])
+def test_blocks_below_a_sharded_part_are_sharded(tmp_path: Path, shard: str) -> None:
+    assert found(tmp_path, shard, code="FSDP104") == 0
 
 
 PARTS = [
