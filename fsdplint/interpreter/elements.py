@@ -197,7 +197,7 @@ def _new_element(value: Unknown, index: Value, key: str) -> Value:
         origin=origin,
         varying=value.varying or (isinstance(index, Unknown) and index.varying),
         part_of=value.part_of,
-        by_process=value.by_process or value.by_rank,
+        by_process=value.by_process or value.by_rank or depends_on_rank(index),
         library=value.library,
         argument=value.argument,
         rank_local=value.rank_local,

@@ -159,6 +159,7 @@ class Run(TensorTables, ArgumentTables, LastEvents):
         self.draws_own_numbers = False  # the generator of the process has a seed of the rank
         self.own_seeds: set[str] = set()  # other libraries whose generator has one
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
+        self.process_seed: Value | None = None  # the last seed of torch; None if it is not known
         self.memory = Memory()
         self.hooks: list[Any] = []  # the Hooks that did not fire yet
         self.uninitialized: set[str] = set()  # modules with memory but without values

@@ -85,8 +85,10 @@ def _has_shared_seed(run: Run, call: Call, generator: Value | None) -> bool:
     generator: None for that of the process.
     """
     if generator is None or is_none(generator):
-        known = run.seeded is True and not run.draws_own_numbers and not call.open
-        return known and not any(event.in_loop for event in run.trace.of(Seeded))
+        if run.process_seed is None or run.seeded is not True or call.open:
+            return False
+        again = any(event.in_loop for event in run.trace.of(Seeded))
+        return _is_shared(run, run.process_seed) and not again
     if not isinstance(generator, GeneratorValue) or generator.seed is None:
         return False
     if generator.loop_depth >= run.loop_depth:

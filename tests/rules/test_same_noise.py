@@ -46,6 +46,9 @@ BAD = {
     "generator": ("", "g = torch.Generator('cuda').manual_seed(args.seed + 1)", GENERATOR),
     "function": (SEED, "def corrupt(x):\n    return x + torch.randn_like(x)", "noise = corrupt(x)"),
     "scaled by a setting": (SEED, "", "noise = torch.randn_like(x) * args.sigma"),
+    "seed of the default generator": ("torch.default_generator.manual_seed(1)", "", LIKE),
+    "deterministic": (SEED, "torch.use_deterministic_algorithms(True)", LIKE),
+    "forked": (SEED, "with torch.random.fork_rng():\n    torch.manual_seed(1)", LIKE),
     "in place": (SEED, "", "noise = torch.randn_like(x).mul_(0.1)"),
 }
 GOOD = {
@@ -61,6 +64,21 @@ GOOD = {
         SEED,
         "g = torch.Generator().manual_seed(make_seed())",
         GENERATOR,
+    ),
+    "unknown seed": ("torch.manual_seed(make_seed())", "", LIKE),
+    "default generator of the rank": (
+        SEED,
+        "torch.default_generator.manual_seed(dist.get_rank())",
+        LIKE,
+    ),
+    "generator of the device": (SEED, "torch.cuda.manual_seed(dist.get_rank())", LIKE),
+    "state of the rank": (SEED, "torch.set_rng_state(states[dist.get_rank()])", LIKE),
+    "picked by the rank": ("torch.manual_seed(int(seeds[dist.get_rank()]))", "", LIKE),
+    "sequence of seeds": (
+        "every = np.random.SeedSequence(0).spawn(dist.get_world_size())\n"
+        "torch.manual_seed(int(every[dist.get_rank()].generate_state(1)[0]))",
+        "",
+        LIKE,
     ),
     "generator without seed": (SEED, "g = torch.Generator()", GENERATOR),
     "one number": (SEED, "", "noise = x * torch.rand(1)"),

@@ -36,15 +36,15 @@ from fsdplint.interpreter.values import (
 from fsdplint.trace import Seeded, WeightsSet
 
 # Unknown functions that may seed the generator, or synchronize the weights of the ranks.
-SEEDS = re.compile(r"seed|rng|determinis", re.I)
+SEEDS = re.compile(r"seed|rng|(?<!use_)determinis", re.I)
 SETS = re.compile(r"broadcast|sync|copy|load|scatter|init|share", re.I)
 # In-place methods with random values, which differ between ranks if the seeds do.
 RANDOM = {"normal_", "uniform_", "trunc_normal_", "random_", "exponential_", "bernoulli_",
           "cauchy_", "log_normal_", "geometric_"}  # fmt: skip
 
 
-@function("torch.manual_seed", "torch.random.manual_seed", "transformers.set_seed",
-          "lightning.seed_everything", "pytorch_lightning.seed_everything",
+@function("torch.manual_seed", "torch.random.manual_seed", "torch.default_generator.manual_seed",
+          "transformers.set_seed", "lightning.seed_everything", "pytorch_lightning.seed_everything",
           "lightning.pytorch.seed_everything", "lightning.fabric.seed_everything")  # fmt: skip
 def manual_seed(run: Run, name: str, call: Call) -> Value:
     seed_all(run, name, call, call.arg(0, "seed"))
@@ -66,6 +66,7 @@ def seed_all(run: Run, name: str, call: Call, seed: Value | None) -> None:
     differs = differs_by_rank(run, seed)
     each = differs is True and seed is not None and is_distinct(run.settle(seed))
     _note_seeded(run, call, differs, each)
+    run.process_seed = seed
     if not name.startswith("torch."):  # it seeds NumPy and Python, too
         run.own_seeds = {"numpy.random", "random"} if differs else set()
 
@@ -75,8 +76,17 @@ def _note_seeded(run: Run, call: Call, per_rank: bool | None, each_rank: bool = 
 
     per_rank: None if it is not known.
     """
-    run.draws_own_numbers = per_rank is True
+    run.draws_own_numbers, run.process_seed = per_rank is True, None
     run.emit(Seeded, call.node, per_rank=per_rank, each_rank=each_rank)
+
+
+@function(*(f"torch.{device}.{name}" for device in ("cuda", "npu", "xpu")
+            for name in ("manual_seed", "manual_seed_all")))  # fmt: skip
+def seed_device(run: Run, name: str, call: Call) -> Value:
+    """The generator of a device, which makes what is drawn there, has another seed now."""
+    if differs_by_rank(run, call.arg(0, "seed")) is not False:
+        run.process_seed = None
+    return Const(None)
 
 
 def differs_by_rank(run: Run, seed: Value | None) -> bool | None:
@@ -96,8 +106,7 @@ def differs_by_rank(run: Run, seed: Value | None) -> bool | None:
 
 @function("torch.set_rng_state", "torch.seed", "torch.random.set_rng_state", "torch.random.seed")
 def seed_out_of_sight(run: Run, name: str, call: Call) -> Value:
-    if name.endswith("seed"):
-        note_seed(run, None)
+    note_seed(run, None)
     _note_seeded(run, call, None)
     return Unknown()
 
@@ -158,9 +167,11 @@ def reseed_generator(run: Run, receiver: GeneratorValue, name: str, call: Call) 
 @function("torch.random.fork_rng")
 def fork_rng(run: Run, name: str, call: Call) -> Value:
     """The state of the generator is restored at the end of the block."""
+    outer = run.process_seed
 
     def restore() -> None:
         _note_seeded(run, call, None)
+        run.process_seed = outer
 
     return Context("fork_rng", on_exit=restore)
 
