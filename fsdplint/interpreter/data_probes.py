@@ -26,6 +26,12 @@ from fsdplint.interpreter.values import (
     Value,
 )
 
+# What the run knows of random numbers, gradients and other ranks.
+_STATE = (
+    *("draws_own_numbers", "has_own_data", "has_rank_data", "open_pass", "process_seed", "seeded"),
+    *("gradients_dropped_at", "gradients_made_at", "gradients_read_at", "gradients_used_at"),
+    *("hooks_drop_gradients", "may_have_waited_at"),
+)
 _BY_INDEX = ("__getitem__", "__getitems__")
 
 
@@ -96,10 +102,8 @@ def padded_elements(run: Run, collate: Value | None) -> dict[str, int]:
 def _without_traces(run: Run, made: Probe) -> Iterator[None]:
     """Execute code, and leave what the run knows of random numbers and events as it was."""
     outer, run.probe = run.probe, made
-    known = run.has_rank_data, run.has_own_data, run.seeded, run.draws_own_numbers, run.open_pass
+    known = {name: getattr(run, name) for name in _STATE}
     draws, seeds = set(run.shared_draws), set(run.own_seeds)
-    used = run.gradients_used_at, run.gradients_made_at, run.gradients_read_at
-    dropped, waited = run.gradients_dropped_at, run.may_have_waited_at
     end = len(run.trace.events)
     run.has_rank_data = False
     try:
@@ -107,11 +111,9 @@ def _without_traces(run: Run, made: Probe) -> Iterator[None]:
     finally:
         del run.trace.events[end:]
         run.probe = outer
-        run.has_rank_data, run.has_own_data = known[:2]
-        run.seeded, run.draws_own_numbers, run.open_pass = known[2:]
+        for name, value in known.items():
+            setattr(run, name, value)
         run.shared_draws, run.own_seeds = draws, seeds
-        run.gradients_used_at, run.gradients_made_at, run.gradients_read_at = used
-        run.gradients_dropped_at, run.may_have_waited_at = dropped, waited
 
 
 def repeats_in_workers(run: Run, dataset: Instance) -> bool:

@@ -14,7 +14,7 @@ import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.library_classes import is_report
-from fsdplint.interpreter.method_names import attribute_name
+from fsdplint.interpreter.method_names import attribute_name, library_of
 from fsdplint.interpreter.rank_invariance import is_code_invariant
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.rank_local_calls import draws, is_global_rank, names_process
@@ -70,6 +70,7 @@ _TAKES_RANK = re.compile(
 # Variables of other launchers than torch's that may hold the rank.
 _OF_LAUNCHER = re.compile(r"os\.environ\[.*(?:RANK|PROC|NODE|TASK|POD|HOST)")
 _METHODS_WITH_RANK = frozenset("to cuda format join".split())
+_OF_WORKER = (".get_worker_info", ".initial_seed")  # another one in each worker
 _ADDS = frozenset("append extend insert setdefault update".split())  # to a list or dict
 _SEEDS = re.compile(r"(?:^|\.)(?:manual_seed(?:_all)?|set_seed|seed_everything|seed)$")
 _GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
@@ -108,13 +109,27 @@ def _note_in_probe(run: Run, function: Value, call: Call) -> None:
     """Note what a call does that reads a sample: see `data_probes`."""
     probe = run.probe
     if isinstance(function, Symbol):
-        root = function.name.partition(".")[0]
         probe.draws = probe.draws or _draws_from_process(function.name, call)
-        asks = function.name.endswith(".get_worker_info") or names_process(function)
+        asks = function.name.endswith(_OF_WORKER) or names_process(function)
         probe.by_process = probe.by_process or asks
-        probe.is_out_of_sight = probe.is_out_of_sight or root not in _COMPUTES | _REPORTS
-    elif isinstance(function, Unknown) and function.owner is None:
-        probe.is_out_of_sight = probe.is_out_of_sight or not function.library
+        probe.is_out_of_sight = probe.is_out_of_sight or not _is_in_sight(function.name)
+    elif isinstance(function, Unknown):
+        library = function.library or library_of(function)
+        in_sight = _is_in_sight(library) if library else function.owner is not None
+        probe.is_out_of_sight = probe.is_out_of_sight or not in_sight
+
+
+def note_visited(run: Run, value: Value) -> None:
+    """Note a loop over an object that may give each worker other elements."""
+    library = value.library if run.probe is not None and isinstance(value, Unknown) else ""
+    if library and not _is_in_sight(library):
+        run.probe.is_out_of_sight = True
+
+
+def _is_in_sight(name: str) -> bool:
+    """Whether it is known of the objects and functions of a library what they give a worker."""
+    shared = name.startswith("torch.multiprocessing.")  # a queue gives each element once
+    return name.partition(".")[0] in _COMPUTES | _REPORTS and not shared
 
 
 def note_rank_data(run: Run, node: cst.CSTNode) -> None:

@@ -53,8 +53,12 @@ BEGINS = ("return self", "return Samples(self.size)", "return iter(Samples(self.
 
 
 def found(tmp_path: Path, begin: str, turn: str) -> set[str]:
+    return found_in(tmp_path, PROGRAM.format(begin=begin, turn=turn))
+
+
+def found_in(tmp_path: Path, text: str) -> set[str]:
     path = tmp_path / "train.py"
-    path.write_text(PROGRAM.format(begin=begin, turn=turn))
+    path.write_text(text)
     rules = [rule_by_code(code)() for code in ("FSDP511", "FSDP522")]
     return {finding.rule.code for finding in check(load([path]), rules)}
 
@@ -75,6 +79,29 @@ def test_ranks_and_workers_get_the_same(begin: str, tmp_path: Path) -> None:
 )
 def test_ranks_or_workers_may_get_others(begin: str, turn: str, tmp_path: Path) -> None:
     assert found(tmp_path, begin, turn) == set()
+
+
+READERS = {
+    "code out of sight": ("read()", "return self.size.next()"),
+    "a queue": ("torch.multiprocessing.Queue()", "return self.size.get()"),
+    "a loop over an object out of sight": ("read()", "for row in self.size: return row"),
+    "the seed of the worker": (
+        "16",
+        "return torch.ones(4, generator=torch.Generator().manual_seed(torch.initial_seed()))",
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_workers_may_get_other_rows_of_a_reader(reader: str, tmp_path: Path) -> None:
+    made, turn = READERS[reader]
+    text = PROGRAM.format(begin="return self", turn=turn).replace("Stream(16)", f"Stream({made})")
+    assert "FSDP522" not in found_in(tmp_path, text)
+
+
+def test_all_workers_read_the_same_file(tmp_path: Path) -> None:
+    turn = "for row in open(self.size): return torch.tensor([float(x) for x in row.split(',')])"
+    assert "FSDP522" in found(tmp_path, "return self", turn)
 
 
 WORKER = "from torch.utils.data import get_worker_info as ask\nimport torch.utils.data as data\n"

@@ -15,7 +15,7 @@ from itertools import islice
 
 import libcst as cst
 
-from fsdplint.interpreter import set_orders
+from fsdplint.interpreter import set_orders, shared_draws
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.chosen_lists import chosen_by_data
@@ -159,6 +159,7 @@ def _over_known(
         text = f"for {run.text(loop.target)} in {run.text(loop.place)}"
         guard = replace(varying_guard(run, loop.place, True, chosen), text=text)
         turns = [partial(_leave_and, run, guard, turn) for turn in turns]
+    shared_draws.note_visited(run, run.settle(iterable))
     limit = MAX_MODULES if any(map(_holds_module, elements)) else MAX_ITEMS
     begin = len(run.trace.events)
     made: Iterable[Callable[[], None]] = turns
