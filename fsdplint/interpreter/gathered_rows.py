@@ -139,7 +139,12 @@ def note_operation(run: Run, name: str, operands: Iterable[Value], result: Value
         _note_labels_of(run, given[0], given[1])
     rows = _rows_of_result(run, name, given, parts)
     if rows is not None:
-        run.rows[result] = rows
+        run.rows[result] = rows if _has_autograd(run) else _as_constants(rows)
+
+
+def _as_constants(rows: Rows) -> Rows:
+    """The rows in a result that is computed without gradients, as those of a target are."""
+    return replace(rows, gathers=tuple(replace(one, cuts=False) for one in rows.gathers))
 
 
 def _parts(run: Run, value: Value) -> list[Value]:

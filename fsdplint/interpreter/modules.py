@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import meta_device
+from fsdplint.interpreter import meta_device, training_modes
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_if_given, note_construction
 from fsdplint.interpreter.functions import call_function
@@ -236,6 +236,7 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
         return
     attach_module(run, module, value)
     meta_device.note_attribute(module, value)
+    training_modes.note_attribute(module, name)
     if not isinstance(value, Const | ModuleValue):
         run.uninitialized.clear()
     module.attributes[name] = value

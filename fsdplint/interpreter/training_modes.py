@@ -32,19 +32,30 @@ def computed_by_mode(name: str, call: Call) -> str:
     if "Dropout" not in name:
         return STATISTICS
     chance = call.arg(0, "p")
-    if isinstance(chance, Unknown) and chance.default is not None:
-        chance = chance.default
     if chance is None:
         return f"perhaps {DROPOUT}" if call.open else DROPOUT
+    if isinstance(chance, Unknown) and chance.default is not None:
+        chance = chance.default
     value = constant(chance)
     return "" if value == 0 else DROPOUT if value is not None else f"perhaps {DROPOUT}"
+
+
+def note_attribute(module: ModuleValue, name: str) -> None:
+    """The program sets an attribute, which may be `p` of a dropout: it may set it back later."""
+    if name == "p" and DROPOUT in module.by_mode:
+        module.by_mode = f"perhaps {DROPOUT}"
 
 
 def drops_while_frozen(run: Run, module: ModuleValue) -> bool:
     """Whether a module has a dropout and certainly no parameter that is trained."""
     parts = run.trace.submodules(module.id)
     held = [one for part in parts if isinstance(one := run.objects.get(part), ModuleValue)]
-    return any(one.by_mode == DROPOUT for one in held) and is_frozen(run, module)
+    return any(_drops(run, one) for one in held) and is_frozen(run, module)
+
+
+def _drops(run: Run, module: ModuleValue) -> bool:
+    """Whether a module is a dropout that sets elements to zero now."""
+    return module.by_mode == DROPOUT and current_mode(run, module) is True
 
 
 def own_statistics(run: Run, module: ModuleValue) -> str:
@@ -63,8 +74,9 @@ def own_statistics(run: Run, module: ModuleValue) -> str:
 def drops_alone(run: Run, module: ModuleValue) -> bool:
     """Whether a module has a dropout, and no layer whose statistics follow its inputs."""
     parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
-    kinds = {one.by_mode for one in parts if isinstance(one, ModuleValue)}
-    return DROPOUT in kinds and STATISTICS not in kinds
+    held = [one for one in parts if isinstance(one, ModuleValue)]
+    follows = any(one.by_mode == STATISTICS for one in held)
+    return not follows and any(_drops(run, one) for one in held)
 
 
 def frozen_in_training(run: Run, module: ModuleValue, kind: str) -> str:

@@ -45,6 +45,7 @@ for batch in torch.randn(4, 2, 8):
     optimizer.step()
     optimizer.zero_grad()
 """
+IN_NO_GRAD = "dist.all_gather(parts, text)\n    with torch.no_grad(): everyone = torch.cat(parts)"
 GATHER = "dist.all_gather(parts, text); everyone = torch.cat(parts)"
 WITH_GRADIENT = "everyone = torch.cat(gather_with_gradient(text))"
 LABELS = "labels = torch.arange(n) + offset"
@@ -104,6 +105,7 @@ def test_gathered_outputs_in_a_loss_have_no_gradient(
         (GATHER, "loss = image.mean(); print((image @ everyone.t()).mean())"),
         (GATHER, "loss = F.cross_entropy(image @ everyone.detach().t(), labels)"),
         ("dist.all_gather(parts, batch); everyone = torch.cat(parts)", LOSS),
+        (IN_NO_GRAD, LOSS),
     ],
 )
 def test_constants_and_restored_rows_are_silent(tmp_path: Path, gather: str, loss: str) -> None:
@@ -115,6 +117,7 @@ def test_constants_and_restored_rows_are_silent(tmp_path: Path, gather: str, los
     [
         (WITH_GRADIENT, FROM_ZERO, LOSS),
         (GATHER, FROM_ZERO, LOSS),
+        (IN_NO_GRAD, FROM_ZERO, LOSS),
         (WITH_GRADIENT, "labels = torch.arange(image.size(0), device=image.device).long()", LOSS),
         (
             WITH_GRADIENT,
